@@ -1,0 +1,77 @@
+"""Every error that the project raises on purpose: one base, few subclasses.
+
+A message names the entry, the file or the option, says what was expected, and ends in the remedy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TorchExtError(Exception):
+    """Base of all errors whose message is written for the user; anything else is a fault of ours."""
+
+
+class ConfigurationError(TorchExtError):
+    """The configuration is wrong: ``problems`` holds one sentence for each fault, in a stable order."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            text = self.problems[0]
+        else:
+            text = "\n".join([f"{len(self.problems)} problems in the configuration:", *(f"  - {p}" for p in self.problems)])
+        super().__init__(text)
+
+
+class EntryError(TorchExtError):
+    """One entry of the matrix failed: ``entry`` is its name; the others' work is kept."""
+
+    def __init__(self, entry: str, message: str) -> None:
+        self.entry = entry
+        self.message = message
+        super().__init__(f"{entry}: {message}")
+
+
+class EnvironmentCreationError(EntryError):
+    """hatch could not make or find the entry's environment."""
+
+
+class SdkError(EntryError):
+    """Headers and link targets of torch could not be had, or are not those that the matrix asks for."""
+
+
+class ToolchainError(EntryError):
+    """A tool (CMake, Ninja, compiler, nvcc, patchelf) is missing, too old, or does not fit torch."""
+
+
+class CompileError(EntryError):
+    """CMake or the compiler failed."""
+
+
+class RepairError(EntryError):
+    """A file of the install tree cannot go into a wheel, and could not be made fit."""
+
+
+class AuditError(TorchExtError):
+    """The audit has findings that forbid making the wheel."""
+
+
+class MergeError(TorchExtError):
+    """Variants do not fit into one wheel: two of one label, or two files of one place."""
+
+
+class WheelError(TorchExtError):
+    """A wheel given to ``inspect``, ``audit`` or ``merge`` cannot be read."""
+
+
+class ProcessError(TorchExtError):
+    """A program that was started failed; the stage that started it turns this into an error of its own."""
+
+    def __init__(self, message: str, *, returncode: int | None, output: str) -> None:
+        self.returncode = returncode
+        self.output = output
+        super().__init__(message)

@@ -1,0 +1,53 @@
+"""The torch SDK: what compiling and linking needs of torch, wherever it comes from.
+
+Two sources stand beside each other and give the same value: ``environment`` (the torch installed in the entry's
+hatch environment) and ``thin`` (headers and link names out of the wheel, without installing it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sdk:
+    """Facts of one torch build, all read from that build.
+
+    ``version`` is ``torch.__version__`` (``2.8.0+cu128``); ``cuda``/``hip`` are ``torch.version.cuda/hip``;
+    ``cxx11_abi`` is ``torch._C._GLIBCXX_USE_CXX11_ABI``; ``cxx_standard`` is what the torch release's own CMake files
+    ask of those who compile against it (17, 20).
+    """
+
+    kind: Literal["environment", "thin"]
+    version: str
+    cuda: str | None
+    hip: str | None
+    cxx11_abi: bool
+    cxx_standard: int
+    prefix: Path
+    """The folder ``torch`` itself: ``include`` and ``share/cmake`` below it; ``TORCH_INSTALL_PREFIX``."""
+    library_dir: Path
+    """Where link targets lie: torch's ``lib``, or the stubs of a thin SDK."""
+    include_dirs: tuple[Path, ...]
+    """torch's own: ``include`` and ``include/torch/csrc/api/include``."""
+    cuda_include_dirs: tuple[Path, ...] = ()
+    """Headers of the nvidia wheels that torch requires (cublas, cusparse, cusolver, cudnn …)."""
+    libraries: tuple[str, ...] = ()
+    """SONAMEs in torch's own ``lib``, sorted: what an installed torch really provides, mangled names included."""
+    nvidia_libraries: tuple[tuple[str, str], ...] = ()
+    """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
+    torch_archs: tuple[str, ...] = ()
+    """CUDA architectures that this torch was built for, in torch's notation; empty where the build does not say."""
+    python_path: tuple[Path, ...] = ()
+    """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
+    wheel_sha256: str | None = None
+    """The wheel's hash where it is known: the key of the store and of the exported symbols."""
+
+    @property
+    def minor(self) -> str:
+        """Return ``major.minor`` of the torch version."""
+        return ".".join(self.version.split(".")[:2])
