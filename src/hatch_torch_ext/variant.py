@@ -15,7 +15,7 @@ copied in; program: another ELF file; data: anything else that belongs to the va
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFile:
-    """One file of a variant. ``path`` is POSIX, relative to the variant's folder in the wheel.
+    """One file of a variant. ``path`` is POSIX, relative to ``_torch_ext``: ``<label>/libx.so``, ``shared/<hash>/liby.so``.
 
     ``sha256`` (hex) and ``size`` (bytes) are of the file as it goes into the wheel. ``needed`` is DT_NEEDED in order.
     ``module`` is the dotted name below the package under which a module is imported (``_C``, ``sub._C``).
@@ -80,7 +80,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltVariant:
-    """A variant and where its files lie: ``root``/``file.path`` for each of ``variant.files``.
+    """A variant and where its files lie: ``root``/``file.path`` for each of ``variant.files`` (``root`` is a ``_torch_ext``).
 
     ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of
     the POSIX path relative to the package and the absolute file.
