@@ -6,11 +6,18 @@ hatch environment) and ``thin`` (headers and link names out of the wheel, withou
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from packaging.requirements import InvalidRequirement, Requirement
+
+from hatch_torch_ext.errors import SdkError
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hatch_torch_ext.matrix import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +58,49 @@ class Sdk:
     def minor(self) -> str:
         """Return ``major.minor`` of the torch version."""
         return ".".join(self.version.split(".")[:2])
+
+
+def check(entry: Entry, sdk: Sdk) -> None:
+    """Raise ``SdkError`` when the torch that was acquired is not the one that the matrix asks for.
+
+    What is installed can differ from what is written: an environment made before the matrix was changed, an index
+    that serves another build, a variable ``cuda`` that selects nothing.
+    """
+    try:
+        specifier = Requirement(entry.torch_requirement).specifier
+    except InvalidRequirement as error:
+        raise SdkError(entry.name, f"`{entry.torch_requirement}` is not a requirement: {error}") from error
+    remedy = (
+        f"Make the environment anew: `hatch env remove {entry.name}`"
+        if sdk.kind == "environment"
+        else "Check `index-url` of the hook and the matrix"
+    )
+    if not specifier.contains(sdk.version, prereleases=True):
+        raise SdkError(
+            entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} is there. {remedy}"
+        )
+    wanted = entry.variable("cuda")
+    if wanted is not None and not _same_cuda(wanted, sdk.cuda):
+        raise SdkError(
+            entry.name,
+            f"the matrix asks for cuda = {wanted!r}, but torch {sdk.version} is a build for "
+            f"{'CUDA ' + sdk.cuda if sdk.cuda else 'the CPU alone'}. {remedy}",
+        )
+
+
+def cuda_version(text: str) -> str | None:
+    """Return the CUDA version that a matrix variable means: ``12.8`` for ``cu128`` and ``12.8``, None for ``cpu``."""
+    if (match := re.fullmatch(r"cu(\d\d)(\d+)", text)) is not None:
+        return f"{match[1]}.{match[2]}"
+    if (match := re.fullmatch(r"(?:cu)?(\d\d(?:\.\d+)?)(?:\.\d+)?", text)) is not None:
+        return match[1]
+    return None
+
+
+def _same_cuda(wanted: str, found: str | None) -> bool:
+    if wanted == "cpu":
+        return found is None
+    version = cuda_version(wanted)
+    if version is None:  # a variable of the author's own meaning
+        return True
+    return found is not None and (found == version or found.startswith(f"{version}."))

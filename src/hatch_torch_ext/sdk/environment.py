@@ -1,0 +1,97 @@
+"""The torch SDK of an entry whose environment has torch installed: read where it lies, nothing is copied.
+
+torch need not be importable: ``pip install --no-deps torch`` is enough to compile and link against it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError, SdkError
+from hatch_torch_ext.sdk import Sdk, facts
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.matrix import Entry
+
+PROBE = Path(__file__).parent.parent / "resources" / "probe.py"
+PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several
+
+
+def acquire(entry: Entry, environment: Environment) -> Sdk:
+    """Return the SDK of the torch that ``environment`` has. Raises ``SdkError`` when there is none or it is damaged."""
+    prefix, nvidia = _probe(entry, environment)
+    try:
+        found = facts.read(prefix)
+    except facts.FactError as error:
+        raise SdkError(
+            entry.name,
+            f'the torch in {prefix} is not one to compile against: {error}. Reinstall it, or use `sdk = "thin"`',
+        ) from error
+    library_dir = prefix / "lib"
+    if not (library_dir / "libtorch_cpu.so").is_file():
+        raise SdkError(
+            entry.name,
+            f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. "
+            'Reinstall it, or use `sdk = "thin"`',
+        )
+    return Sdk(
+        kind="environment",
+        version=found.version,
+        cuda=found.cuda,
+        hip=found.hip,
+        cxx11_abi=found.cxx11_abi,
+        cxx_standard=found.cxx_standard,
+        prefix=prefix,
+        library_dir=library_dir,
+        include_dirs=torch_include_dirs(prefix),
+        cuda_include_dirs=_cuda_include_dirs(nvidia),
+        libraries=_shared_objects(library_dir),
+        nvidia_libraries=_nvidia_libraries(nvidia),
+    )
+
+
+def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
+    """Return the two folders of headers that every torch has below its ``prefix``."""
+    return (prefix / "include", prefix / "include" / "torch" / "csrc" / "api" / "include")
+
+
+def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ...]]:
+    try:
+        answer = process.run([environment.python, "-I", PROBE], timeout=PROBE_TIMEOUT).stdout
+        found = json.loads(answer)
+    except ProcessError as error:
+        raise SdkError(
+            entry.name,
+            f"the Python of the environment cannot be asked about torch: {error}\n{process.tail(error.output)}\n"
+            f"Make the environment anew: `hatch env remove {entry.name}`",
+        ) from error
+    if found["torch"] is None:
+        raise SdkError(
+            entry.name,
+            f"torch is not installed in {environment.prefix}, although `{entry.torch_requirement}` is asked for. "
+            f"Make the environment anew: `hatch env remove {entry.name}`",
+        )
+    return Path(found["torch"]), tuple(Path(folder) for folder in found["nvidia"])
+
+
+def _shared_objects(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.name for path in folder.iterdir() if ".so" in path.suffixes))
+
+
+def _cuda_include_dirs(nvidia: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(sorted(include for folder in nvidia for include in folder.glob("*/include")))
+
+
+def _nvidia_libraries(nvidia: tuple[Path, ...]) -> tuple[tuple[str, str], ...]:
+    # The file names are the SONAMEs in these wheels: they hold no development links.
+    return tuple(
+        sorted(
+            (library.name, library.parent.relative_to(folder.parent).as_posix())
+            for folder in nvidia
+            for library in folder.glob("*/lib/*.so*")
+        )
+    )

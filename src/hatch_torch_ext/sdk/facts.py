@@ -1,0 +1,112 @@
+"""What a torch folder says of itself, read from its own files; nothing is imported or run.
+
+``import torch`` fails in an environment that lacks the nvidia wheels, and a thin SDK has nothing to import: the files
+are the one source that both kinds have.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FALLBACK_CXX_STANDARD = 17
+"""For a build whose files do not say: what every torch release since 2.1 accepts."""
+
+TORCH_CONFIG = "share/cmake/Torch/TorchConfig.cmake"
+ALL_HEADER = "include/torch/csrc/api/include/torch/all.h"
+OLD_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationESs"
+"""c10::Error::Error(SourceLocation, std::string) where std::string is the one from before C++11."""
+NEW_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"
+
+_ABI_FLAG = re.compile(r"_GLIBCXX_USE_CXX11_ABI=([01])")
+_STANDARD = re.compile(r"\bCXX_STANDARD\s+(\d\d)\b|\bcxx_std_(\d\d)\b")
+_HEADER_STANDARD = re.compile(r"#error C\+\+(\d\d) or later")
+
+
+class FactError(Exception):
+    """A fact that cannot be read from the folder; the message is a clause such as ``version.py is missing``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFacts:
+    """``version``, ``cuda``, ``hip`` and ``git_version`` are those of ``torch/version.py``; the rest as in ``Sdk``."""
+
+    version: str
+    cuda: str | None
+    hip: str | None
+    git_version: str | None
+    cxx11_abi: bool
+    cxx_standard: int
+
+
+def read(prefix: Path) -> TorchFacts:
+    """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``."""
+    values = version_values(_text(prefix / "version.py"))
+    version = values.get("__version__")
+    if version is None:
+        raise FactError("version.py does not say __version__")
+    config = _text(prefix / TORCH_CONFIG)
+    return TorchFacts(
+        version=version,
+        cuda=values.get("cuda"),
+        hip=values.get("hip"),
+        git_version=values.get("git_version"),
+        cxx11_abi=_cxx11_abi(prefix, config),
+        cxx_standard=_cxx_standard(prefix, config),
+    )
+
+
+def version_values(text: str) -> dict[str, str | None]:
+    """Return the string and None constants that a ``version.py`` assigns, by name."""
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise FactError("version.py is not Python") from error
+    values: dict[str, str | None] = {}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, value = node.targets[0].id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            name, value = node.target.id, node.value
+        else:
+            continue
+        if isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str)):
+            values[name] = value.value
+    return values
+
+
+def _cxx11_abi(prefix: Path, config: str) -> bool:
+    # The CMake files say the flag up to 2.7; later builds say it only by the names that libc10 exports.
+    if (match := _ABI_FLAG.search(config)) is not None:
+        return match[1] == "1"
+    try:
+        names = (prefix / "lib" / "libc10.so").read_bytes()
+    except OSError as error:
+        raise FactError("lib/libc10.so, which tells the C++ ABI, cannot be read") from error
+    if NEW_ABI_SYMBOL in names:
+        return True
+    if OLD_ABI_SYMBOL in names:
+        return False
+    raise FactError("neither TorchConfig.cmake nor lib/libc10.so tells the C++ ABI")
+
+
+def _cxx_standard(prefix: Path, config: str) -> int:
+    asked = [int(match[1] or match[2]) for match in _STANDARD.finditer(config)]
+    if asked:
+        return max(asked)
+    header = prefix / ALL_HEADER
+    if header.is_file() and (match := _HEADER_STANDARD.search(_text(header))) is not None:
+        return int(match[1])
+    return FALLBACK_CXX_STANDARD
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FactError(f"{path.name} cannot be read") from error
