@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
+
+from hatch_torch_ext.elfbytes import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
+from hatch_torch_ext.errors import ElfError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+__all__ = ["ElfError", "ElfFile", "is_elf", "read"]
+
+MACHINES = {3: "i686", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+ET_EXEC, ET_DYN = 2, 3
+PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_STACK = 2, 3, 4, 0x6474E551
+SHT_SYMTAB, SHT_DYNSYM = 2, 11
+DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_RPATH = 1, 4, 5, 6, 10, 14, 15
+DT_TEXTREL, DT_RUNPATH, DT_FLAGS = 22, 29, 30
+DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = (
+    0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF,
+)  # fmt: skip
+DF_TEXTREL, DF_1_PIE = 0x4, 0x08000000
+STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64", "i686", "ppc", "armv7l"})
+"""Where glibc's ``DEFAULT_STACK_PERMS`` has ``PF_X``: a file without PT_GNU_STACK asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +34,8 @@ class ElfFile:
 
     ``machine`` is as ``platform.machine()`` says it (``x86_64``, ``aarch64``). ``undefined`` and ``exported`` are
     names of dynamic symbols without versions, sorted; ``undefined`` leaves out weak ones, which are in ``weak``.
-    ``version_needs`` is .gnu.version_r: (file, its versions), both sorted.
+    ``version_needs`` is .gnu.version_r: (file, its versions), both sorted. ``symbol_versions`` are the undefined
+    symbols that ask for a version: (symbol, version), sorted.
     """
 
     path: Path
@@ -39,3 +59,216 @@ class ElfFile:
     build_id: str | None
     nv_fatbin: bool
     """A .nv_fatbin section is there: CUDA device code inside."""
+    symbol_versions: tuple[tuple[str, str], ...] = ()
+
+
+def is_elf(path: Path) -> bool:
+    """Say whether ``path`` is a regular file that starts with the ELF magic."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(4) == b"\x7fELF"
+
+
+def read(path: Path) -> ElfFile:
+    """Return the facts of the ELF file ``path``. Raises ``ElfError`` when it is none or contradicts itself."""
+    try:
+        with path.open("rb") as stream:
+            with _map(stream) as data:
+                return _facts(path, Image(data))
+    except (Malformed, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error
+
+
+def _map(stream: BinaryIO) -> mmap.mmap:
+    if not stream.read(1):
+        raise Malformed("it is empty")
+    return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _facts(path: Path, image: Image) -> ElfFile:
+    machine = MACHINES.get(image.machine, f"machine{image.machine}")
+    if machine == "ppc64" and image.order == "<":
+        machine = "ppc64le"
+    dynamic = _dynamic(image)
+    strings = _strings(image, dynamic)
+    first = {tag: values[0] for tag, values in dynamic.items()}
+    needs, versions = _version_needs(image, first, strings)
+    symbols = _Symbols(image, first, strings, versions)
+    sections = {section.name for section in image.sections}
+    interpreter = _interpreter(image)
+
+    def texts(tag: int, what: str) -> tuple[str, ...]:
+        return tuple(image.string(strings, value, what) for value in dynamic.get(tag, ()))
+
+    sonames = texts(DT_SONAME, "its SONAME")
+    return ElfFile(
+        path=path,
+        machine=machine,
+        type=_type(image, first, interpreter, has_soname=bool(sonames)),
+        soname=sonames[0] if sonames else None,
+        needed=texts(DT_NEEDED, "a NEEDED name"),
+        rpath=tuple(part for text in texts(DT_RPATH, "its RPATH") for part in text.split(":")),
+        runpath=tuple(part for text in texts(DT_RUNPATH, "its RUNPATH") for part in text.split(":")),
+        version_needs=needs,
+        undefined=tuple(sorted(symbols.undefined)),
+        weak=tuple(sorted(symbols.weak)),
+        exported=tuple(sorted(symbols.exported)),
+        interpreter=interpreter,
+        executable_stack=_executable_stack(image, machine),
+        text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
+        has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
+        has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
+        build_id=_build_id(image),
+        nv_fatbin=".nv_fatbin" in sections,
+        symbol_versions=tuple(sorted(symbols.versioned)),
+    )
+
+
+def _type(image: Image, first: dict[int, int], interpreter: str | None, *, has_soname: bool) -> str:
+    # A library may name an interpreter (libc.so.6 does) and older linkers do not mark a PIE.
+    if image.type == ET_EXEC or (image.type == ET_DYN and first.get(DT_FLAGS_1, 0) & DF_1_PIE):
+        return "program"
+    if image.type != ET_DYN:
+        return "other"
+    return "program" if interpreter is not None and not has_soname else "shared"
+
+
+def _dynamic(image: Image) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    segment = next((s for s in image.segments if s.type == PT_DYNAMIC and s.file_size), None)
+    if segment is None:
+        return found
+    layout, size = ("QQ", 16) if image.wide else ("II", 8)
+    count = min(segment.file_size // size, MAX_DYNAMIC)
+    for tag, value in image.records(layout, segment.offset, count, "its dynamic table"):
+        if not tag:
+            break
+        found.setdefault(tag, []).append(value)
+    return found
+
+
+def _strings(image: Image, dynamic: dict[int, list[int]]) -> tuple[int, int]:
+    if DT_STRTAB not in dynamic:
+        return 0, 0
+    offset, left = image.offset_of(dynamic[DT_STRTAB][0], "its dynamic string table")
+    return offset, min(left, dynamic.get(DT_STRSZ, [left])[0])
+
+
+def _version_needs(
+    image: Image, first: dict[int, int], strings: tuple[int, int]
+) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], dict[int, str]]:
+    """Return .gnu.version_r, and the version that each index of .gnu.version stands for."""
+    if DT_VERNEED not in first:
+        return (), {}
+    needs: dict[str, set[str]] = {}
+    versions: dict[int, str] = {}
+    record = 16
+    offset, _ = image.offset_of(first[DT_VERNEED], "its version needs")
+    for _ in range(min(first.get(DT_VERNEEDNUM, 0), 1 << 12)):
+        _, count, file, aux, following = image.unpack("HHIII", offset, "a version need")
+        names = needs.setdefault(image.string(strings, file, "the file of a version need"), set())
+        at = offset + aux
+        for _ in range(min(count, 1 << 12)):
+            _, _, index, name, next_aux = image.unpack("IHHII", at, "a needed version")
+            versions[index] = image.string(strings, name, "a needed version's name")
+            names.add(versions[index])
+            if next_aux < record:
+                break
+            at += next_aux
+        if following < record:
+            break
+        offset += following
+    return tuple(sorted((file, tuple(sorted(names))) for file, names in needs.items())), versions
+
+
+class _Symbols:
+    """The dynamic symbol table, sorted out into what the file needs and what it offers."""
+
+    def __init__(self, image: Image, first: dict[int, int], strings: tuple[int, int], versions: dict[int, str]) -> None:
+        self.undefined: set[str] = set()
+        self.weak: set[str] = set()
+        self.exported: set[str] = set()
+        self.versioned: set[tuple[str, str]] = set()
+        if DT_SYMTAB not in first:
+            return
+        offset, _ = image.offset_of(first[DT_SYMTAB], "its dynamic symbol table")
+        count = _symbol_count(image, first, offset)
+        if count > MAX_SYMBOLS:
+            raise Malformed(f"{count} dynamic symbols")
+        indices: tuple[int, ...] = ()
+        if versions and DT_VERSYM in first:
+            at, _ = image.offset_of(first[DT_VERSYM], "its symbol versions")
+            indices = image.unpack(f"{count}H", at, "its symbol versions")
+        wide = image.wide
+        rows = image.records("IBBHQQ" if wide else "IIIBBH", offset, count, "its dynamic symbol table")
+        for number, row in enumerate(rows):
+            name, info, other, index = (row[0], row[1], row[2], row[3]) if wide else (row[0], row[3], row[4], row[5])
+            binding = info >> 4
+            if not name or not binding:
+                continue
+            text = image.string(strings, name, "a dynamic symbol's name")
+            if index:
+                if other & 3 in (0, 3):  # default and protected: others can use it
+                    self.exported.add(text)
+                continue
+            (self.weak if binding == 2 else self.undefined).add(text)  # noqa: PLR2004 - STB_WEAK
+            if indices and (version := versions.get(indices[number] & 0x7FFF)):
+                self.versioned.add((text, version))
+
+
+def _symbol_count(image: Image, first: dict[int, int], offset: int) -> int:
+    """Return the number of dynamic symbols: no tag says it, so the section says it, else a hash table does."""
+    for section in image.sections:
+        if section.type == SHT_DYNSYM and section.offset == offset:
+            return section.size // (24 if image.wide else 16)
+    if DT_HASH in first:
+        at, _ = image.offset_of(first[DT_HASH], "its hash table")
+        return image.unpack("II", at, "its hash table")[1]
+    if DT_GNU_HASH not in first:
+        return 0
+    at, _ = image.offset_of(first[DT_GNU_HASH], "its GNU hash table")
+    buckets, start, bloom, _ = image.unpack("IIII", at, "its GNU hash table")
+    at += 16 + bloom * (8 if image.wide else 4)
+    if buckets > MAX_SYMBOLS:
+        raise Malformed(f"{buckets} hash buckets")
+    last = max((row[0] for row in image.records("I", at, buckets, "its GNU hash table")), default=0)
+    at += 4 * (buckets + last - start)
+    while last >= start and last <= MAX_SYMBOLS:
+        if image.unpack("I", at, "a GNU hash chain")[0] & 1:
+            return last + 1
+        last, at = last + 1, at + 4
+    return start
+
+
+def _interpreter(image: Image) -> str | None:
+    segment = next((s for s in image.segments if s.type == PT_INTERP and s.file_size), None)
+    if segment is None:
+        return None
+    size = min(segment.file_size, 4096)
+    return image.bytes(segment.offset, size, "its interpreter").rstrip(b"\0").decode("utf-8", "backslashreplace")
+
+
+def _executable_stack(image: Image, machine: str) -> bool:
+    if image.type not in (ET_EXEC, ET_DYN):
+        return False
+    flags = next((s.flags for s in image.segments if s.type == PT_GNU_STACK), None)
+    return machine in STACK_IS_EXECUTABLE_BY_DEFAULT if flags is None else bool(flags & 1)
+
+
+def _build_id(image: Image) -> str | None:
+    places = [(s.offset, s.file_size) for s in image.segments if s.type == PT_NOTE]
+    places += [(s.offset, s.size) for s in image.sections if s.name == ".note.gnu.build-id" and s.type != SHT_NOBITS]
+    for offset, size in places:
+        notes, at = image.bytes(offset, min(size, 1 << 16), "a note"), 0
+        while at + 12 <= len(notes):
+            name_size, text_size, kind = (
+                int.from_bytes(notes[i : i + 4], "little" if image.order == "<" else "big")
+                for i in (at, at + 4, at + 8)
+            )
+            start = at + 12 + (name_size + 3 & ~3)
+            if kind == 3 and notes[at + 12 : at + 12 + name_size] == b"GNU\0":  # noqa: PLR2004 - NT_GNU_BUILD_ID
+                return notes[start : start + min(text_size, 64)].hex()
+            at = start + (text_size + 3 & ~3)
+    return None

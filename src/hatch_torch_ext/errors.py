@@ -68,6 +68,10 @@ class WheelError(TorchExtError):
     """A wheel given to ``inspect``, ``audit`` or ``merge`` cannot be read."""
 
 
+class ElfError(TorchExtError):
+    """A file is not ELF, or its bytes contradict themselves."""
+
+
 class ProcessError(TorchExtError):
     """A program that was started failed; the stage that started it turns this into an error of its own."""
 

@@ -1,0 +1,152 @@
+"""The bytes of an ELF file, read with a bound on every step: each count, size and link in it may be a lie.
+
+The standard library's ``struct`` over a memory map instead of pyelftools: a torch library has hundreds of thousands
+of symbols, for each of which pyelftools makes several Python objects, and it trusts the counts that it reads.
+What the dynamic linker uses (program headers, the dynamic table) comes first; section headers only add to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Iterator
+
+MAX_SECTIONS = 1 << 16
+MAX_DYNAMIC = 1 << 16
+MAX_SYMBOLS = 1 << 22
+NAME_BYTES = 1 << 28
+"""Names of one file may come to this many bytes together; libtorch_cpu.so has a tenth of it."""
+
+PT_LOAD = 1
+SHT_STRTAB = 3
+SHT_NOBITS = 8
+
+
+class Malformed(Exception):  # noqa: N818 - inside the reader only; callers see ElfError
+    """The bytes contradict themselves; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A program header."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section header with its name."""
+
+    name: str
+    type: int
+    address: int
+    offset: int
+    size: int
+    entry_size: int
+
+
+class Image:
+    """Bounded access to the headers, tables and strings of one ELF file."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.size = len(data)
+        self._name_bytes = 0
+        ident = self.bytes(0, 16, "its identification")
+        if ident[:4] != b"\x7fELF":
+            raise Malformed("it does not start with the ELF magic")
+        if ident[4] not in (1, 2) or ident[5] not in (1, 2):
+            raise Malformed(f"unknown class {ident[4]} or byte order {ident[5]}")
+        self.wide = ident[4] == 2  # noqa: PLR2004 - ELFCLASS64
+        self.order = "<" if ident[5] == 1 else ">"
+        word = "Q" if self.wide else "I"
+        fields = self.unpack(f"HHI{word}{word}{word}IHHHHHH", 16, "its header")
+        self.type, self.machine = fields[0], fields[1]
+        self._headers = fields[4], fields[8], fields[9]
+        self._section_headers = fields[5], fields[10], fields[11], fields[12]
+        self.segments = self._read_segments()
+        self.sections = self._read_sections()
+
+    def bytes(self, offset: int, size: int, what: str) -> bytes:
+        """Return ``size`` bytes from ``offset``; ``what`` names them should they lie outside of the file."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise Malformed(f"{what} would lie at {offset:#x}..{offset + size:#x}, outside of its {self.size} bytes")
+        return self.data[offset : offset + size]
+
+    def unpack(self, layout: str, offset: int, what: str) -> tuple[int, ...]:
+        """Return the integers of one record."""
+        record = struct.Struct(self.order + layout)
+        return record.unpack(self.bytes(offset, record.size, what))
+
+    def records(self, layout: str, offset: int, count: int, what: str) -> Iterator[tuple[int, ...]]:
+        """Return an iterator over ``count`` records that follow one another."""
+        record = struct.Struct(self.order + layout)
+        return record.iter_unpack(self.bytes(offset, record.size * count, what))
+
+    def string(self, table: tuple[int, int], index: int, what: str) -> str:
+        """Return the string at ``index`` of the string table (``offset``, ``size``)."""
+        start, end = table[0] + index, table[0] + table[1]
+        stop = self.data.find(b"\0", start, end) if 0 <= index < table[1] else -1
+        if stop < 0:
+            raise Malformed(f"{what} has no end inside its string table")
+        self._name_bytes += stop - start
+        if self._name_bytes > NAME_BYTES:
+            raise Malformed(f"its names come to more than {NAME_BYTES >> 20} MiB")
+        return self.data[start:stop].decode("utf-8", errors="backslashreplace")
+
+    def offset_of(self, address: int, what: str) -> tuple[int, int]:
+        """Return where ``address`` lies in the file, and how many bytes of its segment follow it."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
+                skipped = address - segment.address
+                return segment.offset + skipped, segment.file_size - skipped
+        raise Malformed(f"{what} is at address {address:#x}, which no segment loads")
+
+    def _read_segments(self) -> tuple[Segment, ...]:
+        offset, entry_size, count = self._headers
+        layout = "IIQQQQQQ" if self.wide else "IIIIIIII"
+        if not count:
+            return ()
+        if entry_size != struct.calcsize(self.order + layout):
+            raise Malformed(f"program headers of {entry_size} bytes")
+        rows = self.records(layout, offset, count, "its program headers")
+        if self.wide:
+            segments = [Segment(r[0], r[1], r[2], r[3], r[5]) for r in rows]
+        else:
+            segments = [Segment(r[0], r[6], r[1], r[2], r[4]) for r in rows]
+        for segment in segments:
+            if segment.type == PT_LOAD and segment.offset + segment.file_size > self.size:
+                raise Malformed(
+                    f"a loaded segment ends at {segment.offset + segment.file_size:#x}, after the file's end"
+                )
+        return tuple(segments)
+
+    def _read_sections(self) -> tuple[Section, ...]:
+        offset, entry_size, count, names_index = self._section_headers
+        layout = "IIQQQQIIQQ" if self.wide else "IIIIIIIIII"
+        if not offset or not (count or entry_size):
+            return ()
+        if entry_size != struct.calcsize(self.order + layout):
+            raise Malformed(f"section headers of {entry_size} bytes")
+        if not count or names_index == 0xFFFF:  # noqa: PLR2004 - SHN_XINDEX: the true numbers are in section 0
+            first = self.unpack(layout, offset, "its first section header")
+            count, names_index = count or first[5], first[6] if names_index == 0xFFFF else names_index  # noqa: PLR2004
+        if count > MAX_SECTIONS:
+            raise Malformed(f"{count} sections")
+        rows = list(self.records(layout, offset, count, "its section headers"))
+        names = (0, 0)
+        if 0 < names_index < count and rows[names_index][1] == SHT_STRTAB:
+            names = (rows[names_index][4], rows[names_index][5])
+            self.bytes(names[0] + names[1], 0, "the names of its sections")
+        return tuple(
+            Section(self.string(names, r[0], "a section's name") if names[1] else "", r[1], r[3], r[4], r[5], r[9])
+            for r in rows
+        )
