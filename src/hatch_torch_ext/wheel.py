@@ -1,0 +1,296 @@
+"""Read any wheel without trusting it: members go to a folder one after another, never as a whole into memory.
+
+What a hostile or damaged archive does (names that climb out, links, bombs, members that overlap, a torn end) becomes a
+``Problem`` where the rest can still be read, else a ``WheelError``.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from hatch_torch_ext.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+ELF_MAGIC = b"\x7fELF"
+CHUNK = 1 << 20
+MAX_MEMBERS = 100_000
+# Real wheels, device code included, stay below 20:1; deflate can reach 1000:1.
+MAX_RATIO = 200
+RATIO_FREE_BYTES = 64 << 20
+MAX_TEXT = 32 << 20
+# What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+RECORD_HASHES = ("sha256", "sha384", "sha512")
+UNRECORDED = ("RECORD.jws", "RECORD.p7s")
+ENCRYPTED = 0x1
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A fault of the archive itself: an audit code, the member, and what is wrong with it."""
+
+    code: str
+    file: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A file of the wheel: ``size`` and ``compressed`` in bytes; ``elf`` by its first bytes, not by its name.
+
+    ``sha256`` is of what was really read, in hex.
+    """
+
+    path: str
+    size: int
+    compressed: int
+    sha256: str
+    elf: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A wheel that was read: its name, its members by path, and what is wrong with it as an archive.
+
+    ``folder`` holds the members that were kept, at their own paths; ``tags`` are those of the file name, sorted.
+    """
+
+    path: Path
+    distribution: str
+    version: str
+    tags: tuple[str, ...]
+    size: int
+    dist_info: str
+    members: tuple[Member, ...]
+    problems: tuple[Problem, ...]
+    folder: Path
+
+    def text(self, member: str) -> str | None:
+        """Return the text of a kept member, or None where the wheel has none of that name or it is over the limit."""
+        path = self.folder / member
+        if not any(known.path == member and known.size <= MAX_TEXT for known in self.members) or not path.is_file():
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    def metadata(self, member: str) -> tuple[tuple[str, str], ...]:
+        """Return the header fields of METADATA or WHEEL in their order; nothing where it is missing."""
+        fields = []
+        for line in (self.text(f"{self.dist_info}/{member}") or "").splitlines():
+            if not line.strip():
+                break
+            name, colon, value = line.partition(":")
+            if colon and not line[0].isspace():
+                fields.append((name.strip(), value.strip()))
+        return tuple(fields)
+
+
+def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: False) -> Wheel:
+    """Read the wheel at ``path``; ELF files, Python files, metadata and what ``keep`` names are written below ``folder``.
+
+    Every member is read once, and compared with RECORD. Raises ``WheelError`` for what is no wheel at all.
+    """
+    distribution, version, tags = _parse_name(path)
+    try:
+        archive = zipfile.ZipFile(path)
+    except FileNotFoundError as error:
+        raise WheelError(f"{path}: no such file") from error
+    except (*_DAMAGE, zlib.error, OverflowError) as error:
+        raise WheelError(f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again") from error
+    with archive:
+        infos, problems = _select(path, archive)
+        dist_info = _dist_info(path, infos)
+        record, record_problems = _record(archive, infos, dist_info)
+        problems += record_problems
+        members = []
+        for info in infos:
+            try:
+                member, digest = _extract(archive, info, folder=folder, keep=keep, algorithm=record.get(info.filename, ("", ""))[0])
+            except _DAMAGE as error:
+                problems.append(Problem(code="unreadable-file", file=info.filename, message=f"cannot be read: {error}"))
+                continue
+            members.append(member)
+            problems += _compare(member.path, digest, record, dist_info)
+    present = {info.filename for info in infos}
+    problems += [
+        Problem(code="record-missing-file", file=name, message="RECORD lists the file, but it is not in the wheel")
+        for name in sorted(record.keys() - present)
+    ]
+    return Wheel(
+        path=path, distribution=distribution, version=version, tags=tags, size=path.stat().st_size, dist_info=dist_info,
+        members=tuple(sorted(members, key=lambda member: member.path)), problems=tuple(problems), folder=folder,
+    )
+
+
+def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise WheelError(
+            f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. Give the file its published name back"
+        ) from error
+    return name, str(version), tuple(sorted(str(tag) for tag in tags))
+
+
+def _select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
+    """Return the members that may be read, in the order of the archive, and a problem for each that may not."""
+    infos = archive.infolist()
+    if len(infos) > MAX_MEMBERS:
+        raise WheelError(f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust")
+    _refuse_bombs(path, archive, infos)
+    chosen: dict[str, zipfile.ZipInfo] = {}
+    problems = []
+    for info in infos:
+        fault = _name_fault(info)
+        if fault is not None:
+            problems.append(Problem(code="unsafe-path", file=_printable(info.orig_filename), message=fault))
+        elif info.is_dir():
+            continue
+        elif info.filename in chosen:
+            problems.append(
+                Problem(code="duplicate-file", file=info.filename, message="is in the archive twice: installers take one of them")
+            )
+        else:
+            chosen[info.filename] = info
+    kept, clashes = _without_clashes(chosen)
+    return kept, problems + clashes
+
+
+def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo]) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
+    """Leave out a file that is also the folder of another: no file system holds both."""
+    folders = {name[:cut] for name in chosen for cut, letter in enumerate(name) if letter == "/"}
+    clashes = [
+        Problem(code="duplicate-file", file=name, message="is a file and a folder at once") for name in chosen if name in folders
+    ]
+    return [info for name, info in chosen.items() if name not in folders], clashes
+
+
+def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo]) -> None:
+    """Refuse members that overlap and archives that expand beyond all reason, before a byte is unpacked."""
+    end = 0
+    total = 0
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < end:
+            raise WheelError(f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again")
+        end = info.header_offset + zipfile.sizeFileHeader + info.compress_size
+        total += info.file_size
+    if end > archive.start_dir:
+        raise WheelError(f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again")
+    size = path.stat().st_size
+    if total > MAX_RATIO * size + RATIO_FREE_BYTES:
+        raise WheelError(
+            f"{path}: {size} bytes say that they unpack to {total}, as a zip bomb does. It is not read: build or fetch the wheel again"
+        )
+
+
+def _name_fault(info: zipfile.ZipInfo) -> str | None:
+    """Say why a member must not be unpacked, or None."""
+    name = info.orig_filename
+    parts = name.removesuffix("/").split("/")
+    mode = info.external_attr >> 16
+    faults = (
+        (name != info.filename or "\0" in name or "\\" in name, "its name holds a NUL or a backslash"),
+        (name.startswith("/"), "its name is an absolute path"),
+        (":" in parts[0], "its name begins with a drive"),
+        (".." in parts, "its name climbs out of the folder that it is unpacked to"),
+        ("" in parts or "." in parts, "its name has an empty part"),
+        (any(len(part.encode(errors="replace")) > 255 for part in parts), "its name is longer than file systems take"),
+        (not _printable(name) == name, "its name has control characters"),
+        (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
+        (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
+        (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),
+        (info.compress_type not in METHODS, f"it is packed by method {info.compress_type}: installers read stored and deflated"),
+    )
+    return next((text for wrong, text in faults if wrong), None)
+
+
+def _printable(name: str) -> str:
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
+
+
+def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
+    found = sorted({info.filename.split("/")[0] for info in infos if info.filename.split("/")[0].endswith(".dist-info")})
+    if len(found) != 1:
+        has = "no .dist-info folder" if not found else f"{len(found)} .dist-info folders ({', '.join(found)})"
+        raise WheelError(f"{path}: has {has}, and a wheel has one. Build or fetch the wheel again")
+    return found[0]
+
+
+def _record(
+    archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], dist_info: str
+) -> tuple[dict[str, tuple[str, str]], list[Problem]]:
+    """Return path -> (algorithm, digest) of RECORD; both empty where it gives none."""
+    name = f"{dist_info}/RECORD"
+    info = next((info for info in infos if info.filename == name), None)
+    if info is None or info.file_size > MAX_TEXT:
+        return {}, [Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")]
+    try:
+        rows = list(csv.reader(io.StringIO(archive.read(info).decode("utf-8"))))
+    except (*_DAMAGE, csv.Error) as error:
+        return {}, [Problem(code="unreadable-file", file=name, message=f"cannot be read: {error}")]
+    lines: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        if row:
+            algorithm, _, digest = (row[1] if len(row) > 1 else "").partition("=")
+            lines[row[0]] = (algorithm, digest)
+    return lines, []
+
+
+def _extract(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, folder: Path, keep: Callable[[str], bool], algorithm: str
+) -> tuple[Member, str]:
+    """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm)."""
+    sha256 = hashlib.sha256()
+    other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
+    size = 0
+    with archive.open(info) as stream:
+        chunk = stream.read(CHUNK)
+        elf = chunk.startswith(ELF_MAGIC)
+        target = folder / info.filename
+        wanted = elf or _is_text(info.filename) or keep(info.filename)
+        if wanted:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") if wanted else io.BytesIO() as sink:
+            while chunk:
+                size += len(chunk)
+                sha256.update(chunk)
+                if other is not None:
+                    other.update(chunk)
+                if wanted:
+                    sink.write(chunk)
+                chunk = stream.read(CHUNK)
+    member = Member(path=info.filename, size=size, compressed=info.compress_size, sha256=sha256.hexdigest(), elf=elf)
+    digest = (other or sha256).digest() if algorithm in RECORD_HASHES else b""
+    return member, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _is_text(name: str) -> bool:
+    return name.endswith((".py", "/METADATA", "/WHEEL", "/RECORD", "/manifest.json"))
+
+
+def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]], dist_info: str) -> list[Problem]:
+    if name == f"{dist_info}/RECORD" or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED} or not record:
+        return []
+    if name not in record:
+        return [Problem(code="record-unknown-file", file=name, message="RECORD does not list the file")]
+    algorithm, expected = record[name]
+    if algorithm not in RECORD_HASHES:
+        said = f"the hash `{algorithm}`" if algorithm else "no hash"
+        return [Problem(code="record-hash", file=name, message=f"RECORD gives {said}; sha256 or stronger is asked for")]
+    if digest != expected.rstrip("="):
+        return [Problem(code="record-hash", file=name, message=f"its {algorithm} is {digest}, but RECORD says {expected}")]
+    return []
