@@ -56,6 +56,17 @@ class RepairError(EntryError):
     """A file of the install tree cannot go into a wheel, and could not be made fit."""
 
 
+class BuildError(TorchExtError):
+    """Several entries failed: ``failures`` holds the error of each, in the order of the matrix."""
+
+    def __init__(self, failures: Sequence[EntryError], *, total: int) -> None:
+        self.failures = tuple(failures)
+        listed = "\n\n".join(str(failure) for failure in self.failures)
+        super().__init__(
+            f"{len(self.failures)} of {total} entries failed; the others' work is kept for the next run.\n\n{listed}"
+        )
+
+
 class AuditError(TorchExtError):
     """The audit has findings that forbid making the wheel."""
 

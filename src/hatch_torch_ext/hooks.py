@@ -1,0 +1,18 @@
+"""Registers the build hook with hatchling, nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hatchling.plugin import hookimpl
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.plugin import TorchExtBuildHook
+
+
+@hookimpl
+def hatch_register_build_hook() -> type[TorchExtBuildHook]:
+    """Return the hook's class; hatchling calls it by the name ``torch-ext``."""
+    from hatch_torch_ext.plugin import TorchExtBuildHook
+
+    return TorchExtBuildHook

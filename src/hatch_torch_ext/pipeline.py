@@ -1,0 +1,189 @@
+"""States the order of the work: configuration, matrix, every entry, merge, loader. Reads like DESIGN's data flow.
+
+hook config -> Config; matrix -> entries; each entry: environment -> SDK -> CMake -> repair -> audit -> variant;
+all variants -> Layout -> text of ``_variants.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uv
+from filelock import FileLock
+
+from hatch_torch_ext import audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
+from hatch_torch_ext import sdk as torch_sdk
+from hatch_torch_ext.errors import BuildError, ConfigurationError, EntryError
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.sdk import exports, store, thin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hatch_torch_ext.audit import Finding
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.variant import BuiltVariant
+
+    Report = Callable[[str], None]
+
+MACHINES = ("aarch64", "x86_64")
+CLEAN_ROOM = ("PYTHONHOME", "PYTHONPATH")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """What goes into the wheel: the layout of the variants, and generated files on disk beside it."""
+
+    layout: Layout
+    variants_module: Path
+    """The generated ``_variants.py``."""
+    manifest: Path
+    sbom: Path
+
+
+def check_platform() -> None:
+    """Raise ``ConfigurationError`` on a machine that wheels are not made on."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise ConfigurationError(
+            [
+                f"hatch-torch-ext builds on Linux x86-64 and aarch64; this is {platform.system()} {platform.machine()}. "
+                f"Build in a manylinux container or on a Linux machine."
+            ]
+        )
+
+
+def work_folder(root: Path) -> Path:
+    """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache."""
+    preferred = root / "build" / "torch-ext"
+    try:
+        preferred.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    else:
+        if os.access(preferred, os.W_OK):
+            return preferred
+    fallback = store.path() / "work" / store.key_of(str(root))
+    fallback.mkdir(parents=True, exist_ok=True)
+    return fallback
+
+
+def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
+    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied."""
+    found = environments.read(config.root, config.environment, project_name=distribution)
+    return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
+
+
+def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` and ``skip`` leave; what is left out is said."""
+    selected = matrix.select(entries, only=config.only, skip=config.skip)
+    for entry in entries:
+        if entry not in selected:
+            report(f"{entry.name}: left out by `only` or `skip`")
+    return selected
+
+
+def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries of an editable install: what was asked for, else the newest torch for this Python."""
+    only = config.only or config.editable_only
+    if only:
+        return matrix.select(entries, only=only, skip=config.skip)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    fitting = [entry for entry in matrix.select(entries, only=(), skip=config.skip) if entry.python in (None, here)]
+    return matrix.newest(fitting or entries)
+
+
+def build(config: Config, entries: Sequence[Entry], *, distribution: str, report: Report) -> Product:
+    """Build every entry and return what goes into the wheel.
+
+    A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
+    entry's failure, or the one failure itself.
+    """
+    check_platform()
+    work = work_folder(config.root)
+    with FileLock(work / "lock"):
+        built: list[BuiltVariant] = []
+        failures: list[EntryError] = []
+        for number, entry in enumerate(entries, 1):
+            report(f"[{number}/{len(entries)}] {entry.name}")
+            try:
+                built.append(_build_entry(config, entry, work=work, report=report))
+            except EntryError as error:
+                failures.append(error)
+                report(f"{entry.name}: failed")
+        if failures:
+            raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(entries))
+        layout = merge.merge(built, config=config, distribution=distribution)
+        return _write(config, layout, distribution=distribution, folder=work / "wheel")
+
+
+def clean(config_root: Path) -> None:
+    """Remove everything that builds left under the project."""
+    folder = config_root / "build" / "torch-ext"
+    if folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) -> BuiltVariant:
+    environment, sdk = _environment_and_sdk(config, entry, work=work, report=report)
+    torch_sdk.check(entry, sdk)
+    tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
+    tree = cmake.build(entry, config, environment, sdk, tools, work=work, jobs=_jobs(config), report=report)
+    built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
+    names = _exports(config, built, sdk, report=report)
+    findings = audit.audit_variant(built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names)
+    _judge(entry, findings, report=report)
+    return built
+
+
+def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Report) -> tuple[Environment, Sdk]:
+    if config.sdk == "environment":
+        # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
+        lasting = not (config.root / "PKG-INFO").exists()
+        environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
+        return environment, sdk_environment.acquire(entry, environment)
+    installer = thin.installer_environment(entry, config)
+    environment = environments.without_torch(entry, data=work, uv=Path(uv.find_uv_bin()), installer=installer)
+    return environment, thin.acquire(entry, environment.interpreter, environment.python, config, report=report)
+
+
+def _exports(config: Config, built: BuiltVariant, sdk: Sdk, *, report: Report) -> Mapping[str, frozenset[str]] | None:
+    needed = sorted({name for file in built.variant.files for name in file.needed})
+    return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report)
+
+
+def _judge(entry: Entry, findings: Sequence[Finding], *, report: Report) -> None:
+    for finding in findings:
+        if finding.warning:
+            report(f"{entry.name}: warning: {finding}")
+    faults = [finding for finding in findings if not finding.warning]
+    if faults:
+        raise EntryError(entry.name, "the audit found\n" + "\n".join(f"  {finding}" for finding in faults))
+
+
+def _write(config: Config, layout: Layout, *, distribution: str, folder: Path) -> Product:
+    folder.mkdir(parents=True, exist_ok=True)
+    product = Product(
+        layout=layout,
+        variants_module=folder / "_variants.py",
+        manifest=folder / "manifest.json",
+        sbom=folder / "torch-ext.cdx.json",
+    )
+    text = loader.render(layout, distribution=distribution, environment=config.environment)
+    product.variants_module.write_text(text, encoding="utf-8")
+    product.manifest.write_text(layout.manifest, encoding="utf-8")
+    product.sbom.write_text(sbom.render(layout, distribution=distribution), encoding="utf-8")
+    return product
+
+
+def _jobs(config: Config) -> int:
+    return config.jobs or max(1, len(os.sched_getaffinity(0)))

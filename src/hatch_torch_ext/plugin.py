@@ -1,0 +1,108 @@
+"""hatchling's interface <-> pipeline: the only code that touches ``build_data``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+from hatch_torch_ext import config as configuration
+from hatch_torch_ext import editable, environments, pipeline, report
+from hatch_torch_ext.errors import ConfigurationError, TorchExtError
+
+if TYPE_CHECKING:
+    from hatchling.builders.config import BuilderConfig
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.pipeline import Product
+
+GENERATED = ("_variants.py", "_torch_ext")
+
+
+class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
+    """Builds every entry of the matrix before the wheel is written, and looks at the wheel afterwards."""
+
+    PLUGIN_NAME = "torch-ext"
+
+    def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
+        """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
+        pipeline.clean(Path(self.root))
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
+        if self.target_name != "wheel":
+            return
+        try:
+            self._initialize(version, build_data)
+        except TorchExtError as error:
+            self.app.abort(f"hatch-torch-ext: {error}")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Audit the finished wheel; one that fails is removed, so that it cannot be published."""
+        if self.target_name != "wheel" or version == "editable":
+            return
+        try:
+            self._finalize(Path(artifact_path))
+        except TorchExtError as error:
+            Path(artifact_path).unlink(missing_ok=True)
+            self.app.abort(f"hatch-torch-ext: {error}")
+
+    def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if os.environ.get(environments.ACTIVE):
+            raise ConfigurationError(
+                [
+                    "This build was started by a build of the same kind: an environment of the matrix installs the "
+                    "project. Set `skip-install = true` in it, and take the project out of its dependencies."
+                ]
+            )
+        pipeline.check_platform()
+        config = self._config()
+        entries = pipeline.expand(config, distribution=self._distribution)
+        if version == "editable":
+            selected = pipeline.select_editable(config, entries)
+        else:
+            selected = pipeline.select(config, entries, report=self._say)
+        product = pipeline.build(config, selected, distribution=self._distribution, report=self._say)
+        build_data["dependencies"].append(product.layout.requires)
+        build_data["pure_python"] = False
+        if version == "editable":
+            build_data["force_include_editable"].update(editable.inclusion(config, product))
+            return
+        build_data["infer_tag"] = False
+        build_data["tag"] = product.layout.tag
+        build_data["force_include"].update(_inclusion(config, product))
+        if "sbom_files" in build_data:
+            build_data["sbom_files"].append(str(product.sbom))
+
+    def _finalize(self, wheel: Path) -> None:
+        pipeline.check_wheel(wheel, self._config(), report=self._say)
+        for line in report.summary(wheel):
+            self._say(line)
+
+    def _config(self) -> Config:
+        config = configuration.parse(
+            self.config, root=Path(self.root), project_name=self.metadata.core.raw_name, environ=os.environ
+        )
+        clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
+        if clashes:
+            raise ConfigurationError(
+                [f"`{config.package_dir / name}` is in the sources, but the wheel's own is generated: remove it." for name in clashes]
+            )
+        return config
+
+    @property
+    def _distribution(self) -> str:
+        return str(self.metadata.core.raw_name)
+
+    def _say(self, line: str) -> None:
+        self.app.display_info(f"torch-ext: {line}")
+
+
+def _inclusion(config: Config, product: Product) -> dict[str, str]:
+    folder = config.package.replace(".", "/")
+    included = {str(file.source): f"{folder}/{file.target}" for file in product.layout.files}
+    included[str(product.variants_module)] = f"{folder}/_variants.py"
+    included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
+    return included
