@@ -1,0 +1,71 @@
+"""Fixtures that more than one folder of tests uses: Pythons with a torch inside, made once for all workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Return a folder that all workers of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def once(session_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Return a function that fills a named folder once for all workers and gives its path."""
+
+    def fill(name: str, make: Callable[[Path], None]) -> Path:
+        folder = session_folder / name
+        with FileLock(session_folder / f"{name}.lock"):
+            done = session_folder / f"{name}.done"
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a Python 3.11 that has torch 2.13.0, the CPU build where pip finds one, and numpy."""
+    given = os.environ.get("HTE_TORCH_CPU_PYTHON")
+    if given:
+        return Path(given)
+    return once("torch2.13", lambda folder: _venv(folder, "torch==2.13.0", "numpy", "pytest")) / "bin" / "python"
+
+
+def _venv(folder: Path, *requirements: str) -> None:
+    # pip, not uv: pip also looks where the machine's configuration says that a CPU build lies.
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, env=environ)
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "-q", *requirements], check=True, env=environ)
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Keep the variables of the project's own tools, and the user's store, out of every test."""
+    for name in list(os.environ):
+        if name.startswith(("HATCH_TORCH_EXT_", "TORCH_EXT_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(tmp_path / "store"))
+    yield
