@@ -19,7 +19,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError, ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.matrix import Entry
 
@@ -110,7 +110,7 @@ def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) 
     project unpacked from an sdist leaves nothing behind.
     """
     changes: dict[str, str | None] = {} if shared_with_author else {"HATCH_DATA_DIR": str(data / "hatch")}
-    return _ask(entry, root, entry.name, changes)
+    return _parse(_run(entry, root, entry.name, changes))
 
 
 def without_torch(
@@ -142,7 +142,8 @@ def without_torch(
         overrides = folder / "overrides.txt"
         overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in sorted(dropped)), encoding="utf-8")
         _write_scratch(folder, entry.python, dependencies, uv)
-        answer = _run(entry, folder, "build", {**installer, "UV_OVERRIDE": str(overrides)})
+        changes = {**installer, "UV_OVERRIDE": str(overrides), "HATCH_DATA_DIR": str(folder / "hatch")}
+        answer = _run(entry, folder, "build", changes)
         finished.write_text(json.dumps(answer), encoding="utf-8")
         return _parse(answer)
 
@@ -215,10 +216,6 @@ def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str]
         lines.append(f"python = {json.dumps(python)}")
     (folder / "hatch.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "pyproject.toml").write_text('[project]\nname = "torch-ext-build"\nversion = "0"\n', encoding="utf-8")
-
-
-def _ask(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) -> Environment:
-    return _parse(_run(entry, cwd, name, changes))
 
 
 def _run(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
