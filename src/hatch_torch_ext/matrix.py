@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext import releases
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.labels import label, parse_cuda, possible, python_tag
+from hatch_torch_ext.releases import torch_requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.releases import Minor
+
+PIN = '"torch=={matrix:torch}.*"'
+"""The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""
+
+__all__ = ["Entry", "expand", "label", "newest", "parse_cuda", "select", "torch_requirement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +43,226 @@ class Entry:
     python: str | None
     """The Python that the environment asks for (``3.11``), or None for hatch's default."""
     stable_abi: bool = False
+    torch: str | None = None
+    """The release line (``2.8``) that variable or requirement declares; None where only the installed torch tells."""
+    cuda: str | None = None
+    """What the variable ``cuda`` declares: ``cpu`` or a version (``12.8``); None where it is left open."""
+    env_vars: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the hatch environment sets."""
 
     def variable(self, name: str) -> str | None:
         """Return the value of the matrix variable ``name``, or None."""
         return dict(self.variables).get(name)
+
+
+def expand(
+    envs: Mapping[str, Mapping[str, str]],
+    dependencies: Mapping[str, Sequence[str]],
+    pythons: Mapping[str, str | None],
+    *,
+    env_vars: Mapping[str, Sequence[tuple[str, str]]] | None = None,
+) -> tuple[Entry, ...]:
+    """Return the entries of a matrix in hatch's order: one for each of ``envs`` (name -> variables).
+
+    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` are by the same names. Raises ``ConfigurationError`` with
+    every problem of every entry. What the entries are to each other is looked at by ``select``, after ``skip``.
+    """
+    if not envs:
+        raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
+    problems: list[str] = []
+    found = {name: _torch_requirements(name, dependencies[name], pythons[name], problems) for name in envs}
+    if not any(found.values()):
+        having = "" if any("torch" in variables for variables in envs.values()) else " has no `torch` variable and"
+        problems.append(
+            f'The matrix{having} requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} '
+            f"in `dependencies`"
+        )
+        raise ConfigurationError(problems)
+    entries = []
+    for name, variables in envs.items():
+        if len(found[name]) != 1:
+            problems.append(_not_one_requirement(name, found[name]))
+            continue
+        entry = Entry(
+            name=name,
+            variables=tuple(variables.items()),
+            dependencies=tuple(dependencies[name]),
+            torch_requirement=found[name][0],
+            python=pythons[name],
+            env_vars=tuple((env_vars or {}).get(name, ())),
+        )
+        entries.append(_declare(entry, problems))
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(entries)
+
+
+def _torch_requirements(name: str, dependencies: Sequence[str], python: str | None, problems: list[str]) -> list[str]:
+    """Return the torch requirements that hold for the entry's Python, each once."""
+    tag = python_tag(python)
+    version = f"{tag[2]}.{tag[3:].rstrip('t')}" if tag else None
+    # The rest of the marker's variables are the machine's that runs the build, as for hatch itself.
+    markers = {"python_version": version, "python_full_version": f"{version}.0"} if version else {}
+    requirements = []
+    for i, dependency in enumerate(dependencies, 1):
+        try:
+            requirement = Requirement(dependency)
+        except InvalidRequirement as error:
+            problem = str(error).partition("\n")[0]
+            problems.append(f"{name}: dependency #{i} `{dependency}` is no requirement ({problem}); correct it")
+            continue
+        if canonicalize_name(requirement.name) != "torch":
+            continue
+        if requirement.marker is None or requirement.marker.evaluate(markers):
+            requirements.append(dependency)
+    return list(dict.fromkeys(requirements))
+
+
+def _not_one_requirement(name: str, requirements: Sequence[str]) -> str:
+    if not requirements:
+        return f"{name}: no torch among the dependencies; add {PIN} to the environment's `dependencies`"
+    listed = " and ".join(f"`{requirement}`" for requirement in requirements)
+    return f"{name}: {len(requirements)} requirements of torch, {listed}; keep one"
+
+
+def _declare(entry: Entry, problems: list[str]) -> Entry:
+    """Return the entry with what its variables and requirement declare; add what is wrong with them."""
+    requirement = Requirement(entry.torch_requirement)
+    torch = _declared_torch(entry, requirement, problems)
+    cuda = _declared_cuda(entry, requirement, problems)
+    abi = entry.variable("abi")
+    if abi not in {None, "exact", "stable"}:
+        problems.append(f"{entry.name}: the variable `abi` must be `stable` or `exact`, not `{abi}`")
+    if abi == "stable" and torch is not None and torch < releases.FIRST_STABLE_ABI:
+        problems.append(
+            f"{entry.name}: `abi` is `stable`, but torch {releases.format_minor(torch)} has no stable ABI to build "
+            f"for; take torch {releases.format_minor(releases.FIRST_STABLE_ABI)} or newer, or leave `abi` out here"
+        )
+    line = releases.format_minor(torch) if torch else None
+    return replace(entry, stable_abi=abi == "stable", torch=line, cuda=cuda)
+
+
+def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str]) -> Minor | None:
+    """Return the release line that the variable ``torch`` names, else the only one that the requirement admits."""
+    value = entry.variable("torch")
+    admitted = releases.admitted_versions(requirement.specifier)
+    minors = releases.admitted_minors(requirement.specifier)
+    if value is None:
+        return minors[0] if len(minors) == 1 else None
+    try:
+        declared, release = releases.minor_of(value), Version(value).release
+    except (ValueError, InvalidVersion):
+        problems.append(f"{entry.name}: the variable `torch` must be a version such as `2.8`, not `{value}`")
+        return None
+    if requirement.url is not None:
+        return declared
+    said = f"{entry.name}: the variable `torch` is `{value}`, but the requirement `{entry.torch_requirement}`"
+    if not any(version.release[: len(release)] == release for version in admitted):
+        problems.append(f"{said} admits no such version; require {PIN}")
+    elif minors[-1] > declared:
+        problems.append(f"{said} admits newer releases, and an installer takes the newest; require {PIN}")
+    return declared
+
+
+def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) -> str | None:
+    """Return what the variable ``cuda`` declares, normalised: ``cpu``, a version, or None."""
+    value = entry.variable("cuda")
+    if value is None:
+        return None
+    try:
+        cuda = parse_cuda(value)
+    except ValueError as error:
+        problems.append(f"{entry.name}: the variable `cuda`: {error}")
+        return None
+    local = re.search(r"\+(cpu|cu\d{3})\b", str(requirement.specifier))
+    if local and parse_cuda(local[1]) != cuda:
+        problems.append(
+            f"{entry.name}: the variable `cuda` is `{value}`, but the requirement `{entry.torch_requirement}` takes "
+            f"torch's build for `{local[1]}`; make them agree"
+        )
+    return cuda or "cpu"
+
+
+def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` names (all when empty) and ``skip`` does not, in their order.
+
+    Globs match an entry's name or any label that it may still get: for certain a label is known after the build
+    alone. Raises ``ConfigurationError`` when nothing is left, and when what ``skip`` leaves cannot be built into
+    one wheel: two entries of one label, or a torch for a CUDA that it has no builds for.
+    """
+    kept = [entry for entry in entries if not _matches(entry, skip)]
+    chosen = tuple(entry for entry in kept if not only or _matches(entry, only))
+    if not chosen:
+        names = ", ".join(f"`{entry.name}`" for entry in entries)
+        said = " and ".join(
+            f"`{option}` ({', '.join(f'`{glob}`' for glob in globs)})"
+            for option, globs in (("only", only), ("skip", skip))
+            if globs
+        )
+        verb = "leave" if only and skip else "leaves"
+        problem = (
+            f"{said} {verb} no entry of the matrix to build; globs match an entry's name or a label such as "
+            f"`torch2.8_cpu_cxx11_x86_64`, and the entries are {names}"
+        )
+        raise ConfigurationError([problem])
+    if problems := [*_impossible_pairs(kept), *_collisions(kept)]:
+        raise ConfigurationError(problems)
+    return chosen
+
+
+def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries of the newest torch (where none declares one: all), in their order."""
+    lines = [max(_release_lines(entry), default=(0, 0)) for entry in entries]
+    return tuple(entry for entry, line in zip(entries, lines, strict=True) if line == max(lines))
+
+
+def _release_lines(entry: Entry) -> tuple[Minor, ...]:
+    if entry.torch is not None:
+        return (releases.minor_of(entry.torch),)
+    requirement = Requirement(entry.torch_requirement)
+    return () if requirement.url is not None else releases.admitted_minors(requirement.specifier)
+
+
+def _matches(entry: Entry, globs: Sequence[str]) -> bool:
+    if any(fnmatchcase(entry.name, glob) for glob in globs):
+        return True
+    lines = _release_lines(entry)
+    return any(
+        fnmatchcase(text, glob)
+        for glob in globs
+        for text in possible(torch=lines, stable_abi=entry.stable_abi, cuda=entry.cuda, python=python_tag(entry.python))
+    )
+
+
+def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries:
+        requirement = Requirement(entry.torch_requirement)
+        if entry.torch is None or entry.cuda in {None, "cpu"} or requirement.url or "+" in str(requirement.specifier):
+            continue  # open, or the author names one exact build of torch, which will tell
+        line = releases.minor_of(entry.torch)
+        major = int(str(entry.cuda).partition(".")[0])
+        published = releases.published_cuda(line)
+        if published and major not in releases.cuda_majors(line):
+            yield (
+                f"{entry.name}: there is no torch {entry.torch} for CUDA {entry.cuda}: it was published for CUDA "
+                f"{', '.join(published)}; take the pair out of the matrix, or name it in `skip`"
+            )
+
+
+def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a problem for entries that must end in one label, though variables of the author's own tell them apart."""
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.torch is not None:
+            key = (entry.torch, entry.stable_abi, entry.cuda, entry.python)
+            groups.setdefault(key, []).append(entry)
+    for group in groups.values():
+        if len(group) > 1:
+            listed = ", ".join(f"`{entry.name}`" for entry in group[:-1]) + f" and `{group[-1].name}`"
+            names = dict.fromkeys(name for entry in group for name, _ in entry.variables)
+            differing = ", ".join(f"`{name}`" for name in names if len({entry.variable(name) for entry in group}) > 1)
+            yield (
+                f"{listed} would give variants of one label: they differ in {differing} only, and a user's machine is "
+                f"asked for torch's major.minor, ABI, CUDA version and Python alone; keep one of them, or name the "
+                f"others in `skip`"
+            )

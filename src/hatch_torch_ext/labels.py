@@ -1,0 +1,83 @@
+"""Labels: the file-safe names of variants, and the words that they are made of; pure."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hatch_torch_ext.releases import Minor
+
+MACHINES = ("aarch64", "x86_64")
+PYTHONS = (*(f"cp3{minor}" for minor in range(8, 21)), *(f"cp3{minor}t" for minor in range(13, 21)))
+"""CPython tags that a label may end in where the entry names no Python."""
+
+
+def parse_cuda(value: str) -> str | None:
+    """Return the CUDA version that ``value`` names (``cu130``, ``13.0`` -> ``13.0``), or None for ``cpu``.
+
+    Raises ``ValueError`` for anything else.
+    """
+    if value == "cpu":
+        return None
+    if match := re.fullmatch(r"cu(\d{2})(\d+)|(\d{2})\.(\d+)", value):
+        major, minor = (part for part in match.groups() if part is not None)
+        return f"{major}.{minor}"
+    raise ValueError(f"`{value}` is neither `cpu` nor a CUDA version such as `cu130` or `13.0`")
+
+
+def python_tag(python: str | None) -> str | None:
+    """Return the CPython tag of what an environment asks for (``3.11``, ``py311`` -> ``cp311``), or None."""
+    match = re.fullmatch(r"(?:cpython|python|cp|py)?-?(\d)\.?(\d+)(?:\.\d+)?(t?)", python or "")
+    return "cp{}{}{}".format(*match.groups()) if match else None
+
+
+def label(
+    *, torch_minor: str, stable_abi: bool, cuda: str | None, cxx11_abi: bool | None, machine: str, python: str | None
+) -> str:
+    """Return the file-safe name of a variant, such as ``torch2.8_cu12.8_cxx11_x86_64_cp311``.
+
+    ``torch_minor`` is ``2.8``; ``cuda`` a version or None for CPU; ``cxx11_abi`` None where no C++ symbol of torch
+    is needed; ``python`` a tag (``cp313t``, ``abi3-cp39``), or None where nothing in the variant needs Python.
+    """
+    parts = [f"stable{torch_minor}" if stable_abi else f"torch{torch_minor}", f"cu{cuda}" if cuda else "cpu"]
+    if cxx11_abi is not None and not stable_abi:
+        parts.append("cxx11" if cxx11_abi else "cxx98")
+    parts.append(machine)
+    if python is not None:
+        parts.append(python.partition("-")[0])
+    text = "_".join(parts)
+    if not re.fullmatch(r"[0-9a-z._]+", text):
+        raise ValueError(f"`{text}` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one")
+    return text
+
+
+def possible(*, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None) -> Iterator[str]:
+    """Yield every label that an entry may get, trying out what the matrix leaves open (backend, ABI, Python, machine).
+
+    ``torch`` are the release lines it may be built for; ``cuda`` is ``cpu``, a version, or None for open; ``python``
+    is a CPython tag or None for open.
+    """
+    pythons = (None, "abi3", *((python,) if python else PYTHONS))
+    abis = (None,) if stable_abi else (None, False, True)
+    for minor in torch:
+        for backend, abi, machine, tag in product(_backends(minor, cuda), abis, MACHINES, pythons):
+            yield label(
+                torch_minor=releases.format_minor(minor),
+                stable_abi=stable_abi,
+                cuda=backend,
+                cxx11_abi=abi,
+                machine=machine,
+                python=tag,
+            )
+
+
+def _backends(minor: Minor, cuda: str | None) -> tuple[str | None, ...]:
+    if cuda is not None:
+        return (None if cuda == "cpu" else cuda,)
+    return (None, *(f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)))

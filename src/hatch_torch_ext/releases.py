@@ -1,0 +1,148 @@
+"""Facts of torch's releases that change with time, in one table; and what a version specifier says about them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from packaging.version import InvalidVersion, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from packaging.specifiers import SpecifierSet
+
+Minor: TypeAlias = tuple[int, int]
+"""A torch release line: (major, minor)."""
+
+FIRST_STABLE_ABI: Minor = (2, 10)
+"""The first release whose headers enforce the stable ABI (``TORCH_TARGET_VERSION``)."""
+
+LAST_MINOR = {1: 13}
+"""The last minor of each major that has ended."""
+
+MINORS_PER_MAJOR = 40
+"""More than a major that has not ended will have: 1.x ended at 13, 2.x is at 15 after four years."""
+
+MAJORS = (1, 2, 3)
+
+# The builds that torch publishes, from the compatibility matrix in RELEASE.md of pytorch/pytorch (November 2026);
+# "experimental" ones included. Only the majors are held against a matrix: own builds may use other minors.
+PUBLISHED_CUDA: dict[Minor, tuple[str, ...]] = {
+    (1, 12): ("11.3", "11.6"),
+    (1, 13): ("11.6", "11.7"),
+    (2, 0): ("11.7", "11.8"),
+    (2, 1): ("11.8", "12.1"),
+    (2, 2): ("11.8", "12.1"),
+    (2, 3): ("11.8", "12.1"),
+    (2, 4): ("11.8", "12.1", "12.4"),
+    (2, 5): ("11.8", "12.1", "12.4"),
+    (2, 6): ("11.8", "12.4", "12.6"),
+    (2, 7): ("11.8", "12.6", "12.8"),
+    (2, 8): ("12.6", "12.8", "12.9"),
+    (2, 9): ("12.6", "12.8", "13.0"),
+    (2, 10): ("12.6", "12.8", "13.0"),
+    (2, 11): ("12.6", "12.8", "13.0"),
+    (2, 12): ("12.6", "13.0", "13.2"),
+    (2, 13): ("12.6", "13.0", "13.2"),
+    (2, 14): ("12.6", "13.0", "13.2"),
+}
+
+
+def minor_of(version: str) -> Minor:
+    """Return the release line of ``version`` (``2.8``, ``2.8.1+cu128``, ``2.9.0.dev20250801``).
+
+    Raises ``ValueError`` when it is not a version, or has no minor.
+    """
+    try:
+        release = Version(version).release
+    except InvalidVersion as error:
+        raise ValueError(str(error)) from error
+    if len(release) < 2:  # noqa: PLR2004 - major and minor
+        raise ValueError(f"Version without a minor: '{version}'")
+    return release[0], release[1]
+
+
+def format_minor(minor: Minor) -> str:
+    """Return ``2.8`` for (2, 8)."""
+    return f"{minor[0]}.{minor[1]}"
+
+
+def last_minor(major: int) -> int:
+    """Return the last minor that ``major`` has or, while it goes on, may reach."""
+    return LAST_MINOR.get(major, MINORS_PER_MAJOR)
+
+
+def admitted_versions(specifier: SpecifierSet) -> tuple[Version, ...]:
+    """Return, sorted, versions of torch that ``specifier`` admits: patches 0 to 9 of every line, and those it names.
+
+    Named ones matter where a local part or a pre-release is asked for (``==2.8.0+cu128``).
+    """
+    candidates = {
+        Version(f"{major}.{minor}.{patch}")
+        for major in MAJORS
+        for minor in range(last_minor(major) + 1)
+        for patch in range(10)
+    }
+    candidates.update(filter(None, (_version(clause.version.removesuffix(".*")) for clause in specifier)))
+    return tuple(sorted(v for v in candidates if specifier.contains(v, prereleases=True)))
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:  # the operator `===` takes any text
+        return None
+
+
+def admitted_minors(specifier: SpecifierSet) -> tuple[Minor, ...]:
+    """Return the release lines in which ``specifier`` admits some version, sorted."""
+    return tuple(
+        sorted({minor_of(str(version)) for version in admitted_versions(specifier) if len(version.release) > 1})
+    )
+
+
+def cuda_majors(minor: Minor) -> tuple[int, ...]:
+    """Return the CUDA majors that builds of this torch may have; for lines younger than the table, the next one too."""
+    newest = max(PUBLISHED_CUDA)
+    oldest = min(PUBLISHED_CUDA)
+    versions = PUBLISHED_CUDA[min(max(minor, oldest), newest)] if minor not in PUBLISHED_CUDA else PUBLISHED_CUDA[minor]
+    majors = {int(version.partition(".")[0]) for version in versions}
+    if minor > newest:
+        majors.add(max(majors) + 1)
+    return tuple(sorted(majors))
+
+
+def published_cuda(minor: Minor) -> tuple[str, ...]:
+    """Return the CUDA versions that this torch was published for; empty where the table does not know."""
+    return PUBLISHED_CUDA.get(minor, ())
+
+
+def torch_requirement(served: Iterable[tuple[str, bool]]) -> str:
+    """Return the ``Requires-Dist`` that admits exactly the releases that variants serve, such as ``torch>=2.8,<2.10``.
+
+    ``served`` holds (release line, stable ABI) of at least one variant: an exact variant serves its line, a
+    stable-ABI one its line and all later ones, so that only it leaves the upper end open. No pre-release is
+    named, for that would make installers take pre-releases.
+    """
+    pairs = [(minor_of(line), stable) for line, stable in served]
+    exact = {line for line, stable in pairs if not stable}
+    stable_from = min((line for line, stable in pairs if stable), default=None)
+    lowest = min(line for line, _ in pairs)
+    bounds = [f">={format_minor(lowest)}"]
+    if stable_from is None:
+        major, minor = max(exact)
+        bounds.append(f"<{major}.{minor + 1}")
+    last = stable_from or max(exact)
+    return ",".join(["torch" + bounds[0], *bounds[1:], *_gaps(lowest, last, exact)])
+
+
+def _gaps(lowest: Minor, last: Minor, exact: set[Minor]) -> Iterator[str]:
+    """Yield ``!=2.10.*`` for each line between ``lowest`` and ``last`` that is not in ``exact``."""
+    for major in range(lowest[0], last[0] + 1):
+        first = lowest[1] + 1 if major == lowest[0] else 0
+        end = last[1] if major == last[0] else last_minor(major) + 1
+        missing = [minor for minor in range(first, end) if (major, minor) not in exact]
+        if major not in {lowest[0], last[0]} and len(missing) == end:
+            yield f"!={major}.*"
+        else:
+            yield from (f"!={major}.{minor}.*" for minor in missing)
