@@ -224,12 +224,7 @@ def _run(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) 
         try:
             done = _hatch(["run", f"{name}:python", "-I", str(path)], cwd=cwd, changes=changes)
         except ProcessError as error:
-            raise EnvironmentCreationError(
-                entry.name,
-                f"hatch cannot make the environment.\n{error}\n{process.tail(error.output)}\n"
-                f"Run `hatch env create {entry.name}` to see it alone"
-                + (f"; Python {entry.python} must be on PATH." if entry.python else "."),
-            ) from error
+            raise _not_made(entry, error) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
             answer: dict[str, str] = json.loads(line.removeprefix(_ANSWER))
@@ -238,6 +233,19 @@ def _run(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) 
     raise EnvironmentCreationError(
         entry.name, f"the environment's Python did not answer:\n{process.tail(done.stdout + done.stderr)}"
     )
+
+
+def _not_made(entry: Entry, error: ProcessError) -> EnvironmentCreationError:
+    # hatch draws its own tracebacks in boxes; what is around them says what happened.
+    said = "\n".join(line for line in error.output.splitlines() if line[:1] not in "╭│╰")
+    if f"Installing Python distribution: {entry.python}" in said:
+        remedy = (
+            f"Python {entry.python} is not on PATH, and hatch could not download it: install it and put it on PATH, or "
+            f"leave the entry out with the option `skip`."
+        )
+    else:
+        remedy = f"Run `hatch env create {entry.name}` to see it alone."
+    return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{process.tail(said)}\n{remedy}")
 
 
 def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:
@@ -281,14 +289,6 @@ def _hatch(arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | N
     start = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from hatch.cli import main; sys.exit(main())"
     path = json.dumps([entry for entry in sys.path if entry])
     own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
-    own.update(
-        {
-            ACTIVE: "1",
-            "HATCH_INTERACTIVE": "0",
-            "HATCH_PROJECT": None,
-            "NO_COLOR": "1",
-            "COLUMNS": "200",
-            "FORCE_COLOR": None,
-        }
-    )
+    own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})
+    own.update({"HATCH_PROJECT": None, "FORCE_COLOR": None})
     return process.run([sys.executable, "-c", start, path, *arguments], cwd=cwd, env_changes={**own, **changes})
