@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from hatch_torch_ext.errors import WheelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +19,7 @@ copied in; program: another ELF file; data: anything else that belongs to the va
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFile:
-    """One file of a variant. ``path`` is POSIX, relative to ``_torch_ext``: ``<label>/libx.so``, ``shared/<hash>/liby.so``.
+    """One file of a variant. ``path`` is POSIX, below ``_torch_ext``: ``<label>/libx.so``, ``shared/<hash>/liby.so``.
 
     ``sha256`` (hex) and ``size`` (bytes) are of the file as it goes into the wheel. ``needed`` is DT_NEEDED in order.
     ``module`` is the dotted name below the package under which a module is imported (``_C``, ``sub._C``).
@@ -32,6 +36,8 @@ class VariantFile:
     module: str | None = None
     registers: bool = False
     versions: tuple[str, ...] = ()
+    origin: str | None = None
+    """Where a graft came from, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,7 @@ class Variant:
     """One compiled build inside the wheel.
 
     ``torch`` is the major.minor it serves exactly or, with ``stable_abi``, the lowest it serves. ``backend`` is
-    ``cpu`` or ``cuda``; ``cuda`` its version (``12.8``) then. ``cxx11_abi`` is None where no C++ symbol of torch is needed.
+    ``cpu`` or ``cuda``; ``cuda`` its version (``12.8``) then. ``cxx11_abi`` is None where the stable ABI is used.
     ``python`` is None when nothing in it needs Python, else ``cp311``, ``cp313t``, ``abi3-cp39`` … .
     ``archs`` are read from the fat binaries, in torch's notation (``9.0`` machine code, ``9.0+PTX`` PTX).
     ``libc`` is ``glibc`` or ``musl``; ``libc_floor`` the lowest version that all its symbols meet (``2.17``).
@@ -80,7 +86,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltVariant:
-    """A variant and where its files lie: ``root``/``file.path`` for each of ``variant.files`` (``root`` is a ``_torch_ext``).
+    """A variant and where its files lie: ``root`` is a ``_torch_ext`` folder, with ``file.path`` in it for each file.
 
     ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of
     the POSIX path relative to the package and the absolute file.
@@ -89,3 +95,49 @@ class BuiltVariant:
     variant: Variant
     root: Path
     package_files: tuple[tuple[str, Path], ...] = ()
+
+
+_Value = TypeVar("_Value", Variant, VariantFile, BuildRecord)
+
+
+def to_json(variant: Variant) -> dict[str, object]:
+    """Return ``variant`` as JSON holds it: every field by its name, tuples as lists."""
+    return dataclasses.asdict(variant)
+
+
+def from_json(data: object) -> Variant:
+    """Return the variant that ``to_json`` described. Raises ``WheelError`` naming the field that is wrong."""
+    return _decode(Variant, data, "variant")
+
+
+def _decode(kind: type[_Value], data: object, where: str) -> _Value:
+    if not isinstance(data, dict):
+        raise WheelError(f"{where} must be an object, not {type(data).__name__}; build the wheel anew")
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := sorted(data.keys() - known.keys(), key=str):
+        raise WheelError(f"{where} has the unknown field `{unknown[0]}`; read it with a newer hatch-torch-ext")
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        if name in data:
+            values[name] = _value(hints[name], data[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING:
+            raise WheelError(f"{where} lacks the field `{name}`; build the wheel anew")
+    return kind(**values)
+
+
+def _value(hint: Any, data: object, where: str) -> Any:  # noqa: ANN401 - a type as the typing module has it
+    if dataclasses.is_dataclass(hint):
+        return _decode(hint, data, where)  # type: ignore[type-var, arg-type]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        inner = next(argument for argument in arguments if argument is not type(None))
+        return None if data is None else _value(inner, data, where)
+    if origin is tuple and isinstance(data, (list, tuple)):
+        if arguments[-1] is ...:
+            return tuple(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(data))
+        if len(data) == len(arguments):
+            return tuple(_value(*pair, where) for pair in zip(arguments, data, strict=True))
+    elif (origin is Literal and data in arguments) or (origin is None and type(data) is hint):
+        return data
+    raise WheelError(f"{where} cannot be {data!r}; build the wheel anew")

@@ -1,0 +1,89 @@
+"""One set of changes to an ELF file -> one call of patchelf; stripping comes before it, in one place as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError, TorchExtError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MINIMUM = "0.17.2"
+"""Older ones forget .gnu.version_r when they rename a NEEDED entry, or write files that crash when opened."""
+TIMEOUT = 300.0
+
+
+class PatchError(TorchExtError):
+    """patchelf, strip or objcopy failed on a file; the text ends in what the program said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What becomes of a file's dynamic table. ``rpath`` is the whole new RUNPATH, empty for none."""
+
+    soname: str | None = None
+    remove_needed: tuple[str, ...] = ()
+    replace_needed: tuple[tuple[str, str], ...] = ()
+    add_needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    drop_rpath: bool = False
+    """The file has an RPATH or RUNPATH that goes when ``rpath`` is empty."""
+
+    def arguments(self) -> Iterator[str]:
+        """Yield patchelf's arguments, in an order that depends on the changes alone."""
+        if self.soname is not None:
+            yield from ("--set-soname", self.soname)
+        for name in sorted(self.remove_needed):
+            yield from ("--remove-needed", name)
+        for old, new in sorted(self.replace_needed):
+            yield from ("--replace-needed", old, new)
+        for name in sorted(self.add_needed):
+            yield from ("--add-needed", name)
+        if self.rpath:
+            yield from ("--set-rpath", ":".join(self.rpath))
+        elif self.drop_rpath:
+            yield "--remove-rpath"
+
+
+def apply(patchelf: Path, file: Path, changes: Changes, *, log: Path | None = None) -> None:
+    """Apply ``changes`` to ``file`` in place, with one call; nothing to change is no call. Raises ``PatchError``."""
+    arguments = list(changes.arguments())
+    if arguments:
+        _run([patchelf, *arguments, file], file, log=log)
+
+
+def strip(
+    file: Path,
+    mode: Literal["strip", "split", "keep"],
+    *,
+    strip_program: Path | None,
+    objcopy: Path | None,
+    debug: Path,
+    log: Path | None = None,
+) -> None:
+    """Take symbol table and debug sections out of ``file``; ``split`` leaves them in ``debug``, and links to it."""
+    if mode == "keep":
+        return
+    if strip_program is None or (mode == "split" and objcopy is None):
+        wanted = "`strip`" if mode == "strip" else "`strip` and `objcopy`"
+        raise PatchError(f'{wanted} not found; install binutils, or set `debug-symbols = "keep"`')
+    if mode == "split" and objcopy is not None:
+        debug.parent.mkdir(parents=True, exist_ok=True)
+        debug.unlink(missing_ok=True)
+        _run([objcopy, "--only-keep-debug", file, debug], file, log=log)
+    _run([strip_program, "--strip-unneeded", file], file, log=log)
+    if mode == "split" and objcopy is not None:
+        _run([objcopy, f"--add-gnu-debuglink={debug}", file], file, log=log)
+
+
+def _run(command: list[str | Path], file: Path, *, log: Path | None) -> None:
+    try:
+        process.run(command, timeout=TIMEOUT, log=log)
+    except ProcessError as error:
+        program = str(command[0]).rpartition("/")[2]
+        said = process.tail(error.output, 5) or str(error)
+        raise PatchError(f"{program} could not change {file}: {said}") from error

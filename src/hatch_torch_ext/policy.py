@@ -1,0 +1,147 @@
+"""Which manylinux or musllinux policy a set of symbol versions meets; the tables are auditwheel's data files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Libc = Literal["glibc", "musl"]
+
+_FILES: dict[Libc, str] = {"glibc": "manylinux-policy.json", "musl": "musllinux-policy.json"}
+_OLDEST_MUSL = "musllinux_1_2"
+"""musl has no symbol versions, so a file does not say which release it needs. 1.1 ended in 2020: no image makes it."""
+_OWN = re.compile(
+    r"ld-linux[\w-]*\.so\.\d+|ld64\.so\.\d+|ld-musl-\w+\.so\.\d+|libc\.musl-\w+\.so\.\d+|linux-vdso\.so\.\d+"
+)
+
+
+class _Row(TypedDict):
+    name: str
+    aliases: list[str]
+    priority: int
+    symbol_versions: dict[str, dict[str, list[str]]]
+    lib_whitelist: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy and what it promises. ``name`` carries the machine: ``manylinux_2_17_x86_64``.
+
+    ``rank`` grows with what the policy asks of a user's system; ``linux_<machine>`` is above all of them, because
+    no policy is met. ``forced_by`` is the symbol version that rules out the next lower policy, or None.
+    """
+
+    name: str
+    rank: int
+    libraries: frozenset[str]
+    """SONAMEs that every system of the policy has."""
+    forced_by: str | None = None
+
+    @property
+    def version(self) -> str | None:
+        """Return the libc version that the name stands for (``2.17``), or None for plain ``linux``."""
+        match = re.match(r"(?:many|musl)linux_(\d+)_(\d+)_", self.name)
+        return f"{match[1]}.{match[2]}" if match else None
+
+    def brings(self, soname: str) -> bool:
+        """Say whether every system of the policy has the library; the dynamic linker itself is always there."""
+        return soname in self.libraries or _OWN.fullmatch(soname) is not None
+
+
+def libc_of(needed: Iterable[str]) -> Libc | None:
+    """Return the C library that files with these NEEDED names are linked with, or None where none is named."""
+    found: Libc | None = None
+    for name in needed:
+        if name == "libc.so" or name.startswith(("libc.musl-", "ld-musl-")):
+            return "musl"
+        if name.startswith("libc.so."):
+            found = "glibc"
+    return found
+
+
+def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
+    """Return the lowest policy that all ``versions`` (``GLIBC_2.17``, ``GLIBCXX_3.4.24`` …) meet.
+
+    Versions of libraries that no policy speaks of (``OMP_4.0``, ``libcudart.so.12``) do not count.
+    """
+    wanted = sorted(set(versions), key=natural)
+    forced_by: str | None = None
+    for candidate, promised in _policies(machine, libc):
+        beyond = [version for version in wanted if _exceeds(version, promised)]
+        if not beyond:
+            return Policy(name=candidate.name, rank=candidate.rank, libraries=candidate.libraries, forced_by=forced_by)
+        forced_by = beyond[-1]
+    return Policy(name=f"linux_{machine}", rank=1000, libraries=frozenset(), forced_by=forced_by)
+
+
+def named(name: str, machine: str) -> Policy | None:
+    """Return the policy that an author calls ``name`` (``manylinux_2_28``, ``manylinux2014``), its machine or not."""
+    bare = name.removesuffix(f"_{machine}")
+    libc: Libc = "musl" if bare.startswith("musl") else "glibc"
+    for candidate, _ in _policies(machine, libc):
+        if candidate.name == f"{_aliases(libc).get(bare, bare)}_{machine}":
+            return candidate
+    return None
+
+
+def breaking(policy: Policy, machine: str, versions: Iterable[str]) -> tuple[str, ...]:
+    """Return the ``versions`` that ``policy`` does not promise, sorted."""
+    libc: Libc = "musl" if policy.name.startswith("musl") else "glibc"
+    promised = next((p for candidate, p in _policies(machine, libc) if candidate.name == policy.name), None)
+    if promised is None:
+        return ()
+    return tuple(sorted((v for v in set(versions) if _exceeds(v, promised)), key=natural))
+
+
+def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
+    """Return the lowest C library version that all ``versions`` meet; the policy's own where none is named."""
+    named_versions = [version[6:] for version in versions if re.fullmatch(r"GLIBC_\d[\d.]*", version)]
+    if libc == "glibc" and named_versions:
+        return max(named_versions, key=natural)
+    return policy.version or "0"
+
+
+def natural(text: str) -> tuple[tuple[int, str | int], ...]:
+    """Return a sort key under which 2.9 comes before 2.17."""
+    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text) if part)
+
+
+def _exceeds(version: str, promised: dict[str, frozenset[str]]) -> bool:
+    name, _, number = version.partition("_")
+    return name in promised and number not in promised[name]
+
+
+@cache
+def _rows(libc: Libc) -> tuple[_Row, ...]:
+    text = (resources.files("auditwheel") / "policy" / _FILES[libc]).read_text(encoding="utf-8")
+    rows: list[_Row] = json.loads(text)
+    # auditwheel's priority is the other way round: the highest asks the least.
+    return tuple(sorted((row for row in rows if row["name"] != "linux"), key=lambda row: -row["priority"]))
+
+
+@cache
+def _policies(machine: str, libc: Libc) -> tuple[tuple[Policy, dict[str, frozenset[str]]], ...]:
+    """Return the policies of a machine, the one that asks least first, each with the versions that it promises."""
+    found: list[tuple[Policy, dict[str, frozenset[str]]]] = []
+    for row in _rows(libc):
+        versions = row["symbol_versions"].get(machine)
+        if versions is None or (libc == "musl" and natural(row["name"]) < natural(_OLDEST_MUSL)):
+            continue
+        libraries = frozenset(row["lib_whitelist"])
+        if libc == "musl":
+            libraries |= {f"libc.musl-{machine}.so.1"}
+        policy = Policy(name=f"{row['name']}_{machine}", rank=len(found), libraries=libraries)
+        found.append((policy, {name: frozenset(numbers) for name, numbers in versions.items()}))
+    return tuple(found)
+
+
+@cache
+def _aliases(libc: Libc) -> dict[str, str]:
+    return {alias: row["name"] for row in _rows(libc) for alias in row["aliases"]}
