@@ -1,0 +1,66 @@
+"""Where the author's package and CMake project lie: named by options, or found where they are expected."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.options import HOOK
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.options import Options
+
+
+def package(options: Options, root: Path, project_name: str) -> tuple[str, Path]:
+    """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it."""
+    named = options.string("package")
+    if named is None:
+        written = re.sub(r"[-.]", "_", project_name)
+        names = list(dict.fromkeys([written, re.sub(r"[-_.]+", "_", project_name).lower()]))
+    else:
+        names = [named]
+        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in named.split(".")):
+            options.fault("package", f"must be an import name such as `my_package` or `my.package`, not `{named}`")
+            return named, root
+    folders = [(name, root / base / name.replace(".", "/")) for name in names for base in ("", "src")]
+    for is_package in (lambda path: (path / "__init__.py").is_file(), Path.is_dir):
+        for name, folder in folders:
+            if is_package(folder):
+                return name, folder
+    places = " or ".join(f"`{folder.relative_to(root).as_posix()}`" for _, folder in reversed(folders))
+    if named is None:
+        options.problems.append(
+            f"No folder {places} for the package of project `{project_name}`; create it, or name another package with "
+            f"option `package` {HOOK}"
+        )
+    else:
+        options.fault("package", f"is `{named}`, but there is no folder {places}; create it, or correct the name")
+    return names[0], root
+
+
+def source(options: Options, root: Path) -> Path:
+    """Return the folder of CMakeLists.txt; by default ``csrc``, then the root."""
+    named = options.string("source")
+    if named is None and "source" not in options.raw:
+        for folder in (root / "csrc", root):
+            if (folder / "CMakeLists.txt").is_file():
+                return folder
+        options.problems.append(
+            f"No CMakeLists.txt in `csrc` or in the project's root; create one, or name its folder with option "
+            f"`source` {HOOK}"
+        )
+    elif named is not None:
+        folder = (root / named).resolve()
+        if (folder / "CMakeLists.txt").is_file():
+            return folder
+        if not folder.exists():
+            options.fault(
+                "source", f"is `{named}`, but there is no such folder; name the one that holds CMakeLists.txt"
+            )
+        elif not folder.is_dir():
+            options.fault("source", f"is `{named}`, which is a file; name the folder that holds CMakeLists.txt")
+        else:
+            options.fault("source", f"is `{named}`, which has no CMakeLists.txt; create it there, or name its folder")
+    return root
