@@ -1,0 +1,117 @@
+"""The hook as hatchling and pip's kin call it, up to the first compile: targets, bad input, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext import process
+
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+version = "1"
+[tool.hatch.build.hooks.torch-ext]
+source = "csrc"
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={matrix:torch}.*"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8", "2.9"]
+"""
+
+
+def project(folder: Path, text: str = PROJECT) -> Path:
+    """Write a small project; its CMake file would fail at once if it were ever configured."""
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    (folder / "csrc").mkdir()
+    (folder / "csrc" / "CMakeLists.txt").write_text('message(FATAL_ERROR "configured")\n', encoding="utf-8")
+    (folder / "src" / "my_pkg").mkdir(parents=True)
+    (folder / "src" / "my_pkg" / "__init__.py").touch()
+    (folder / ".gitignore").write_text("/build/\n/dist/\n", encoding="utf-8")
+    return folder
+
+
+def hatchling(root: Path, *arguments: str, **environ: str) -> process.Completed:
+    """Run hatchling in ``root`` with the interpreter of the tests, without build isolation."""
+    return process.run([sys.executable, "-m", "hatchling", *arguments], cwd=root, env_changes=environ, check=False)
+
+
+def sources(root: Path) -> list[str]:
+    """Return every file outside of build and dist."""
+    found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return sorted(name for name in found if not name.startswith(("build/", "dist/")))
+
+
+def test_the_sdist_and_the_version_compile_nothing(tmp_path: Path) -> None:
+    """The hook is registered for every target here, yet only wheels are its business (hatch#2015)."""
+    root = project(tmp_path)
+    before = sources(root)
+    assert hatchling(root, "version").returncode == 0
+    assert hatchling(root, "build", "-t", "sdist").returncode == 0
+    assert [path.name for path in (root / "dist").iterdir()] == ["my_pkg-1.tar.gz"]
+    assert not (root / "build").exists()
+    assert sources(root) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            ("skip-install = true\n", ""),
+            "Environment `matrix.2.8` installs the project itself, which would start this build again: "
+            "set `skip-install = true` in the environment.",
+            id="recursion",
+        ),
+        pytest.param(('source = "csrc"', 'sorce = "csrc"'), "`sorce`", id="unknown-option"),
+        pytest.param(('source = "csrc"', "source = 3\nonly = 4"), "2 problems in the configuration", id="wrong-types"),
+        pytest.param(('source = "csrc"', 'source = "cpp"'), "CMakeLists.txt", id="no-cmakelists"),
+        pytest.param(('source = "csrc"', 'package = "other"'), "other", id="no-package"),
+        pytest.param(('source = "csrc"', 'environment = "test"'), "names `test`, which is no hatch environment", id="no-env"),
+        pytest.param(('source = "csrc"', 'only = ["*2.7*"]'), "2.7", id="only-matches-nothing"),
+        pytest.param(("torch=={matrix:torch}.*", "numpy"), "torch", id="no-torch"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    """Each is one readable message without a traceback; no wheel and no stray file is left."""
+    root = project(tmp_path, PROJECT.replace(*change))
+    before = sources(root)
+    done = hatchling(root, "build", "-t", "wheel")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert message in output
+    assert "Traceback" not in output
+    assert not list(root.glob("dist/*"))
+    assert sources(root) == before
+
+
+def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
+    """However it came about, the second one sees the first."""
+    done = hatchling(project(tmp_path), "build", "-t", "wheel", HATCH_TORCH_EXT_ACTIVE="1")
+    assert done.returncode == 1
+    assert "This build was started by a build of the same kind" in done.stdout + done.stderr
+
+
+def test_a_generated_file_in_the_sources_is_refused(tmp_path: Path) -> None:
+    """An author's own ``_variants.py`` would be shadowed: say so."""
+    root = project(tmp_path)
+    (root / "src" / "my_pkg" / "_variants.py").touch()
+    done = hatchling(root, "build", "-t", "wheel")
+    assert done.returncode == 1
+    assert f"`{root / 'src' / 'my_pkg' / '_variants.py'}` is in the sources" in (done.stdout + done.stderr).replace("\n", " ")
+
+
+def test_only_from_the_environment_overrides_the_option(tmp_path: Path) -> None:
+    """HATCH_TORCH_EXT_ONLY is what a CI job sets; a pattern that matches nothing lists the entries."""
+    done = hatchling(project(tmp_path), "build", "-t", "wheel", HATCH_TORCH_EXT_ONLY="matrix.3.*")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "matrix.3.*" in output
+    assert "matrix.2.8" in output
+    assert os.environ.get("HATCH_TORCH_EXT_ONLY") is None
