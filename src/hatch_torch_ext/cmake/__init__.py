@@ -1,0 +1,158 @@
+"""Configure, build and install one entry's CMake project -> ``InstallTree``.
+
+``find_package(Torch)`` is answered by our own CMake package (resources/cmake), which is written for the entry beside
+its build folder; Python is pinned to the entry's. A build folder is used again as long as nothing that it was made
+from has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings
+from hatch_torch_ext.cmake.job import Job
+from hatch_torch_ext.errors import CompileError, ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
+
+KEY = "torch_ext_key"
+NOTES = "torch_ext_notes.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallTree:
+    """What ``cmake --install`` left in ``prefix``: relative POSIX paths of its files and links, sorted.
+
+    ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``cuda_compiler`` likewise, or None;
+    ``flags`` are the effective C++ and CUDA flags of the targets (CMake File API), for the manifest;
+    ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel.
+    """
+
+    prefix: Path
+    files: tuple[str, ...]
+    log: Path
+    compiler: str
+    cuda_compiler: str | None = None
+    flags: tuple[tuple[str, str], ...] = ()
+    build_dirs: tuple[Path, ...] = ()
+
+
+def build(
+    entry: Entry,
+    config: Config,
+    environment: Environment,
+    sdk: Sdk,
+    toolchain: Toolchain,
+    *,
+    work: Path,
+    jobs: int,
+    report: Callable[[str], None],
+) -> InstallTree:
+    """Build the project in ``work/<entry name>`` and return what it installs.
+
+    Raises ``CompileError`` when a step fails, when the project would install outside the prefix, or when nothing
+    is installed; the message names the step, the command and the first errors, and where the whole log is.
+    """
+    job = Job(
+        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.name
+    )
+    package.write(job)
+    cache = definitions.cache_entries(job)
+    _fresh_build_folder(job.build, key=_key(job, cache))
+    run = _Runner(job=job, env=surroundings.env_changes(job))
+
+    replies.query(job.build)
+    cmake = str(toolchain.cmake.path)
+    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja"]
+    run("configuring", [cmake, *where, *cache, *config.cmake.args])
+    for note in _notes(job.build):
+        report(f"{entry.name}: {note}")
+    reply = replies.read(job.build)
+    failures.check_destinations(entry.name, reply, source=config.source, prefix=job.prefix)
+    run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
+    shutil.rmtree(job.prefix, ignore_errors=True)
+    run("installing", [cmake, "--install", str(job.build)])
+
+    files = _files(job.prefix)
+    if not files:
+        raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
+    return InstallTree(
+        prefix=job.prefix,
+        files=files,
+        log=job.log,
+        compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
+        cuda_compiler=reply.compilers.get("CUDA"),
+        flags=replies.flags(reply, rename=prefixes.mapped(job)),
+        build_dirs=tuple(sorted({config.root, config.source, job.folder, environment.prefix, sdk.prefix})),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    job: Job
+    env: dict[str, str | None]
+
+    def __call__(self, step: str, command: Sequence[str]) -> None:
+        try:
+            process.run(command, env_changes=self.env, log=self.job.log)
+        except ProcessError as error:
+            output = error.output or str(error)
+            text = failures.step_failed(step, command, output, log=self.job.log, cuda=self.job.toolchain.cuda_problem)
+            raise CompileError(self.job.entry.name, text) from error
+
+
+def _key(job: Job, cache: Sequence[str]) -> str:
+    """Return a digest of all that a build folder was made from; a folder made from anything else cannot be resumed.
+
+    CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they bear.
+    """
+    toolchain = job.toolchain
+    passing = (str(toolchain.ninja.path),)
+    facts = {
+        "cache": [entry for entry in cache if not entry.endswith(passing)],
+        "args": job.config.cmake.args,
+        "source": str(job.config.source),
+        "sdk": repr(job.sdk),
+        "interpreter": repr(job.environment.interpreter),
+        "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
+        "launcher": str(toolchain.launcher),
+        "environ": {name: os.environ.get(name) for name in surroundings.READ_ONCE},
+        "package": package.digest(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _fresh_build_folder(folder: Path, *, key: str) -> None:
+    stored = folder / KEY
+    if folder.exists() and not (stored.is_file() and stored.read_text(encoding="ascii") == key):
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored.write_text(key, encoding="ascii")
+    (folder / NOTES).unlink(missing_ok=True)
+
+
+def _notes(build_dir: Path) -> list[str]:
+    notes = build_dir / NOTES
+    return notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
+
+
+def _files(prefix: Path) -> tuple[str, ...]:
+    found = []
+    for folder, folders, names in os.walk(prefix):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118  many files
+        found += [os.path.relpath(os.path.join(folder, name), prefix) for name in (*names, *links)]  # noqa: PTH118
+    return tuple(sorted(found))

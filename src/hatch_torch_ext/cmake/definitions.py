@@ -1,0 +1,121 @@
+"""The cache entries of the configure step: the prefix, the pinned Python and CUDA, the matrix's own variables."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import archs, process
+from hatch_torch_ext.errors import ProcessError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.toolchain import Toolchain
+
+TOP_LEVEL = "CMAKE_PROJECT_TOP_LEVEL_INCLUDES"
+POLICY_FLOOR = "3.5"  # CMake 4 refuses projects that ask for less
+LIBRARY_OF_PYTHON = (
+    "import os, sysconfig as s; v = s.get_config_var; print(os.path.join(v('LIBDIR') or '', v('LDLIBRARY') or ''))"
+)
+
+
+def cache_entries(job: Job) -> tuple[str, ...]:
+    """Return the ``-D`` arguments: ours first, then the author's ``define``, which so has the last word."""
+    top_level = [str(job.package / "TorchExtTopLevel.cmake")]
+    author = []
+    for name, value in job.config.cmake.define:
+        if name == TOP_LEVEL:
+            top_level.append(value)
+        else:
+            author.append(f"-D{name}={value}")
+    ours = {
+        "CMAKE_BUILD_TYPE": job.config.cmake.build_type,
+        "CMAKE_INSTALL_PREFIX": job.prefix,
+        "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
+        "CMAKE_CXX_COMPILER": job.toolchain.cxx.path,
+        "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
+        "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
+        TOP_LEVEL: ";".join(top_level),
+        **_torch(job),
+        **_python(job),
+        **_launchers(job.toolchain),
+        **_cuda(job.toolchain),
+        **matrix_variables(job.entry),
+        "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
+    }
+    return (*(f"-D{name}={value}" for name, value in ours.items()), *author)
+
+
+def matrix_variables(entry: Entry) -> dict[str, str]:
+    """Return the matrix's variables by the names that CMake sees: ``cpu-only`` is ``TORCH_EXT_CPU_ONLY``."""
+    return {f"TORCH_EXT_{re.sub('[^0-9A-Z]', '_', name.upper())}": value for name, value in entry.variables}
+
+
+def _torch(job: Job) -> dict[str, Path]:
+    if job.upstream:
+        return {"Torch_DIR": job.torch / "share" / "cmake" / "Torch"}
+    return {"Torch_DIR": job.package / "Torch", "Caffe2_DIR": job.package / "Caffe2"}
+
+
+def _python(job: Job) -> dict[str, str | Path]:
+    """Return the entry's Python under every name that CMake's modules, old and new, and pybind11 take it by."""
+    environment, library = job.environment, _python_library(job)
+    pinned: dict[str, str | Path] = {}
+    for spelling in ("Python", "Python3"):
+        pinned |= {
+            f"{spelling}_EXECUTABLE": environment.python,
+            f"{spelling}_ROOT_DIR": environment.prefix,
+            f"{spelling}_INCLUDE_DIR": environment.interpreter.include,
+            f"{spelling}_LIBRARY": library,
+            f"{spelling}_FIND_STRATEGY": "LOCATION",
+            f"{spelling}_FIND_VIRTUALENV": "FIRST",
+        }
+    return pinned | {
+        "PYTHON_EXECUTABLE": environment.python,
+        "PYTHON_INCLUDE_DIR": environment.interpreter.include,
+        "PYTHON_LIBRARY": library,
+        # Only asked for where pybind11 uses the old modules; the rest of its old search starts at PYTHON_EXECUTABLE.
+        "PYTHON_MODULE_EXTENSION": environment.interpreter.ext_suffix,
+        "PYBIND11_PYTHON_EXECUTABLE_LAST": environment.python,
+        "PYBIND11_FINDPYTHON": "ON",
+    }
+
+
+def _python_library(job: Job) -> Path:
+    """Return libpython, or an empty linker script in its place: many Pythons have none, and modules need none."""
+    library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
+    try:
+        answer = process.run([job.environment.python, "-I", "-c", LIBRARY_OF_PYTHON]).stdout.strip()
+    except ProcessError:
+        answer = ""
+    real = library.parent.joinpath(answer) if answer.endswith(".so") else None
+    if real is not None and real.is_file():
+        return real
+    library.parent.mkdir(parents=True, exist_ok=True)
+    library.write_text("/* This Python comes without a shared library. */\nINPUT()\n", encoding="ascii")
+    return library
+
+
+def _launchers(toolchain: Toolchain) -> dict[str, Path]:
+    if toolchain.launcher is None:
+        return {}
+    return {f"CMAKE_{language}_COMPILER_LAUNCHER": toolchain.launcher for language in ("C", "CXX", "CUDA")}
+
+
+def _cuda(toolchain: Toolchain) -> dict[str, str | Path]:
+    if toolchain.cuda is None:
+        # No toolkit was found fit for this torch: one that CMake would find on its own is not either.
+        return {"CMAKE_CUDA_COMPILER": "NOTFOUND"}
+    cuda = toolchain.cuda
+    return {
+        "CMAKE_CUDA_COMPILER": cuda.nvcc.path,
+        "CMAKE_CUDA_HOST_COMPILER": cuda.host,
+        "CMAKE_CUDA_ARCHITECTURES": archs.cmake_value(cuda.archs),
+        "CMAKE_CUDA_FLAGS": " ".join(cuda.flags),
+        "CUDAToolkit_ROOT": cuda.root,
+        "CUDA_TOOLKIT_ROOT_DIR": cuda.root,
+        "TORCH_CUDA_ARCH_LIST": archs.torch_value(cuda.archs),
+    }

@@ -1,0 +1,100 @@
+"""What the user is told when CMake or a compiler fails, or when a project installs nothing, or not here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hatch_torch_ext.cmake.replies import Reply
+
+FIRST_ERRORS = 5
+LAST_LINES = 20
+_ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|\(F\)")
+_LONGEST = 400  # characters; a compiler's command line fills screens
+
+
+def step_failed(step: str, command: Sequence[str], output: str, *, log: Path, cuda: str | None = None) -> str:
+    """Return the message of a failed step: the first errors, since those that follow are often their echo.
+
+    ``cuda`` says why there is no CUDA toolkit: it is the remedy where CMake asked for one.
+    """
+    first = first_errors(output)
+    parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
+    if first:
+        parts += ["the first errors:", *(f"  {line}" for line in first)]
+    parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
+    if cuda is not None and "CMAKE_CUDA_COMPILER" in output:
+        parts.append(cuda)
+    return "\n".join([*parts, f"Correct this in the project's sources; the whole log is {log}"])
+
+
+def first_errors(output: str) -> list[str]:
+    """Return the first lines of ``output`` that say what is wrong; for CMake, with the sentence that follows."""
+    lines = output.splitlines()
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        if not _ERROR.search(line):
+            continue
+        text = line.strip()
+        if line.startswith("CMake Error"):
+            text = " ".join([text, *_paragraph(lines[number + 1 :])])
+        if (text := _shortened(text)) not in found:
+            found.append(text)
+        if len(found) == FIRST_ERRORS:
+            break
+    return found
+
+
+def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
+    """Return the message for a project that built but installed nothing, with the line to add."""
+    loadable = [target for target in reply.targets if target.loadable]
+    names = " ".join(target.name for target in loadable)
+    where = source / "CMakeLists.txt"
+    if loadable:
+        built = ", ".join(name for target in loadable for name in target.artifacts)
+        return (
+            f"CMake built {built}, but installed nothing, and only what is installed goes into the wheel. "
+            f"Add to {where}:\n  install(TARGETS {names} LIBRARY DESTINATION .)\nThe whole log is {log}"
+        )
+    others = ", ".join(f"{target.name} ({target.type.lower()})" for target in reply.targets if target.artifacts)
+    return (
+        f"CMake installed nothing, and the project has no shared library or module"
+        f"{f', only {others}' if others else ''}. Add to {where}:\n"
+        f"  add_library(my_ops SHARED my_ops.cpp)\n  target_link_libraries(my_ops PRIVATE torch)\n"
+        f"  install(TARGETS my_ops LIBRARY DESTINATION .)\nThe whole log is {log}"
+    )
+
+
+def check_destinations(entry: str, reply: Reply, *, source: Path, prefix: Path) -> None:
+    """Raise ``CompileError`` before anything is installed outside ``prefix``."""
+    outside = [
+        text for text in reply.destinations if Path(text).is_absolute() and not Path(text).is_relative_to(prefix)
+    ]
+    if outside:
+        raise CompileError(
+            entry,
+            f"{source / 'CMakeLists.txt'} installs into {', '.join(outside)}, outside the install prefix, which would "
+            "leave files there and none in the wheel. Use a relative destination: `install(… DESTINATION .)`",
+        )
+
+
+def _paragraph(lines: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for line in lines:
+        text = line.strip()
+        if text:
+            found.append(text)
+        elif found:
+            break
+    return found
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

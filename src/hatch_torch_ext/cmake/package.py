@@ -1,0 +1,126 @@
+"""Our CMake package, written for one entry: the static files of resources/cmake and the facts that they read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cmake import prefixes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.sdk import Sdk
+
+RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
+FACTS = "torch_ext_facts.cmake"
+STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
+
+Value = str | bool | int | Path | None
+
+
+def digest() -> str:
+    """Return a digest of the static files."""
+    text = hashlib.sha256()
+    for path in sorted(RESOURCES.rglob("*.cmake")):
+        text.update(path.relative_to(RESOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return text.hexdigest()
+
+
+def write(job: Job) -> None:
+    """Write the package into ``job.package`` and ``job.torch``; files that have not changed keep their times."""
+    _link_sdk(job)
+    for source in sorted(RESOURCES.rglob("*.cmake")):
+        _write(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
+    _write(job.package / FACTS, render(_facts(job)))
+
+
+def render(facts: Iterable[tuple[str, Value | Sequence[Value]]]) -> str:
+    """Return CMake text that sets ``TorchExt_<name>`` to each value; a sequence becomes a list."""
+    lines = ["# The facts of one entry, written by hatch-torch-ext."]
+    for name, value in facts:
+        items = [value] if isinstance(value, Value) else value
+        lines.append(f'set(TorchExt_{name} "{";".join(_quoted(item) for item in items)}")')
+    return "\n".join(lines) + "\n"
+
+
+def target_version(minor: str) -> str:
+    """Return what ``TORCH_TARGET_VERSION`` is for a torch ``major.minor``: ``2.10`` is 0x020a000000000000."""
+    major, minor_number = (int(part) for part in minor.split("."))
+    return f"0x{major:02x}{minor_number:02x}{0:012x}"
+
+
+def _quoted(value: Value) -> str:
+    text = {True: "ON", False: "OFF", None: ""}[value] if isinstance(value, bool | None) else str(value)
+    return re.sub(r'([\\"$;])', r"\\\1", text)
+
+
+def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
+    sdk, cuda = job.sdk, job.toolchain.cuda
+    absolute = [f"{old}={new}" for old, new in prefixes.mapped(job)]
+    relative = prefixes.relative_maps(job)
+    return [
+        ("VERSION", _release(sdk.version)),
+        ("PACKAGE_DIR", job.package),
+        ("ANSWER_TORCH", not job.upstream),
+        ("PREFIX", job.torch),
+        ("REAL_PREFIX", sdk.prefix),
+        ("LIBRARY_DIR", job.torch / "lib"),
+        ("INCLUDE_DIRS", [_under(path, sdk.prefix, job.torch) for path in sdk.include_dirs]),
+        ("STUBS", sdk.kind == "thin"),
+        ("CXX11_ABI", int(sdk.cxx11_abi)),
+        ("CXX_STANDARD", sdk.cxx_standard),
+        ("CUDA", sdk.cuda),
+        ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
+        ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
+        ("STABLE_ABI", job.entry.stable_abi),
+        ("STABLE_DEFINITIONS", _stable_definitions(sdk)),
+        ("PYTHON_INCLUDE_DIR", job.environment.interpreter.include),
+        ("PREFIX_MAP", [*absolute, *relative]),
+        # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. Where it
+        # makes the paths relative, those maps are enough, and they read the same in every entry and checkout.
+        ("CUDA_PREFIX_MAP", relative or absolute),
+    ]
+
+
+def _stable_definitions(sdk: Sdk) -> list[str]:
+    if tuple(int(part) for part in sdk.minor.split(".")) < STABLE_SINCE:
+        return []
+    defined = [f"TORCH_TARGET_VERSION={target_version(sdk.minor)}"]
+    return [*defined, "USE_CUDA"] if sdk.cuda else defined
+
+
+def _release(version: str) -> str:
+    """Return the numbers that a version starts with: find_package knows no suffixes (``2.14.0a0+git1``)."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return match.group() if match else version
+
+
+def _under(path: Path, old: Path, new: Path) -> Path:
+    return new / path.relative_to(old) if path.is_relative_to(old) else path
+
+
+def _link_sdk(job: Job) -> None:
+    job.torch.mkdir(parents=True, exist_ok=True)
+    prefix = job.sdk.prefix
+    wanted = {"include": prefix / "include", "share": prefix / "share", "lib": job.sdk.library_dir}
+    for name, target in wanted.items():
+        link = job.torch / name
+        if link.is_symlink() and link.readlink() == target:
+            continue
+        if link.is_symlink() or link.is_file():
+            link.unlink()
+        elif link.is_dir():
+            shutil.rmtree(link)
+        link.symlink_to(target)
+
+
+def _write(path: Path, text: str) -> None:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,43 @@
+"""Folders of this machine are renamed inside objects: two builds in different folders give the same bytes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.cmake.job import Job
+
+
+def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
+    """Return (folder, the name put in its place); where several match, compilers take the last."""
+    config, environment = job.config, job.environment
+    pairs = [
+        (environment.interpreter.include, "python/include"),
+        (environment.prefix, "python"),
+        (job.sdk.prefix, "torch"),
+        (config.root, "."),
+    ]
+    if job.toolchain.cuda is not None:
+        pairs.insert(0, (job.toolchain.cuda.root, "cuda"))
+    if not config.source.is_relative_to(config.root):
+        pairs.append((config.source, config.source.name))
+    return (*pairs, (job.folder, "torch-ext"), (job.torch, "torch"))
+
+
+def base_dir(job: Job) -> Path | None:
+    """Return the folder below which ccache makes paths relative, so that other folders hit too; None without ccache."""
+    launcher = job.toolchain.launcher
+    if launcher is None or launcher.name != "ccache":
+        return None
+    common = Path(os.path.commonpath([job.config.root, job.config.source, job.folder]))
+    return None if common == Path(common.root) else common
+
+
+def relative_maps(job: Job) -> list[str]:
+    """Return the maps of folders as the compiler sees them after ccache made their paths relative."""
+    base = base_dir(job)
+    if base is None:
+        return []
+    return [f"{os.path.relpath(old, job.build)}={new}" for old, new in mapped(job) if old.is_relative_to(base)]

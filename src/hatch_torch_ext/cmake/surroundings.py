@@ -1,0 +1,61 @@
+"""The environment variables that CMake, the compilers and the interpreter run with."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cmake import prefixes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake.job import Job
+
+READ_ONCE = (
+    *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CXX", "CXXFLAGS", "LDFLAGS"),
+    *("CMAKE_TOOLCHAIN_FILE", "SOURCE_DATE_EPOCH"),
+)
+"""What CMake or a compiler reads when a build folder is made, and does not look at again."""
+
+# The front end of a build sets these for its own Python (pip's isolated environments live by PYTHONPATH), and
+# DESTDIR or a generator of the user's would move what we make.
+_REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "PYTHONHOME", "__PYVENV_LAUNCHER__")
+
+# The first instant that a zip file can hold is 1980-01-01; hatchling takes this one when nothing is said.
+DEFAULT_EPOCH = "1580601600"
+
+
+def env_changes(job: Job) -> dict[str, str | None]:
+    """Return the changes to this process's environment; compilers and flags that the user set stay."""
+    environment, toolchain = job.environment, job.toolchain
+    changes: dict[str, str | None] = dict.fromkeys(_REMOVED)
+    folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
+    if toolchain.cuda is not None:
+        folders.insert(1, toolchain.cuda.root / "bin")
+        changes |= {"CUDA_HOME": str(toolchain.cuda.root), "CUDA_PATH": str(toolchain.cuda.root)}
+    packages = [environment.site_packages]
+    if job.upstream:
+        packages.insert(0, job.torch)
+    changes |= {
+        "PATH": _joined(folders, "PATH"),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in job.sdk.python_path) or None,
+        "VIRTUAL_ENV": str(environment.prefix),
+        "CMAKE_PREFIX_PATH": _joined(packages, "CMAKE_PREFIX_PATH"),
+        # For a FindTorch.cmake of the project's own, wherever it looks.
+        "CMAKE_LIBRARY_PATH": _joined([job.torch / "lib"], "CMAKE_LIBRARY_PATH"),
+        "LC_ALL": "C.UTF-8",
+        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
+    }
+    if not job.sdk.cxx11_abi:
+        # A project's own FindTorch.cmake does not say it, and every object of a variant must agree.
+        changes["CXXFLAGS"] = f"{os.environ.get('CXXFLAGS', '')} -D_GLIBCXX_USE_CXX11_ABI=0".strip()
+    if (base := prefixes.base_dir(job)) is not None:
+        changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
+    return changes
+
+
+def _joined(first: Sequence[Path], name: str) -> str:
+    present = os.environ.get(name)
+    return os.pathsep.join([*dict.fromkeys(str(path) for path in first), *([present] if present else [])])

@@ -1,0 +1,4 @@
+# Old projects ask for Caffe2 where they mean torch: both are one package since torch 1.0.
+include("${CMAKE_CURRENT_LIST_DIR}/../Torch/TorchConfig.cmake")
+set(Caffe2_MAIN_LIBS torch_library)
+set(CAFFE2_INCLUDE_DIRS "${TORCH_INCLUDE_DIRS}")

@@ -1,0 +1,50 @@
+# Included by the first project() call (CMAKE_PROJECT_TOP_LEVEL_INCLUDES), before any language is enabled.
+include_guard(GLOBAL)
+include("${CMAKE_CURRENT_LIST_DIR}/torch_ext_facts.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/TorchExtFinish.cmake")
+
+# Sentences for the user; the build that started CMake passes them on.
+function(torch_ext_note text)
+  message(STATUS "hatch-torch-ext: ${text}")
+  file(APPEND "${CMAKE_BINARY_DIR}/torch_ext_notes.txt" "${text}\n")
+endfunction()
+
+if(CMAKE_MINIMUM_REQUIRED_VERSION VERSION_LESS "3.5")
+  torch_ext_note(
+    "the project asks for CMake ${CMAKE_MINIMUM_REQUIRED_VERSION}, below the oldest that CMake ${CMAKE_VERSION} still imitates; built as if it asked for 3.5. Raise cmake_minimum_required to 3.5 or newer")
+endif()
+
+# Paths of this machine are kept out of every object: two builds in different folders give the same bytes.
+# Directory options, not CMAKE_CXX_FLAGS: projects overwrite those.
+foreach(_torch_ext_map IN LISTS TorchExt_PREFIX_MAP)
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:C,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
+endforeach()
+foreach(_torch_ext_map IN LISTS TorchExt_CUDA_PREFIX_MAP)
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-ffile-prefix-map=${_torch_ext_map}>")
+endforeach()
+unset(_torch_ext_map)
+
+if(TorchExt_ANSWER_TORCH)
+  # A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what
+  # they asked Python for. A FindTorch.cmake of the project's own is left to answer: its variables are its own.
+  macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_package)
+    if("${_torch_ext_package}" MATCHES "^(Torch|Caffe2)$")
+      set(_torch_ext_own FALSE)
+      if(NOT "${ARGN}" MATCHES "(^|;)(CONFIG|NO_MODULE)(;|$)")
+        foreach(_torch_ext_folder IN LISTS CMAKE_MODULE_PATH)
+          if(EXISTS "${_torch_ext_folder}/Find${_torch_ext_package}.cmake")
+            set(_torch_ext_own TRUE)
+          endif()
+        endforeach()
+      endif()
+      if(NOT _torch_ext_own)
+        set(${_torch_ext_package}_DIR "${TorchExt_PACKAGE_DIR}/${_torch_ext_package}")
+        find_package(${_torch_ext_package} ${ARGN} BYPASS_PROVIDER)
+      endif()
+    endif()
+  endmacro()
+  cmake_language(SET_DEPENDENCY_PROVIDER torch_ext_provide_dependency SUPPORTED_METHODS FIND_PACKAGE)
+endif()
+
+cmake_language(DEFER CALL torch_ext_finish)
