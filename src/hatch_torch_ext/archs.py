@@ -1,0 +1,156 @@
+"""CUDA architectures: torch's notation (``7.5``, ``9.0a``, ``10.0f``, ``9.0+PTX``, ``all``) -> flags for CMake and nvcc; pure.
+
+In torch's notation an architecture stands for machine code, and ``+PTX`` adds the text that a newer driver can
+compile for cards that did not exist yet. A suffix ``a`` ties the code to that one architecture, ``f`` to its family.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_NOTATION = re.compile(r"(?P<major>\d{1,2})\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+PTX)?", re.ASCII)
+_NUMBER = re.compile(r"(?P<major>\d{1,2})(?P<minor>\d)(?P<suffix>[af]?)", re.ASCII)
+
+GROUPS = ("all", "all-major")
+"""Words that stand for what the nvcc in use supports; resolved here, so that every spelling of a flag agrees."""
+
+TORCH_BUILDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("11", ("3.7", "5.0", "6.0", "7.0", "7.5", "8.0", "8.6"), ("8.0",)),
+    ("12", ("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"), ("8.0", "9.0")),
+    ("12.8", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
+    ("12.9", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0+PTX"), ("8.0", "9.0", "10.0", "12.0+PTX")),
+    ("13", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "11.0", "12.0")),
+)
+"""What torch's own release wheels hold: (CUDA version, on x86-64, on aarch64); the longest matching version counts.
+
+x86-64: read from ``libtorch_python.so`` (what ``torch.cuda.get_arch_list()`` answers) of the wheels of 1.13.1 and 2.0.1
+(11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0). aarch64 and
+12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch. A torch that says itself what it was built for is asked first.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Arch:
+    """One architecture: ``number`` is 75 for 7.5; ``suffix`` is ``""``, ``a`` or ``f``.
+
+    ``real`` asks for machine code, ``ptx`` for PTX. Order is by number, then suffix.
+    """
+
+    number: int
+    suffix: str = ""
+    real: bool = True
+    ptx: bool = False
+
+    @property
+    def code(self) -> str:
+        """Return the number with its suffix, as nvcc writes it (``90a``)."""
+        return f"{self.number}{self.suffix}"
+
+    @property
+    def name(self) -> str:
+        """Return torch's notation; code that is PTX only reads the same as machine code with PTX."""
+        return f"{self.number // 10}.{self.number % 10}{self.suffix}{'+PTX' if self.ptx else ''}"
+
+
+def parse(text: str) -> Arch:
+    """Return the architecture that ``text`` names in torch's notation.
+
+    Raises ``ValueError`` with a message that quotes it. ``all`` and ``all-major`` are not one architecture.
+    """
+    match = _NOTATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"`{text}` is not a CUDA architecture: write it like torch does, {_hint(text)}")
+    return _arch(match, ptx=match["ptx"] is not None)
+
+
+def check(text: str) -> None:
+    """Raise ``ValueError`` unless ``text`` may stand in the option ``archs``."""
+    if text not in GROUPS:
+        parse(text)
+
+
+def _hint(text: str) -> str:
+    number = _NUMBER.fullmatch(re.sub(r"^(sm|compute)_", "", text.strip()))
+    if number is not None:
+        return f"`{_arch(number).name}`"
+    return "such as `7.5`, `9.0a`, `10.0f` or `9.0+PTX`, or `all` or `all-major`"
+
+
+def _arch(match: re.Match[str], *, ptx: bool = False) -> Arch:
+    return Arch(number=int(match["major"]) * 10 + int(match["minor"]), suffix=match["suffix"], ptx=ptx)
+
+
+def from_nvcc(listing: str) -> tuple[int, ...]:
+    """Return the numbers in what ``nvcc --list-gpu-code`` or ``--list-gpu-arch`` prints (``sm_75`` -> 75), sorted."""
+    return tuple(sorted({int(number) for number in re.findall(r"\b(?:sm|compute)_(\d+)\b", listing, re.ASCII)}))
+
+
+def longest_match(choices: Iterable[tuple[str, tuple[str, ...]]], cuda: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the pair of ``choices`` whose version (``""``, ``13``, ``12.8``) says most about ``cuda`` (``12.8``)."""
+    fitting = [pair for pair in choices if pair[0] == "" or f"{cuda}.".startswith(f"{pair[0]}.")]
+    return max(fitting, key=lambda pair: len(pair[0]), default=None)
+
+
+def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
+    """Return what torch's release wheels for CUDA ``cuda`` were built for, () for a CUDA that the table lacks."""
+    column = 2 if machine == "aarch64" else 1
+    match = longest_match(((row[0], row[column]) for row in TORCH_BUILDS), cuda)
+    return match[1] if match is not None else ()
+
+
+def resolve(texts: Sequence[str], supported: Sequence[int]) -> tuple[Arch, ...]:
+    """Return the architectures that ``texts`` ask for, merged and sorted; groups become what nvcc supports.
+
+    ``all`` and ``all-major`` follow nvcc's own meaning: machine code for each (or for the first of each major and the
+    oldest), and PTX of the newest. A number outside ``supported`` stays: ``unsupported`` tells.
+    """
+    wanted: list[Arch] = []
+    for text in texts:
+        if text in GROUPS:
+            wanted += _group(text, supported)
+        else:
+            wanted.append(parse(text))
+    merged: dict[tuple[int, str], Arch] = {}
+    for arch in wanted:
+        before = merged.get((arch.number, arch.suffix))
+        ptx = arch.ptx or (before is not None and before.ptx)
+        merged[arch.number, arch.suffix] = Arch(number=arch.number, suffix=arch.suffix, ptx=ptx)
+    return tuple(sorted(merged.values()))
+
+
+def _group(word: str, supported: Sequence[int]) -> list[Arch]:
+    numbers = sorted(supported)
+    if word == "all-major":
+        numbers = [number for number in numbers if number % 10 == 0 or number == numbers[0]]
+    newest = max((number for number in numbers if word == "all" or number % 10 == 0), default=None)
+    return [Arch(number=number, ptx=number == newest) for number in numbers]
+
+
+def unsupported(archs: Iterable[Arch], supported: Sequence[int]) -> tuple[Arch, ...]:
+    """Return those whose number this nvcc does not know (it must be asked about suffixes itself)."""
+    return tuple(arch for arch in archs if arch.number not in supported)
+
+
+def cmake_value(archs: Iterable[Arch]) -> str:
+    """Return the value of ``CMAKE_CUDA_ARCHITECTURES``: ``80-real;90`` for 8.0 and 9.0+PTX."""
+    return ";".join(arch.code if arch.ptx else f"{arch.code}-real" for arch in archs)
+
+
+def torch_value(archs: Iterable[Arch]) -> str:
+    """Return the value of ``TORCH_CUDA_ARCH_LIST``."""
+    return ";".join(arch.name for arch in archs)
+
+
+def gencode(archs: Iterable[Arch]) -> tuple[str, ...]:
+    """Return nvcc's arguments: one ``-gencode=arch=…,code=…`` for each piece of code."""
+    flags = []
+    for arch in archs:
+        flags.append(f"-gencode=arch=compute_{arch.code},code=sm_{arch.code}")
+        if arch.ptx:
+            flags.append(f"-gencode=arch=compute_{arch.code},code=compute_{arch.code}")
+    return tuple(flags)

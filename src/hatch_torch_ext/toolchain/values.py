@@ -1,0 +1,59 @@
+"""The values of the toolchain: what was found, and what CMake is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.archs import Arch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program: its absolute path and the version that it reports."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaToolkit:
+    """A CUDA toolkit that fits the entry: ``root`` has ``bin/nvcc``, ``include`` and ``lib64``; ``version`` is nvcc's (``13.0``)."""
+
+    root: Path
+    nvcc: Tool
+    version: str
+    source: str
+    """Where it came from, in words for messages (``the entry's environment``, ``CUDA_HOME`` …)."""
+    host: Path
+    """The C++ compiler that nvcc calls: the one that compiles the rest."""
+    archs: tuple[Arch, ...] = ()
+    """What kernels are compiled for, sorted."""
+    archs_source: str = ""
+    """Where ``archs`` come from, in words for messages."""
+    flags: tuple[str, ...] = ()
+    """nvcc's arguments besides those of the architectures (compression)."""
+    newer_minor: bool = False
+    """nvcc is newer than torch's CUDA, of the same major: the audit must find every runtime symbol in torch's runtime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """Everything that turns sources into an install tree. ``launcher`` goes before every compiler call.
+
+    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` says why and what to do. That is no error as long
+    as CMake asks for no CUDA: an extension without CUDA sources needs no toolkit, whatever torch it is built for.
+    """
+
+    cmake: Tool
+    ninja: Tool
+    cxx: Tool
+    cuda: CudaToolkit | None = None
+    cuda_problem: str | None = None
+    launcher: Path | None = None
+    patchelf: Tool | None = None
+    strip: Path | None = None
+    objcopy: Path | None = None
