@@ -83,6 +83,10 @@ class ElfError(TorchExtError):
     """A file is not ELF, or its bytes contradict themselves."""
 
 
+class FatbinError(TorchExtError):
+    """The CUDA device code inside a file cannot be read."""
+
+
 class ProcessError(TorchExtError):
     """A program that was started failed; the stage that started it turns this into an error of its own."""
 
