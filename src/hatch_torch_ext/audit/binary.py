@@ -1,0 +1,112 @@
+"""Checks that need nothing but one ELF file and what the wheel says of it."""
+
+from __future__ import annotations
+
+import mmap
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.audit.findings import Finding, finding, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.audit.subject import Binary, Subject
+
+_ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
+# Where people and machines build. Only paths of source files count: `/tmp/x` alone may be a name that the program uses.
+_HOMES = (b"/home/", b"/root/", b"/tmp/", b"/Users/", b"/__w/", b"/build/", b"/builds/", b"/workspace/", b"/github/", b"/project/", b"/io/")
+_SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
+_BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
+MAX_PATHS = 50
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check every file of ``subject`` on its own."""
+    for binary in subject.binaries:
+        yield from _machine(binary, subject)
+        yield from _paths(binary, subject)
+        yield from _segments(binary, subject)
+        yield from _versions(binary, subject)
+        yield from _symbol_table(binary, subject)
+        yield from _build_paths(binary, subject)
+
+
+def _machine(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    if subject.machines and binary.elf.machine not in subject.machines:
+        said = " or ".join(subject.machines)
+        yield finding(
+            "wrong-machine", binary.place, f"is for {binary.elf.machine}, but it is packed for {said}", variant=subject.variant
+        )
+
+
+def _paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    for tag, entries in (("RPATH", binary.elf.rpath), ("RUNPATH", binary.elf.runpath)):
+        for entry in entries:
+            fault = _path_fault(entry, binary.depth)
+            if fault is not None:
+                yield finding("rpath", binary.place, f"its {tag} has {fault}", variant=subject.variant)
+
+
+def _path_fault(entry: str, depth: int | None) -> str | None:
+    if not entry:
+        return "an empty entry, which is the user's current folder"
+    if entry.startswith("/"):
+        return f"the absolute path {entry}"
+    if _ORIGIN.match(entry) is None:
+        return f"{entry}, which is relative to the user's current folder"
+    rest = posixpath.normpath(_ORIGIN.sub("", entry, count=1).lstrip("/") or ".")
+    climbs = rest.split("/").count("..")
+    if depth is not None and climbs > depth:
+        return f"{entry}, which leaves site-packages"
+    return None
+
+
+def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    if binary.elf.executable_stack:
+        message = "asks for an executable stack, which hardened kernels and glibc 2.41 refuse"
+        yield finding("executable-stack", binary.place, message, variant=subject.variant)
+    if binary.elf.text_relocations:
+        message = "has text relocations: its code is not position independent"
+        yield finding("text-relocations", binary.place, message, variant=subject.variant)
+
+
+def _versions(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    for file, versions in binary.elf.version_needs:
+        if file not in binary.elf.needed:
+            message = f"needs {', '.join(versions)} of {file}, but {file} is not in NEEDED: ld.so stops the process"
+            yield finding("version-needs", binary.place, message, variant=subject.variant)
+
+
+def _symbol_table(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    if subject.keep_symbols or not (binary.elf.has_symbol_table or binary.elf.has_debug):
+        return
+    what = "debug information" if binary.elf.has_debug else "its symbol table"
+    yield finding("not-stripped", binary.place, f"still has {what}", variant=subject.variant)
+
+
+def _build_paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    if not binary.elf.path.stat().st_size:
+        return
+    with binary.elf.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found = _known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data)
+    if found:
+        message = f"holds paths of the machine that built it: {some(found)}"
+        yield finding("build-path", binary.place, message, variant=subject.variant)
+
+
+def _known_dirs(data: mmap.mmap, folders: tuple[str, ...]) -> list[str]:
+    return [folder for folder in sorted(set(folders)) if folder != "/" and data.find(folder.encode() + b"/") >= 0]
+
+
+def _homes(data: mmap.mmap) -> list[str]:
+    found: set[str] = set()
+    for home in _HOMES:
+        at = data.find(home)
+        while at >= 0 and len(found) <= MAX_PATHS:
+            match = None if at and _BEFORE_PATH.match(data, at - 1) else _SOURCE.match(data, at)
+            if match is not None:
+                found.add(match[0].decode("ascii", errors="replace"))
+            at = data.find(home, match.end() if match else at + len(home))
+    return sorted(found)

@@ -1,0 +1,145 @@
+"""What the audit can find: one table of codes, each with its weight and its remedy, and the finding itself.
+
+``docs/audit.md`` tells the cause of each code; a test holds both lists together.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """One kind of finding. ``warning``: the file works for some or most users, so a build goes on."""
+
+    remedy: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: ``file`` is the member of the wheel (or of ``_torch_ext``), POSIX.
+
+    ``variant`` is the label of the variant it belongs to, or None. ``str()`` gives the line for a person.
+    """
+
+    code: str
+    file: str
+    message: str
+    remedy: str
+    variant: str | None = None
+    warning: bool = False
+
+    def __str__(self) -> str:
+        """Return one line: file, fault, remedy, code."""
+        return f"{self.file}: {self.message}. {self.remedy} [{self.code}]"
+
+
+_REBUILD = "Build the wheel again, and change nothing in it afterwards."
+
+CODES = {
+    "abi3-violation": Code(
+        remedy="Build the module without the limited API, or with Py_LIMITED_API set to the oldest Python that you promise."
+    ),
+    "build-path": Code(
+        warning=True,
+        remedy="Map the folder away (-ffile-prefix-map, which the build hook passes unless CMAKE_CXX_FLAGS is overwritten).",
+    ),
+    "bundled-cuda": Code(remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so."),
+    "bundled-torch": Code(remedy="Leave torch's library out: two copies in one process break each other. The hook's repair does so."),
+    "crash": Code(remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in."),
+    "cannot-open": Code(remedy="Link what is missing, or compile it against the torch that it is opened in."),
+    "duplicate-file": Code(remedy=_REBUILD),
+    "executable-stack": Code(remedy="Link with -Wl,-z,noexecstack; assembler files need a .note.GNU-stack section."),
+    "generic-namespace": Code(
+        warning=True,
+        remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one namespace cannot meet.",
+    ),
+    "libpython": Code(remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load."),
+    "manifest-hash": Code(remedy=_REBUILD),
+    "manifest-invalid": Code(remedy=_REBUILD),
+    "manifest-missing-file": Code(remedy=_REBUILD),
+    "manifest-unknown-file": Code(remedy=_REBUILD),
+    "missing-library": Code(
+        remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it in `exclude`."
+    ),
+    "not-stripped": Code(warning=True, remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.'),
+    "openmp-twice": Code(remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch brings the one to use."),
+    "operator-twice": Code(remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each operator once."),
+    "policy-too-low": Code(remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met."),
+    "python-in-library": Code(
+        warning=True,
+        remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library serves every Python.",
+    ),
+    "python-tag": Code(remedy="Build the module with the Python that its file name and its wheel name."),
+    "record-hash": Code(remedy=_REBUILD),
+    "record-missing-file": Code(remedy=_REBUILD),
+    "record-unknown-file": Code(remedy=_REBUILD),
+    "rpath": Code(remedy="Use paths that begin with $ORIGIN and stay inside site-packages, or none. The hook's repair sets them."),
+    "size": Code(remedy="Build fewer architectures or variants, compress device code (`cuda-compress`), or raise `max-size`."),
+    "text-relocations": Code(remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static libraries too."),
+    "torch-abi": Code(remedy="Compile everything with the _GLIBCXX_USE_CXX11_ABI of the torch that it is for (TORCH_CXX_FLAGS says it)."),
+    "undefined-symbol": Code(remedy="Compile against the torch release that it is for, and link the library that owns the symbol."),
+    "unreadable-file": Code(remedy=_REBUILD),
+    "unsafe-path": Code(remedy="Do not install the wheel unless you made it; build it with a known tool."),
+    "unstable-symbol": Code(remedy="Use only torch/csrc/stable and torch/headeronly, or make the entry an ordinary one."),
+    "version-needs": Code(remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair does so."),
+    "wheel-tag": Code(remedy="Name the wheel by the platform of the files inside it, never `any`."),
+    "wrong-machine": Code(remedy="Build it for the machine that the wheel names."),
+}  # fmt: skip
+
+
+def finding(
+    code: str, file: str, message: str, *, variant: str | None = None, remedy: str | None = None, warning: bool | None = None
+) -> Finding:
+    """Return a finding of ``code``; its remedy and weight are the table's unless given."""
+    kind = CODES[code]
+    return Finding(
+        code=code, file=file, message=message, remedy=remedy or kind.remedy, variant=variant,
+        warning=kind.warning if warning is None else warning,
+    )  # fmt: skip
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few of ``names``, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
+    """Return each finding once, without the ignored codes, the faults before the warnings, in a stable order.
+
+    Raises ``ConfigurationError`` for a code that there is none of.
+    """
+    unknown = [code for code in ignore if code not in CODES]
+    if unknown:
+        raise ConfigurationError([_unknown(code) for code in unknown])
+    kept = {found for found in findings if found.code not in ignore}
+    return tuple(sorted(kept, key=lambda found: (found.warning, found.variant or "", found.file, found.code, found.message)))
+
+
+def _unknown(code: str) -> str:
+    close = difflib.get_close_matches(code, CODES, n=1)
+    hint = f"; did you mean `{close[0]}`?" if close else f". The codes are: {', '.join(sorted(CODES))}"
+    return f"There is no audit code `{code}` to ignore{hint}"
+
+
+def text(findings: Iterable[Finding]) -> str:
+    """Return findings for a person: under each code its remedy once, then file by file what is wrong."""
+    groups: dict[tuple[bool, str, str], list[Finding]] = {}
+    for found in findings:
+        groups.setdefault((found.warning, found.code, found.remedy), []).append(found)
+    lines = []
+    for (warning, code, remedy), members in sorted(groups.items()):
+        lines.append(f"{'warning' if warning else 'fault'} {code}: {remedy}")
+        lines += [f"  {found.file}: {found.message}" for found in members]
+    return "\n".join(lines)

@@ -1,0 +1,164 @@
+"""Open files in a torch that is at hand, in a process of their own: the one proof that a file can be loaded.
+
+A wrong library can abort the whole process. That is a finding then, with what was printed, and the rest is opened anew.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import process
+from hatch_torch_ext.audit import operators
+from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.resources import _variants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hatch_torch_ext.audit.subject import Binary
+    from hatch_torch_ext.variant import Variant
+
+SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
+MARK = "@@torch-ext-opening "
+TIMEOUT = 120.0
+TAIL_LINES = 6
+# What torch says of a second registration (aten/src/ATen/core/dispatch/Dispatcher.cpp, library.cpp).
+REGISTERED_TWICE = ("Only a single TORCH_LIBRARY", "multiple times with the same", "Tried to register an operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """One run: what it said, how it ended, and the last of what else was printed. ``returncode`` None: out of time."""
+
+    said: tuple[dict[str, Any], ...]
+    returncode: int | None
+    printed: str
+
+
+def probe(python: Path) -> _variants.Facts | None:
+    """Return the facts of ``python`` and its torch as the loader reads them, or None where no torch can be imported."""
+    return _torch(_run(python, [], timeout=TIMEOUT))
+
+
+def serves(variant: Variant, here: _variants.Facts) -> bool:
+    """Say whether the loader may choose ``variant`` where the facts are ``here``."""
+    candidate = _variants.Variant(
+        label=variant.label, torch=variant.torch, machine=variant.machine, files=[], libc=variant.libc,
+        libc_floor=variant.libc_floor, stable_abi=variant.stable_abi, cuda=variant.cuda, cxx11_abi=variant.cxx11_abi,
+        python=variant.python,
+    )
+    return _variants.select(here, [candidate], prerelease=True).chosen is not None
+
+
+def python_fits(wanted: str | None, here: _variants.Facts) -> bool:
+    """Say whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) is one for that of ``here``."""
+    return wanted is None or wanted == here.python or wanted.startswith("abi3-")
+
+
+def open_all(
+    python: Path, binaries: Sequence[Binary], *, variant: str | None, package: str | None, timeout: float = TIMEOUT
+) -> tuple[Finding, ...]:
+    """Open ``binaries`` in the torch of ``python``; no findings where it has no torch.
+
+    Modules are imported as ``<package>.<binary.module>``, so that several of one name do not meet. ``timeout`` is in
+    seconds, for all of them together.
+    """
+    # A module may need the operators of its variant's libraries: those come first, as in the loader.
+    left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
+    found: list[Finding] = []
+    while left:
+        outcome = _run(python, [(binary.elf.path, _module(binary, package)) for binary in left], timeout=timeout)
+        if _torch(outcome) is None:
+            break
+        last, findings = _judge(outcome, left, variant=variant)
+        found += findings
+        if outcome.returncode == 0 or last is None:
+            break
+        left = left[last + 1 :]
+    return tuple(found)
+
+
+def _module(binary: Binary, package: str | None) -> str | None:
+    if not binary.is_module:
+        return None
+    name = binary.module or binary.name.partition(".")[0]
+    return f"{package}.{name}" if package else name
+
+
+def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: float) -> _Outcome:
+    with tempfile.TemporaryDirectory(prefix="torch-ext-opening-") as folder:
+        names = Path(folder) / "files.json"
+        names.write_text(json.dumps([[str(path), module] for path, module in files]), encoding="utf-8")
+        log = Path(folder) / "log"
+        try:
+            done = process.run([python, SCRIPT, names], cwd=Path(folder), log=log, check=False, timeout=timeout)
+            returncode: int | None = done.returncode
+        except ProcessError:
+            if not log.exists():
+                return _Outcome(said=(), returncode=None, printed="")
+            returncode = None
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    said = tuple(json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
+    printed = [line for line in lines if line.strip() and not line.startswith(MARK)]
+    return _Outcome(said=said, returncode=returncode, printed="\n".join(printed[-TAIL_LINES:]))
+
+
+def _torch(outcome: _Outcome) -> _variants.Facts | None:
+    facts = next((line["facts"] for line in outcome.said if line["event"] == "torch"), None)
+    return None if facts is None else _variants.Facts(**facts)
+
+
+def _judge(
+    outcome: _Outcome, binaries: Sequence[Binary], *, variant: str | None
+) -> tuple[int | None, tuple[Finding, ...]]:
+    """Return the number of the last file that was tried, and what happened to each."""
+    found: list[Finding] = []
+    last: int | None = None
+    done: set[int] = set()
+    for line in outcome.said:
+        if line["event"] == "open":
+            last = line["number"]
+            continue
+        if line["event"] == "torch":
+            continue
+        done.add(line["number"])
+        binary = binaries[line["number"]]
+        if line["event"] == "refused":
+            found.append(_refused(binary, line["error"], variant=variant))
+        else:
+            found += _opened(binary, line["operators"], variant=variant)
+    if outcome.returncode != 0 and last is not None:
+        death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
+        found.append(finding("crash", binaries[last].place, death, variant=variant))
+    return last, tuple(found)
+
+
+def _opened(binary: Binary, names: Sequence[str], *, variant: str | None) -> Iterator[Finding]:
+    yield from operators.generic(binary.place, {name.partition("::")[0] for name in names}, variant=variant)
+
+
+def _refused(binary: Binary, error: str, *, variant: str | None) -> Finding:
+    first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
+    code = "operator-twice" if any(text in error for text in REGISTERED_TWICE) else "cannot-open"
+    return finding(code, binary.place, f"does not open: {first}", variant=variant)
+
+
+def _death(outcome: _Outcome) -> str:
+    if outcome.returncode is None:
+        how = "opening it did not end"
+    elif outcome.returncode < 0:
+        try:
+            name = signal.Signals(-outcome.returncode).name
+        except ValueError:
+            name = f"signal {-outcome.returncode}"
+        how = f"opening it kills the process ({name})"
+    else:
+        how = f"opening it ends the process with status {outcome.returncode}"
+    printed = " / ".join(outcome.printed.splitlines())
+    return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

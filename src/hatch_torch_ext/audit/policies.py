@@ -1,0 +1,48 @@
+"""The wheel's platform tag against the symbol versions of every file in it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import policy
+from hatch_torch_ext.audit.findings import Finding, finding, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hatch_torch_ext.audit.subject import Binary
+    from hatch_torch_ext.policy import Policy
+
+_PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
+
+
+def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
+    """Find files that need more of glibc, libstdc++ or libgcc than the tag's lowest policy promises."""
+    promised = [found for tag in tags if (found := _policy(tag.rpartition("-")[2])) is not None]
+    if not promised:
+        return
+    machine, lowest = min(promised, key=lambda pair: pair[1].rank)
+    for binary in binaries:
+        if binary.elf.machine != machine:
+            continue
+        versions = [version for _, needed in binary.elf.version_needs for version in needed]
+        beyond = policy.breaking(lowest, machine, versions)
+        if beyond:
+            symbols = _symbols(binary, beyond)
+            yield finding("policy-too-low", binary.place, f"needs {symbols}, but the wheel is tagged {lowest.name}")
+
+
+def _policy(platform: str) -> tuple[str, Policy] | None:
+    match = _PLATFORM.fullmatch(platform)
+    found = policy.named(match["name"], match["machine"]) if match else None
+    return (match["machine"], found) if match and found else None
+
+
+def _symbols(binary: Binary, versions: Sequence[str]) -> str:
+    """Name each version with a symbol that asks for it, where one does."""
+    by_version: dict[str, str] = {}
+    for symbol, version in binary.elf.symbol_versions:
+        by_version.setdefault(version, symbol)
+    named = [f"{by_version[version]} of {version}" if version in by_version else version for version in reversed(versions)]
+    return some(named)

@@ -1,0 +1,112 @@
+"""What a file asks of Python: the release of its suffix and no other, the limited API where it says so, nothing in a library."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from typing import TYPE_CHECKING
+
+from abi3info import DATAS, FUNCTIONS
+from abi3info.models import PyVersion, Symbol
+
+from hatch_torch_ext.audit.findings import Finding, finding, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from abi3info.models import Data, Function
+
+    from hatch_torch_ext.audit.subject import Binary, Subject
+
+_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
+_PYTHON = re.compile(r"_?Py[A-Z_]")
+_TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)")
+# pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
+_PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
+_PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
+_PYBIND_WINDOW = 1 << 20
+FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount", "_Py_DecRefSharedDebug"})
+"""Reference counting that only free-threaded builds export, which their headers inline everywhere."""
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check what every file of ``subject`` needs of Python."""
+    for binary in subject.binaries:
+        symbols = sorted(symbol for symbol in binary.symbols if _PYTHON.match(symbol))
+        if not binary.is_module:
+            yield from _library(binary, symbols, subject)
+            continue
+        suffix = _SUFFIX.search(binary.name)
+        yield from _tag(binary, suffix, subject)
+        if (suffix and suffix["abi3"]) or (subject.python or "").startswith("abi3-"):
+            yield from _limited(binary, symbols, subject)
+        elif suffix:
+            yield from _compiled_for(binary, suffix["cpython"], symbols, subject)
+
+
+def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+    if symbols:
+        message = f"is a library, but needs {some(symbols)} of Python"
+        broken = subject.ours and subject.python is None
+        yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
+
+
+def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:
+    """Compare the file's suffix with the Python that the variant or the wheel names."""
+    promised = _TAG.fullmatch(subject.python or "")
+    if promised is None or suffix is None or suffix["abi3"]:
+        return
+    wanted = promised["major"] + promised["minor"] + promised["threads"]
+    if promised["abi3"]:
+        message = f"is a module for cp{suffix['cpython']} alone, but is packed for the limited API"
+        yield finding("python-tag", binary.place, message, variant=subject.variant)
+    elif suffix["cpython"] != wanted:
+        message = f"is a module for cp{suffix['cpython']}, but is packed for cp{wanted}"
+        yield finding("python-tag", binary.place, message, variant=subject.variant)
+
+
+def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+    """Look for traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
+    version = PyVersion(int(tag[0]), int(tag.removesuffix("t")[1:]))
+    newer = [symbol for symbol in symbols if (known := _limited_api(symbol)) is not None and known.added > version]
+    traces = []
+    if newer:
+        traces.append(f"needs {some(newer)}, which Python {version} does not have")
+    shared = sorted(FREE_THREADED & binary.symbols)
+    if shared and not tag.endswith("t"):
+        traces.append(f"needs {some(shared)} of a free-threaded Python")
+    compiled = _pybind_python(binary.elf.path)
+    if compiled is not None and compiled != str(version):
+        traces.append(f"was compiled for Python {compiled}")
+    for trace in traces:
+        yield finding("python-tag", binary.place, f"is named as a module for cp{tag}, but {trace}", variant=subject.variant)
+
+
+def _limited(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+    """Compare the symbols with the limited API, and with its state in the oldest Python promised."""
+    promised = _TAG.fullmatch(subject.python or "")
+    outside = [symbol for symbol in symbols if _limited_api(symbol) is None]
+    if outside:
+        message = f"says abi3, but needs {some(outside)}, which is not in Python's limited API"
+        yield finding("abi3-violation", binary.place, message, variant=subject.variant)
+    if promised is None:
+        return
+    oldest = PyVersion(int(promised["major"]), int(promised["minor"]))
+    newer = [symbol for symbol in symbols if (known := _limited_api(symbol)) is not None and known.added > oldest]
+    if newer:
+        message = f"says abi3 from Python {oldest} on, but needs {some(newer)}, which came later"
+        yield finding("abi3-violation", binary.place, message, variant=subject.variant)
+
+
+def _limited_api(symbol: str) -> Function | Data | None:
+    return FUNCTIONS.get(Symbol(symbol)) or DATAS.get(Symbol(symbol))
+
+
+def _pybind_python(path: Path) -> str | None:
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(_PYBIND_CHECK)
+        if at < 0:
+            return None
+        texts = {match[1] for match in _PYBIND_PYTHON.finditer(data, max(0, at - _PYBIND_WINDOW), at + _PYBIND_WINDOW)}
+    return texts.pop().decode() if len(texts) == 1 else None

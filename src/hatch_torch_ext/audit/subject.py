@@ -1,0 +1,78 @@
+"""What a check is given: the ELF files that are loaded together, and what is known of the torch that they are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.elf import ElfFile
+
+PYTHON_MODULE_ENTRY = "PyInit_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """One ELF file: ``place`` is its POSIX path in the wheel (or below ``_torch_ext`` before there is a wheel).
+
+    ``module`` is the dotted name under which Python imports it, where that is known. ``unstripped`` is the same file
+    as the linker left it. ``depth`` is how many folders below site-packages it lies, or None where unknown.
+    """
+
+    place: str
+    elf: ElfFile
+    module: str | None = None
+    unstripped: Path | None = None
+    depth: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the file's own name."""
+        return self.place.rpartition("/")[2]
+
+    @property
+    def is_module(self) -> bool:
+        """Say whether it is a CPython extension module."""
+        return any(symbol.startswith(PYTHON_MODULE_ENTRY) for symbol in self.elf.exported)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Return every symbol that it takes from elsewhere, weak ones too."""
+        return frozenset(self.elf.undefined) | frozenset(self.elf.weak)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """ELF files that belong together (a variant, or all of a foreign wheel), and the facts to hold them against.
+
+    Every fact may be None or empty: then the checks that need it say nothing.
+    """
+
+    variant: str | None
+    binaries: tuple[Binary, ...]
+    machines: tuple[str, ...] = ()
+    """Machines that the wheel or the variant names."""
+    python: str | None = None
+    """``cp311``, ``cp313t``, ``abi3-cp39``; None when nothing may need Python, or when it is not known (``ours``)."""
+    ours: bool = False
+    """It was made by us: what the manifest does not say is not so."""
+    torch: str | None = None
+    stable_abi: bool = False
+    cxx11_abi: bool | None = None
+    exports: Mapping[str, frozenset[str]] | None = None
+    """SONAME -> exported names of torch's own libraries; one that is missing is not known."""
+    provided: frozenset[str] = frozenset()
+    """Further library names that the user's torch, its requirements or the system bring."""
+    build_dirs: tuple[str, ...] = ()
+    keep_symbols: bool = False
+    """Symbols and debug information were asked for."""
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """Return the names by which the dynamic linker finds the subject's own files."""
+        return frozenset(binary.name for binary in self.binaries) | frozenset(
+            binary.elf.soname for binary in self.binaries if binary.elf.soname
+        )

@@ -1,0 +1,137 @@
+"""Symbols of torch: exported by the torch that the file is for, of one C++ ABI, and stable where that was promised."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.libraries import is_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hatch_torch_ext.audit.subject import Binary, Subject
+
+# A mangled name in one of torch's namespaces, type information and virtual tables included.
+_CXX = re.compile(r"_Z(?:T[VISTC]|GV|Th?n?\d+_|Tv\w+?_)?N[VKrRO]*(?:2at|3c10|5torch|6caffe2)")
+_C = re.compile(r"(?:aoti_torch_|torch_(?:library|list|dict|string|call|get|set|new|delete|parallel|from|cuda|c10)_|THP[A-Z]\w|THC[A-Z]\w)")
+_NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
+_LITERAL = re.compile(r"L[a-z]n?\d+E")
+_SEQUENCE = re.compile(r"[ST][0-9A-Z]*_")
+
+CLOSURE = {
+    "libtorch.so": ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libc10.so", "libc10_cuda.so"),
+    "libtorch_python.so": ("libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so", "libshm.so"),
+    "libtorch_cuda.so": ("libtorch_cpu.so", "libc10.so", "libc10_cuda.so"),
+    "libtorch_cpu.so": ("libc10.so",),
+    "libc10_cuda.so": ("libc10.so",),
+}
+"""What torch's own libraries load in turn: ld.so resolves a symbol in any of them, as it walks the whole graph."""
+
+
+def is_torch_symbol(name: str) -> bool:
+    """Say whether ``name`` can only be torch's."""
+    return _CXX.match(name) is not None or _C.match(name) is not None
+
+
+def is_unstable(name: str) -> bool:
+    """Say whether ``name`` belongs to torch's C++ interface, which no release keeps."""
+    return _CXX.match(name) is not None
+
+
+def old_string(name: str) -> bool:
+    """Say whether a mangled name takes or gives the ``std::string`` of before C++11 (``Ss``)."""
+    at = 2
+    while "Ss" in name[at:]:
+        rest = name[at:]
+        skip = _LITERAL.match(rest) or _SEQUENCE.match(rest)
+        if rest.startswith("Ss"):
+            return True
+        if skip is not None:
+            at += skip.end()
+        elif rest[0].isdigit():
+            digits = re.match(r"\d+", rest)
+            at += len(digits[0]) + int(digits[0]) if digits and len(digits[0]) < 6 else len(rest)  # noqa: PLR2004 - no longer name
+        else:
+            at += 2 if rest.startswith("St") else 1
+    return False
+
+
+def new_string(name: str) -> bool:
+    """Say whether a mangled name takes or gives a type of the C++11 ABI."""
+    return _NEW_STRING.search(name) is not None
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the torch symbols of every file."""
+    siblings = frozenset(symbol for binary in subject.binaries for symbol in binary.elf.exported)
+    for binary in subject.binaries:
+        wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and is_torch_symbol(symbol))
+        mixed = list(_abi(binary, wanted, subject))
+        yield from mixed
+        yield from _stable(binary, wanted, subject)
+        if not mixed:
+            yield from _exported(binary, wanted, subject)
+
+
+def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+    old = [symbol for symbol in wanted if old_string(symbol)]
+    new = [symbol for symbol in wanted if new_string(symbol)]
+    if subject.cxx11_abi is True and old:
+        message = f"takes {some(old)} with the std::string of the old C++ ABI, but its torch has the C++11 ABI"
+    elif subject.cxx11_abi is False and new:
+        message = f"takes {some(new)} with the std::string of the C++11 ABI, but its torch has the old one"
+    elif subject.cxx11_abi is None and old and new:
+        message = f"mixes C++ ABIs: {some(old)} has the old std::string, {some(new)} that of C++11; no torch has both"
+    else:
+        return
+    yield finding("torch-abi", binary.place, message, variant=subject.variant)
+
+
+def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+    if not subject.stable_abi:
+        return
+    unstable = sorted({*filter(is_unstable, wanted)})
+    if unstable:
+        message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ interface"
+        yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
+
+
+def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+    """Hold the symbols against the exports of the torch that the file is for, as far as they are known."""
+    torch_needs = [name for name in binary.elf.needed if is_torch(name)]
+    if subject.exports is None:
+        return
+    reached = _reached(torch_needs)
+    known = reached & subject.exports.keys()
+    missing = [symbol for symbol in wanted if not any(symbol in subject.exports[name] for name in known)]
+    elsewhere: dict[str, list[str]] = {}
+    nowhere = []
+    for symbol in missing:
+        owner = _owner(symbol, subject.exports, besides=known)
+        if owner is not None:
+            elsewhere.setdefault(owner, []).append(symbol)
+        elif not _unknown(torch_needs, subject.exports):
+            nowhere.append(symbol)
+    for owner, symbols in sorted(elsewhere.items()):
+        message = f"needs {some(symbols)}, which {owner} exports, but {owner} is not in NEEDED"
+        yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
+    if nowhere:
+        torch = f"torch {subject.torch}" if subject.torch else "its torch"
+        yield finding("undefined-symbol", binary.place, f"needs {some(nowhere)}, which {torch} does not export", variant=subject.variant)
+
+
+def _reached(needed: list[str]) -> set[str]:
+    return {*needed, *(name for library in needed for name in CLOSURE.get(library, ()))}
+
+
+def _owner(symbol: str, exports: Mapping[str, frozenset[str]], *, besides: set[str]) -> str | None:
+    return next((name for name in sorted(exports.keys() - besides) if symbol in exports[name]), None)
+
+
+def _unknown(needed: list[str], exports: Mapping[str, frozenset[str]]) -> bool:
+    """Say whether a library that the file really needs is not among the lists: then absence proves nothing."""
+    # libtorch.so exports nothing of its own; what it loads is what counts.
+    direct = {"libtorch_cpu.so" if name == "libtorch.so" else name for name in needed}
+    return not direct <= exports.keys()

@@ -1,0 +1,105 @@
+"""The audit of a variant right after its repair: everything is known, and every build runs it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import elf
+from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit.findings import Finding, finding, settle
+from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.errors import ElfError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.variant import BuiltVariant, VariantFile
+
+
+def audit_variant(
+    built: BuiltVariant,
+    *,
+    config: Config,
+    sdk: Sdk,
+    tree: InstallTree,
+    environment: Environment,
+    exports: Mapping[str, frozenset[str]] | None = None,
+) -> tuple[Finding, ...]:
+    """Return everything that is wrong with a repaired variant, faults before warnings.
+
+    ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it, only the structure of torch's
+    symbols is checked. Where the entry's environment holds torch itself, every file is opened in it.
+    """
+    found: list[Finding] = []
+    binaries: list[Binary] = []
+    depth = len(config.package.split(".")) + 1  # package folders and `_torch_ext`
+    for file in built.variant.files:
+        if file.kind == "data":
+            continue
+        try:
+            binaries.append(_binary(built, file, tree=tree, depth=depth + file.path.count("/")))
+        except (ElfError, OSError) as error:
+            found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
+    subject = Subject(
+        variant=built.variant.label,
+        binaries=tuple(binaries),
+        machines=(built.variant.machine,),
+        python=built.variant.python,
+        ours=True,
+        torch=sdk.version,
+        stable_abi=built.variant.stable_abi,
+        cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
+        exports=exports,
+        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
+        build_dirs=tuple(str(folder) for folder in tree.build_dirs),
+        keep_symbols=config.debug_symbols == "keep",
+    )
+    found += check(subject)
+    if sdk.kind == "environment":
+        loadable = [item for item in binaries if _is_opened(item, built)]
+        found += opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
+    return settle(found, ignore=config.ignore)
+
+
+def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
+    """Run every check that opens nothing. ``used`` is ``operators.uses`` of the package's Python files."""
+    yield from libraries.check(subject)
+    yield from binary.check(subject)
+    yield from symbols.check(subject)
+    yield from python.check(subject)
+    yield from operators.check(subject, used=used)
+
+
+def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> Binary:
+    return Binary(
+        place=file.path,
+        elf=elf.read(built.root / file.path),
+        module=file.module,
+        unstripped=_unstripped(tree, file.path),
+        depth=depth,
+    )
+
+
+def _unstripped(tree: InstallTree, path: str) -> Path | None:
+    """Return the file as CMake installed it: the one of its name, where there is only one."""
+    name = path.rpartition("/")[2]
+    same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] == name]
+    return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
+
+
+def _is_opened(item: Binary, built: BuiltVariant) -> bool:
+    """Say whether the loader opens the file itself; what those files need comes with them."""
+    kinds = {file.path: file.kind for file in built.variant.files}
+    return kinds[item.place] in {"library", "module"}
+
+
+def _excluded(config: Config, binaries: list[Binary]) -> set[str]:
+    """Return the needed names that the author trusts the user's system to bring."""
+    needed = {name for item in binaries for name in item.elf.needed}
+    return {name for name in needed if any(fnmatchcase(name, pattern) for pattern in config.exclude)}

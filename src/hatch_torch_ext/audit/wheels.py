@@ -1,0 +1,212 @@
+"""The audit of a wheel: the archive, its RECORD, its manifest where it is one of ours, and every ELF file in it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import elf, listing, wheel
+from hatch_torch_ext.audit import opening, operators, policies
+from hatch_torch_ext.audit.findings import Finding, finding, settle
+from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.variants import check
+from hatch_torch_ext.errors import ElfError, WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.listing import Listed
+    from hatch_torch_ext.wheel import Wheel
+
+LARGEST_SHOWN = 3
+
+
+def audit_wheel(
+    path: Path,
+    *,
+    open_with: Path | None = None,
+    ignore: Collection[str] = (),
+    exports: Mapping[str, frozenset[str]] | None = None,
+    max_size: int | None = None,
+) -> tuple[Finding, ...]:
+    """Return everything that is wrong with the wheel at ``path``, faults before warnings.
+
+    ``open_with`` is a Python with torch: what is for that torch is opened in it. ``exports`` maps SONAMEs of the torch
+    that a foreign wheel is for to the names that they export. ``max_size`` is the wheel's budget in bytes.
+    Raises ``WheelError`` for what is no wheel at all.
+    """
+    settle((), ignore=ignore)  # an unknown code is told before the work
+    with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
+        read = wheel.read(path, folder=Path(folder), keep=lambda _: open_with is not None)
+        found = [finding(problem.code, problem.file, problem.message) for problem in read.problems]
+        found += _size(read, max_size)
+        elves, faults = _elves(read)
+        found += faults
+        found += _tag(read, elves)
+        listed, manifest_faults = _manifest(read)
+        found += manifest_faults
+        subjects = _subjects(read, listed, elves, exports)
+        used = operators.uses(_python_texts(read))
+        for subject in subjects:
+            found += check(subject, used=used)
+        found += policies.check(read.tags, elves.values())
+        if open_with is not None:
+            found += _open(open_with, read, listed, subjects)
+    return settle(found, ignore=ignore)
+
+
+def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
+    found: dict[str, Binary] = {}
+    faults = []
+    for member in read.members:
+        name = member.path.rpartition("/")[2]
+        if member.elf:
+            try:
+                found[member.path] = Binary(
+                    place=member.path, elf=elf.read(read.folder / member.path), depth=_depth(member.path, read)
+                )
+            except ElfError as error:
+                message = str(error).replace(f"{read.folder}/", "")
+                faults.append(finding("unreadable-file", member.path, message))
+        elif name.endswith(".so") and member.size:
+            faults.append(finding("unreadable-file", member.path, "is named as a shared library, but is no ELF file"))
+    return found, faults
+
+
+def _depth(path: str, read: Wheel) -> int | None:
+    """Return how many folders below site-packages the member lands; unknown for what ``.data`` moves elsewhere."""
+    parts = path.split("/")[:-1]
+    if parts and parts[0] == read.dist_info.replace(".dist-info", ".data"):
+        return len(parts) - 2 if parts[1:2] in (["purelib"], ["platlib"]) else None
+    return len(parts)
+
+
+def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
+    if elves and any(tag.endswith("-any") for tag in read.tags):
+        first = min(elves)
+        yield finding("wheel-tag", read.path.name, f"is tagged for any platform, but holds {first} for {elves[first].elf.machine}")
+    if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
+        yield finding("wheel-tag", read.path.name, "says Root-Is-Purelib: true, but holds compiled files")
+
+
+def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:
+    if budget is None or read.size <= budget:
+        return
+    largest = sorted(read.members, key=lambda member: -member.compressed)[:LARGEST_SHOWN]
+    parts = ", ".join(f"{member.path} ({_mb(member.compressed)})" for member in largest)
+    yield finding("size", read.path.name, f"is {_mb(read.size)}, over the budget of {_mb(budget)}; the largest parts are {parts}")
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _manifest(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
+    """Return the variants of every manifest in the wheel, and what the manifest and the members disagree about."""
+    variants: list[Listed] = []
+    faults: list[Finding] = []
+    members = {member.path: member for member in read.members}
+    for place in listing.manifests(read):
+        try:
+            found = listing.read(read, place)
+        except WheelError as error:
+            faults.append(finding("manifest-invalid", place, str(error)))
+            continue
+        variants += found
+        listed = {path for variant in found for path in variant.files}
+        root = place.removesuffix("manifest.json")
+        unlisted = sorted(path for path in members if path.startswith(root) and path != place and path not in listed)
+        faults += [
+            finding("manifest-unknown-file", path, f"lies below {root}, but {place} does not list it") for path in unlisted
+        ]
+        for variant in found:
+            faults += _compare(variant, {path: member.sha256 for path, member in members.items()}, place)
+    return tuple(variants), faults
+
+
+def _compare(variant: Listed, hashes: Mapping[str, str], place: str) -> Iterator[Finding]:
+    for path, file in sorted(variant.files.items()):
+        if path not in hashes:
+            message = f"the variant needs the file, says {place}, but it is not in the wheel"
+            yield finding("manifest-missing-file", path, message, variant=variant.variant.label)
+        elif hashes[path] != file.sha256:
+            message = f"its sha256 is {hashes[path]}, but {place} says {file.sha256}"
+            yield finding("manifest-hash", path, message, variant=variant.variant.label)
+
+
+def _subjects(
+    read: Wheel, listed: Sequence[Listed], elves: Mapping[str, Binary], exports: Mapping[str, frozenset[str]] | None
+) -> list[Subject]:
+    """Return one subject for each variant, and one for all that no variant lists."""
+    subjects = []
+    rest = dict(elves)
+    for item in listed:
+        variant = item.variant
+        own = [
+            Binary(place=path, elf=elves[path].elf, module=file.module, depth=elves[path].depth)
+            for path, file in sorted(item.files.items())
+            if path in elves
+        ]
+        for path in item.files:
+            rest.pop(path, None)
+        subjects.append(
+            Subject(
+                variant=variant.label, binaries=tuple(own), machines=(variant.machine,), python=variant.python, ours=True,
+                torch=variant.torch, stable_abi=variant.stable_abi, cxx11_abi=variant.cxx11_abi,
+            )
+        )
+    if rest:
+        subjects.append(
+            Subject(
+                variant=None, binaries=tuple(rest[path] for path in sorted(rest)), machines=_machines(read.tags),
+                python=_python(read.tags), exports=exports,
+            )
+        )
+    return subjects
+
+
+def _machines(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the machines of Linux tags; nothing where a tag is for another system."""
+    platforms = {tag.rpartition("-")[2] for tag in tags}
+    known = ("x86_64", "aarch64", "i686", "armv7l", "ppc64le", "s390x", "riscv64")
+    found = {machine for platform in platforms for machine in known if platform.endswith(f"_{machine}")}
+    return tuple(sorted(found)) if len(platforms) and all("linux" in platform for platform in platforms) else ()
+
+
+def _python(tags: Sequence[str]) -> str | None:
+    """Return the one Python that the wheel is for, or None."""
+    pythons = {tuple(tag.split("-")[:2]) for tag in tags}
+    if len(pythons) != 1:
+        return None
+    python, abi = next(iter(pythons))
+    if abi == "abi3":
+        return f"abi3-{python}"
+    return abi if abi.startswith("cp") else None
+
+
+def _python_texts(read: Wheel) -> Iterator[str]:
+    left = wheel.MAX_TEXT
+    for member in read.members:
+        if member.path.endswith(".py") and member.size <= left:
+            left -= member.size
+            yield read.text(member.path) or ""
+
+
+def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequence[Subject]) -> Iterator[Finding]:
+    """Open what is for the torch of ``python``: variants by the loader's own rules, foreign files by the wheel's tags."""
+    here = opening.probe(python)
+    if here is None:
+        yield finding("cannot-open", read.path.name, f"{python} has no torch that can be imported, so nothing was opened")
+        return
+    variants = {item.variant.label: item for item in listed}
+    for subject in subjects:
+        if subject.variant is None:
+            if opening.python_fits(subject.python, here):
+                loadable = [item for item in subject.binaries if item.is_module or operators.registers(item.elf)]
+                yield from opening.open_all(python, loadable, variant=None, package=None)
+            continue
+        item = variants[subject.variant]
+        if opening.serves(item.variant, here):
+            loadable = [binary for binary in subject.binaries if item.files[binary.place].kind in {"library", "module"}]
+            yield from opening.open_all(python, loadable, variant=subject.variant, package=item.package)
