@@ -1,4 +1,4 @@
-"""CUDA architectures: torch's notation (``7.5``, ``9.0a``, ``10.0f``, ``9.0+PTX``, ``all``) -> flags for CMake and nvcc; pure.
+"""CUDA architectures: torch's notation (``7.5``, ``9.0a``, ``9.0+PTX``, ``all``) -> flags for CMake and nvcc; pure.
 
 In torch's notation an architecture stands for machine code, and ``+PTX`` adds the text that a newer driver can
 compile for cards that did not exist yet. A suffix ``a`` ties the code to that one architecture, ``f`` to its family.
@@ -28,9 +28,9 @@ TORCH_BUILDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 """What torch's own release wheels hold: (CUDA version, on x86-64, on aarch64); the longest matching version counts.
 
-x86-64: read from ``libtorch_python.so`` (what ``torch.cuda.get_arch_list()`` answers) of the wheels of 1.13.1 and 2.0.1
-(11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0). aarch64 and
-12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch. A torch that says itself what it was built for is asked first.
+x86-64: read from ``libtorch_python.so`` (what ``torch.cuda.get_arch_list()`` answers) of the wheels of 1.13.1 and
+2.0.1 (11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0).
+aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch. A torch that says what it was built for is asked first.
 """
 
 
@@ -98,8 +98,8 @@ def longest_match(choices: Iterable[tuple[str, tuple[str, ...]]], cuda: str) -> 
 
 def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
     """Return what torch's release wheels for CUDA ``cuda`` were built for, () for a CUDA that the table lacks."""
-    column = 2 if machine == "aarch64" else 1
-    match = longest_match(((row[0], row[column]) for row in TORCH_BUILDS), cuda)
+    builds = [(version, aarch64 if machine == "aarch64" else x86_64) for version, x86_64, aarch64 in TORCH_BUILDS]
+    match = longest_match(builds, cuda)
     return match[1] if match is not None else ()
 
 

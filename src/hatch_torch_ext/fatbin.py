@@ -78,7 +78,7 @@ def _section(path: Path) -> bytes:
 
 
 def codes(data: bytes) -> Iterator[Code]:
-    """Yield every runnable piece of code of a ``.nv_fatbin`` section, in file order; bytes between containers are padding.
+    """Yield every runnable piece of code of a ``.nv_fatbin`` section, in file order.
 
     Raises ``FatbinError`` where a container or an entry points outside.
     """
@@ -99,7 +99,9 @@ def codes(data: bytes) -> Iterator[Code]:
                 yield code
         position = end
     if data.strip(b"\0") and seen == 0:
-        raise FatbinError(f"section {SECTION} holds no container that is known: a newer CUDA than this version can read")
+        raise FatbinError(
+            f"section {SECTION} holds no container that is known: a newer CUDA than this version can read"
+        )
 
 
 def _container(data: bytes, position: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings
+from hatch_torch_ext.cmake import cuda, definitions, failures, package, prefixes, replies, surroundings
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.errors import CompileError, ProcessError
 
@@ -111,7 +111,9 @@ class _Runner:
             process.run(command, env_changes=self.env, log=self.job.log)
         except ProcessError as error:
             output = error.output or str(error)
-            text = failures.step_failed(step, command, output, log=self.job.log, cuda=self.job.toolchain.cuda_problem)
+            if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
+                raise complaint from error
+            text = failures.step_failed(step, command, output, log=self.job.log)
             raise CompileError(self.job.entry.name, text) from error
 
 

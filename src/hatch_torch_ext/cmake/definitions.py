@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import archs, process
+from hatch_torch_ext import process
+from hatch_torch_ext.cmake import cuda
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         **_torch(job),
         **_python(job),
         **_launchers(job.toolchain),
-        **_cuda(job.toolchain),
+        **cuda.cache_entries(job.toolchain),
         **matrix_variables(job.entry),
         "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
     }
@@ -103,19 +104,3 @@ def _launchers(toolchain: Toolchain) -> dict[str, Path]:
     if toolchain.launcher is None:
         return {}
     return {f"CMAKE_{language}_COMPILER_LAUNCHER": toolchain.launcher for language in ("C", "CXX", "CUDA")}
-
-
-def _cuda(toolchain: Toolchain) -> dict[str, str | Path]:
-    if toolchain.cuda is None:
-        # No toolkit was found fit for this torch: one that CMake would find on its own is not either.
-        return {"CMAKE_CUDA_COMPILER": "NOTFOUND"}
-    cuda = toolchain.cuda
-    return {
-        "CMAKE_CUDA_COMPILER": cuda.nvcc.path,
-        "CMAKE_CUDA_HOST_COMPILER": cuda.host,
-        "CMAKE_CUDA_ARCHITECTURES": archs.cmake_value(cuda.archs),
-        "CMAKE_CUDA_FLAGS": " ".join(cuda.flags),
-        "CUDAToolkit_ROOT": cuda.root,
-        "CUDA_TOOLKIT_ROOT_DIR": cuda.root,
-        "TORCH_CUDA_ARCH_LIST": archs.torch_value(cuda.archs),
-    }

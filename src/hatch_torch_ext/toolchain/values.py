@@ -21,7 +21,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaToolkit:
-    """A CUDA toolkit that fits the entry: ``root`` has ``bin/nvcc``, ``include`` and ``lib64``; ``version`` is nvcc's (``13.0``)."""
+    """A CUDA toolkit that fits the entry: ``root`` has ``bin/nvcc`` and headers; ``version`` is nvcc's (``13.0``)."""
 
     root: Path
     nvcc: Tool
@@ -29,7 +29,7 @@ class CudaToolkit:
     source: str
     """Where it came from, in words for messages (``the entry's environment``, ``CUDA_HOME`` …)."""
     host: Path
-    """The C++ compiler that nvcc calls: the one that compiles the rest."""
+    """The C++ compiler that nvcc calls."""
     archs: tuple[Arch, ...] = ()
     """What kernels are compiled for, sorted."""
     archs_source: str = ""
@@ -37,7 +37,7 @@ class CudaToolkit:
     flags: tuple[str, ...] = ()
     """nvcc's arguments besides those of the architectures (compression)."""
     newer_minor: bool = False
-    """nvcc is newer than torch's CUDA, of the same major: the audit must find every runtime symbol in torch's runtime."""
+    """nvcc is newer than torch's CUDA, of one major: the audit must find every runtime symbol in torch's runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

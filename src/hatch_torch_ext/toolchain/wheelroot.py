@@ -6,7 +6,6 @@ They lie in ``site-packages/nvidia/cu13`` without ``lib64`` and without the name
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _link_files(folder: Path, wanted: Mapping[str, Path]) -> None:
 
 
 def _link(link: Path, target: Path) -> None:
-    if link.is_symlink() and os.readlink(link) == os.fspath(target):
+    if link.is_symlink() and link.readlink() == target:
         return
     link.unlink(missing_ok=True)
     link.symlink_to(target)

@@ -2,6 +2,7 @@
 include_guard(GLOBAL)
 include("${CMAKE_CURRENT_LIST_DIR}/torch_ext_facts.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/TorchExtFinish.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/TorchExtCuda.cmake")
 
 # Sentences for the user; the build that started CMake passes them on.
 function(torch_ext_note text)

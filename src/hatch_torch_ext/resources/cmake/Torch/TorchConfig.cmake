@@ -23,7 +23,6 @@ if(TorchExt_CUDA)
     list(APPEND TORCH_CUDA_LIBRARIES CUDA::cudart)
   endif()
   list(APPEND TORCH_LIBRARIES ${TORCH_CUDA_LIBRARIES})
-  include("${CMAKE_CURRENT_LIST_DIR}/../TorchExtCuda.cmake" OPTIONAL)
 endif()
 
 find_library(TORCH_LIBRARY torch PATHS "${TorchExt_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)

@@ -1,0 +1,75 @@
+"""What CMake is told of the entry's CUDA toolkit, or of having none; and its complaint in the latter case."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import archs
+from hatch_torch_ext.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.toolchain.values import Toolchain
+
+NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
+"""Given to CMake as every place where it would look: it then finds no other toolkit, and its complaint names this."""
+
+CUDA_VARIABLES = ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDA_BIN_PATH", "CUDAARCHS", "CUDAHOSTCXX")
+"""Environment variables that lead CMake and projects to a toolkit."""
+
+
+def cache_entries(toolchain: Toolchain) -> dict[str, str]:
+    """Return the cache entries about CUDA, under every spelling that CMake and projects know.
+
+    ``TorchExt_CUDA_*`` are for ``TorchExtCuda.cmake``, which holds the project to them.
+    """
+    if toolchain.cuda is None:
+        return {
+            "CMAKE_CUDA_COMPILER": "NOTFOUND",  # what check_language(CUDA) looks at
+            "CUDAToolkit_ROOT": os.fspath(NO_TOOLKIT),
+            "CUDA_TOOLKIT_ROOT_DIR": os.fspath(NO_TOOLKIT),
+            "CUDA_NVCC_EXECUTABLE": os.fspath(NO_TOOLKIT / "bin" / "nvcc"),
+        }
+    cuda = toolchain.cuda
+    host = os.fspath(cuda.host)
+    cmake_archs = archs.cmake_value(cuda.archs)
+    nvcc_flags = ";".join([*archs.gencode(cuda.archs), *cuda.flags])
+    return {
+        "CMAKE_CUDA_COMPILER": os.fspath(cuda.nvcc.path),
+        "CUDAToolkit_ROOT": os.fspath(cuda.root),
+        "CUDA_TOOLKIT_ROOT_DIR": os.fspath(cuda.root),
+        "CUDA_NVCC_EXECUTABLE": os.fspath(cuda.nvcc.path),
+        "CMAKE_CUDA_HOST_COMPILER": host,
+        "CUDA_HOST_COMPILER": host,
+        "CMAKE_CUDA_ARCHITECTURES": cmake_archs,
+        "TORCH_CUDA_ARCH_LIST": archs.torch_value(cuda.archs),
+        "CUDA_NVCC_FLAGS": nvcc_flags,
+        "CMAKE_CUDA_RUNTIME_LIBRARY": "Shared",
+        "CUDA_USE_STATIC_CUDA_RUNTIME": "OFF",
+        "TorchExt_CUDA_ARCHITECTURES": cmake_archs,
+        "TorchExt_CUDA_GENCODE": ";".join(archs.gencode(cuda.archs)),
+        "TorchExt_CUDA_FLAGS": ";".join(cuda.flags),
+    }
+
+
+def env_changes(toolchain: Toolchain) -> dict[str, str | None]:
+    """Return the changes to the environment in which CMake and the compilers run (None removes a name)."""
+    changes: dict[str, str | None] = dict.fromkeys(CUDA_VARIABLES)
+    if toolchain.cuda is None:
+        return changes | {"CUDACXX": os.fspath(NO_TOOLKIT / "bin" / "nvcc")}
+    root = os.fspath(toolchain.cuda.root)
+    return changes | {
+        "CUDACXX": os.fspath(toolchain.cuda.nvcc.path),
+        "CUDA_HOME": root,
+        "CUDA_PATH": root,
+        "TORCH_CUDA_ARCH_LIST": archs.torch_value(toolchain.cuda.archs),
+    }
+
+
+def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError | None:
+    """Return our own error when CMake failed (``output``) because it asked for CUDA where there is no toolkit."""
+    if toolchain.cuda is not None or NO_TOOLKIT.name not in output:
+        return None
+    return ToolchainError(entry.name, toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit")

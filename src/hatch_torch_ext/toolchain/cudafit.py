@@ -1,0 +1,165 @@
+"""Whether a CUDA toolkit fits: its host compiler, the architectures, the compression; what to do where none does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import archs
+from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.process import run
+from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
+from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.sdk import Sdk
+
+FIRST_WHEEL_MAJOR = 13
+"""The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
+UNCHECKED_HOST = "allow-unsupported-compiler"
+"""nvcc's own flag for a host compiler that it does not support."""
+
+
+class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``cuda_problem``
+    """A toolkit cannot be used; the text says why and what to do."""
+
+
+def remedy(config: Config, cuda: str) -> str:
+    """Return what to write, word for word, so that a compiler for CUDA ``cuda`` is there."""
+    if major(cuda) >= FIRST_WHEEL_MAJOR:
+        return (
+            f'Add "cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*" to the dependencies of the hatch environment '
+            f"`{config.environment}` (in a matrix of several CUDA versions: to the overrides of these entries), or "
+            'set the option `cuda-home`, such as `cuda-home = "/usr/local/cuda-{cuda}"`'
+        )
+    return (
+        f"The package index has no nvcc for CUDA {major(cuda)}: install a CUDA {major(cuda)} toolkit (or build in an "
+        f'image that has one) and set the option `cuda-home`, such as `cuda-home = "/usr/local/cuda-{{cuda}}"`, or '
+        "CUDA_HOME to its folder"
+    )
+
+
+def host_compiler(config: Config, cxx: Tool) -> Tool:
+    """Return the C++ compiler that nvcc calls: the one named for it, else ``cxx``."""
+    asked = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or os.environ.get("CUDAHOSTCXX")
+    if not asked:
+        return cxx
+    path = shutil.which(asked)
+    if path is None:
+        raise Unfit(
+            f"the host compiler for CUDA, `{asked}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), is not there: "
+            "install it, or take the setting out"
+        )
+    try:
+        return Tool(path=Path(path), version=describe_compiler(Path(path), entry=""))
+    except ToolchainError as error:
+        raise Unfit(error.message) from error
+
+
+def check_host(toolkit: CudaToolkit, host: Tool, config: Config) -> None:
+    """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled."""
+    asked = (os.environ.get("NVCC_PREPEND_FLAGS"), os.environ.get("NVCC_APPEND_FLAGS"), os.environ.get("CUDAFLAGS"))
+    flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
+    if any(UNCHECKED_HOST in text for text in flags):
+        return
+    vendor, _, version = host.version.partition(" ")
+    newest = _newest_host(toolkit.root, vendor)
+    if newest is not None and major(version) > newest:
+        name = {"GNU": "g++", "Clang": "clang++"}[vendor]
+        here = next((f"{name}-{n}" for n in range(newest, newest - 6, -1) if shutil.which(f"{name}-{n}")), None)
+        use = f"set CXX={here}, which is here" if here else f"install {name}-{newest} and set CXX={name}-{newest}"
+        raise Unfit(
+            f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) supports {vendor} up to {newest}, but the C++ "
+            f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"
+        )
+
+
+def _newest_host(root: Path, vendor: str) -> int | None:
+    """Return the newest major version of the compiler that ``crt/host_config.h`` lets pass, None if it does not say."""
+    for folder in (
+        root / "include",
+        root / "targets" / "x86_64-linux" / "include",
+        root / "targets" / "sbsa-linux" / "include",
+    ):
+        try:
+            text = (folder / "crt" / "host_config.h").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if vendor == "GNU":
+            match = re.search(r"^\s*#\s*if\s+__GNUC__\s*>\s*(\d+)", text, re.MULTILINE)
+            return int(match[1]) if match else None
+        match = re.search(r"^\s*#\s*if\s+\(__clang_major__\s*>=\s*(\d+)\)", text, re.MULTILINE)
+        return int(match[1]) - 1 if match else None
+    return None
+
+
+def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk) -> CudaToolkit:
+    """Return the toolkit with the entry's architectures and flags, all of which this nvcc has."""
+    supported = archs.from_nvcc(run([toolkit.nvcc.path, "--list-gpu-code"], timeout=TIMEOUT).stdout)
+    wanted, source = _wanted(toolkit, config, environment, sdk, supported)
+    refused = archs.unsupported(wanted, supported) or _refused_suffixes(toolkit, wanted)
+    if refused:
+        raise Unfit(
+            f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) cannot compile for "
+            f"{', '.join(arch.name for arch in refused)} ({source}): it has "
+            f"{', '.join(archs.Arch(number=number).name for number in supported)}. Change `archs`, or give this CUDA "
+            f"its own list: `archs.{major(toolkit.version)} = [...]`"
+        )
+    return replace(toolkit, archs=wanted, archs_source=source, flags=_compression(toolkit, config))
+
+
+def _wanted(
+    toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk, supported: tuple[int, ...]
+) -> tuple[tuple[archs.Arch, ...], str]:
+    configured = archs.longest_match(config.archs, sdk.cuda or "")
+    if configured is not None:
+        name = f"archs.{configured[0]}" if configured[0] else "archs"
+        return archs.resolve(configured[1], supported), f"option `{name}`"
+    own = sdk.torch_archs or archs.torch_build(sdk.cuda or "", environment.interpreter.machine)
+    kept = tuple(arch for arch in archs.resolve(own, supported) if arch.number in supported)
+    if kept:
+        return kept, f"what torch {sdk.version} is built for, as far as nvcc {toolkit.version} has it"
+    return archs.resolve(("all-major",), supported), f"nvcc {toolkit.version}'s major ones"
+
+
+def _refused_suffixes(toolkit: CudaToolkit, wanted: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
+    """Return what nvcc refuses of those with ``a`` or ``f``: its lists leave them out, so it is asked one by one."""
+    return tuple(
+        arch
+        for arch in wanted
+        if arch.suffix
+        and run(
+            [toolkit.nvcc.path, "--dryrun", *archs.gencode([arch]), "-x", "cu", "-E", "/dev/null"],
+            check=False,
+            timeout=TIMEOUT,
+        ).returncode
+    )
+
+
+def _compression(toolkit: CudaToolkit, config: Config) -> tuple[str, ...]:
+    if config.cuda_compress is None:
+        return ()
+    if "--compress-mode" not in run([toolkit.nvcc.path, "--help"], timeout=TIMEOUT).stdout:
+        raise Unfit(
+            f"option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
+            f"{toolkit.nvcc.version} ({toolkit.nvcc.path}): take the option out, or take a newer toolkit of CUDA "
+            f"{major(toolkit.version)}"
+        )
+    return (f"--compress-mode={config.cuda_compress}",)
+
+
+def major(version: str) -> int:
+    """Return 12 for ``12.4``."""
+    return int(version.split(".", maxsplit=1)[0])
+
+
+def minor(version: str) -> int:
+    """Return 4 for ``12.4``, 0 for what names none."""
+    parts = version.split(".")
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
