@@ -44,8 +44,11 @@ class TorchFacts:
     cxx_standard: int
 
 
-def read(prefix: Path) -> TorchFacts:
-    """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``."""
+def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
+    """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``.
+
+    ``libc10`` is the real library where the one below ``prefix`` is a stub.
+    """
     values = version_values(_text(prefix / "version.py"))
     version = values.get("__version__")
     if version is None:
@@ -56,7 +59,7 @@ def read(prefix: Path) -> TorchFacts:
         cuda=values.get("cuda"),
         hip=values.get("hip"),
         git_version=values.get("git_version"),
-        cxx11_abi=_cxx11_abi(prefix, config),
+        cxx11_abi=_cxx11_abi(libc10 or prefix / "lib" / "libc10.so", config),
         cxx_standard=_cxx_standard(prefix, config),
     )
 
@@ -80,12 +83,12 @@ def version_values(text: str) -> dict[str, str | None]:
     return values
 
 
-def _cxx11_abi(prefix: Path, config: str) -> bool:
+def _cxx11_abi(libc10: Path, config: str) -> bool:
     # The CMake files say the flag up to 2.7; later builds say it only by the names that libc10 exports.
     if (match := _ABI_FLAG.search(config)) is not None:
         return match[1] == "1"
     try:
-        names = (prefix / "lib" / "libc10.so").read_bytes()
+        names = libc10.read_bytes()
     except OSError as error:
         raise FactError("lib/libc10.so, which tells the C++ ABI, cannot be read") from error
     if NEW_ABI_SYMBOL in names:

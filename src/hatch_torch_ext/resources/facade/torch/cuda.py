@@ -1,0 +1,21 @@
+"""CUDA as a build machine sees it: no device is opened, so none is available."""
+
+from torch._refuse import attributes_of
+
+
+def is_available():
+    """Return False: a thin SDK cannot run anything, with or without a GPU."""
+    return False
+
+
+def device_count():
+    """Return 0."""
+    return 0
+
+
+def get_arch_list():
+    """Return an empty list, as torch does where no GPU is available."""
+    return []
+
+
+__getattr__ = attributes_of(__name__)

@@ -1,0 +1,212 @@
+"""Members of a zip archive by ranges: the directory, then the few stretches that hold what is wanted."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from hatch_torch_ext.sdk.remote import Source
+
+TAIL = 1 << 16  # the end record and its comment fit in here
+GAP = 1 << 18  # bytes thrown away rather than asking once more
+LONGEST = 1 << 25  # of one gathered stretch: what is held in memory at once
+LARGEST_DIRECTORY = 1 << 26
+LARGEST_TOTAL = 1 << 30  # of unpacked members: no torch has more headers
+LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+
+
+class ArchiveError(Exception):
+    """The archive is damaged, or made to do harm; the message is a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One file of the archive: its local header and data lie in ``[start, end)`` of the archive's bytes."""
+
+    name: str
+    start: int
+    end: int
+    compressed: int
+    size: int
+    crc: int
+    method: int
+
+
+def directory(source: Source) -> tuple[Member, ...]:
+    """Return the archive's files in the order of their bytes. Raises ``ArchiveError`` for a directory of tricks."""
+    view = _View(source)
+    try:
+        with zipfile.ZipFile(io.BufferedReader(view, 1 << 12)) as archive:
+            infos, first_after = archive.infolist(), archive.start_dir
+    except (zipfile.BadZipFile, UnicodeDecodeError, struct.error, ValueError) as error:
+        raise ArchiveError(f"it is not a zip archive ({error})") from error
+    infos.sort(key=lambda info: info.header_offset)
+    starts = [*(info.header_offset for info in infos), first_after]
+    members: list[Member] = []
+    for info, (start, end) in zip(infos, pairwise(starts), strict=True):
+        if info.is_dir():
+            continue
+        _check(info, start, end)
+        members.append(
+            Member(
+                name=info.filename,
+                start=start,
+                end=end,
+                compressed=info.compress_size,
+                size=info.file_size,
+                crc=info.CRC,
+                method=info.compress_type,
+            )
+        )
+    names = [member.name for member in members]
+    if len(set(names)) != len(names):
+        raise ArchiveError("it has two files of one name")
+    return tuple(members)
+
+
+def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
+    name = info.orig_filename
+    parts = name.split("/")
+    if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or re.match(r"[A-Za-z]:", name):
+        raise ArchiveError(f"it has a file that would land outside its folder ({name!r})")
+    if (info.external_attr >> 16) & 0o170000 == 0o120000:
+        raise ArchiveError(f"it has a link where a file belongs ({name!r})")
+    if end - start < LOCAL_HEADER.size + info.compress_size:
+        raise ArchiveError(f"it has files that lie over each other ({name!r})")
+    if info.flag_bits & 0x1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ArchiveError(f"it has a file in a form that wheels do not use ({name!r})")
+
+
+def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
+    """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches."""
+    ordered = sorted(members, key=lambda member: member.start)
+    if sum(member.size for member in ordered) > LARGEST_TOTAL:
+        raise ArchiveError("what is wanted of it is larger than any torch's headers")
+    for group in gather(ordered):
+        start = group[0].start
+        data = b"".join(source.stream(start, group[-1].end))
+        for member in group:
+            yield member, _unpack(member, memoryview(data)[member.start - start : member.end - start])
+
+
+def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:
+    """Yield runs of members that lie close enough together to be fetched as one."""
+    group: list[Member] = []
+    for member in ordered:
+        if group and (member.start - group[-1].end > GAP or member.end - group[0].start > LONGEST):
+            yield group
+            group = []
+        group.append(member)
+    if group:
+        yield group
+
+
+def copy(source: Source, member: Member, target: BinaryIO, tick: Callable[[int], None]) -> None:
+    """Write a member of any size to ``target`` as it comes; checked by size and CRC at its end."""
+    chunks = source.stream(member.start, member.end)
+    head = b""
+    while len(head) < LOCAL_HEADER.size or len(head) < _data_offset(member, head):
+        chunk = next(chunks, None)
+        if chunk is None:
+            raise ArchiveError(f"{member.name} is cut short")
+        head += chunk
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS) if member.method == zipfile.ZIP_DEFLATED else None
+    left, crc, size = member.compressed, 0, 0
+    data = head[_data_offset(member, head) :]
+    while True:
+        data, left = data[:left], left - len(data[:left])
+        try:
+            plain = inflate.decompress(data) if inflate is not None else data
+        except zlib.error as error:
+            raise ArchiveError(f"{member.name} is damaged ({error})") from error
+        crc, size = zlib.crc32(plain, crc), size + len(plain)
+        if size > member.size:
+            break
+        target.write(plain)
+        tick(len(data))
+        if left == 0 or not (data := next(chunks, b"")):
+            break
+    if size != member.size or crc != member.crc:
+        raise ArchiveError(f"{member.name} is damaged (its CRC or size is wrong)")
+
+
+def _data_offset(member: Member, head: bytes | memoryview) -> int:
+    if len(head) < LOCAL_HEADER.size:
+        return LOCAL_HEADER.size
+    signature, *_, name_length, extra_length = LOCAL_HEADER.unpack_from(head)
+    if signature != b"PK\x03\x04":
+        raise ArchiveError(f"{member.name} is not where the directory says")
+    offset = LOCAL_HEADER.size + int(name_length) + int(extra_length)
+    name = bytes(head[LOCAL_HEADER.size : LOCAL_HEADER.size + name_length])
+    if len(head) >= offset and name != member.name.encode() and name != member.name.encode("cp437", "replace"):
+        raise ArchiveError(f"{member.name} has another name in its own header")
+    return offset
+
+
+def _unpack(member: Member, span: memoryview) -> bytes:
+    offset = _data_offset(member, span)
+    packed = span[offset : offset + member.compressed]
+    if len(packed) != member.compressed:
+        raise ArchiveError(f"{member.name} is cut short")
+    if member.method == zipfile.ZIP_STORED:
+        data = bytes(packed)
+    else:
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            data = inflate.decompress(packed, member.size + 1)
+        except zlib.error as error:
+            raise ArchiveError(f"{member.name} is damaged ({error})") from error
+    if len(data) != member.size or zlib.crc32(data) != member.crc:
+        raise ArchiveError(f"{member.name} is damaged (its CRC or size is wrong)")
+    return data
+
+
+class _View(io.RawIOBase):
+    """The archive's end as a seekable file for ``zipfile``, which reads the end record and the directory of it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._position = 0
+        self._from = max(source.size - TAIL, 0)
+        self._known = b"".join(source.stream(self._from, source.size)) if source.size else b""
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
+        if base + offset < 0:
+            raise ValueError("an offset before the archive's start")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: object, /) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        end = min(self._position + len(view), self._source.size)
+        if end <= self._position:
+            return 0
+        if self._position < self._from:  # grow the known end towards the front: the directory is asked for in one go
+            if self._from - self._position > LARGEST_DIRECTORY:
+                raise ArchiveError("its directory is larger than any torch's")
+            missing = b"".join(self._source.stream(self._position, self._from))
+            self._known, self._from = missing + self._known, self._position
+        data = self._known[self._position - self._from : end - self._from]
+        view[: len(data)] = data
+        self._position = end
+        return len(data)

@@ -1,0 +1,105 @@
+"""Files out of one wheel: by ranges, else out of the whole wheel, else from disk; the same to those who ask."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.sdk import archive, progress
+from hatch_torch_ext.sdk.archive import ArchiveError
+from hatch_torch_ext.sdk.remote import FileSource, Http, HttpSource, NoRangesError, RemoteError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
+
+    from hatch_torch_ext.sdk.archive import Member
+    from hatch_torch_ext.sdk.remote import Source
+    from hatch_torch_ext.sdk.resolve import Scope, Wheel
+
+
+class FetchError(Exception):
+    """A wheel cannot be fetched, or is damaged; the message is a sentence with a remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """``members`` are all files of the wheel, ``contents`` those that were wanted; ``received`` counts bytes."""
+
+    members: tuple[Member, ...]
+    contents: tuple[tuple[Member, bytes], ...]
+    received: int
+
+
+def read(
+    scope: Scope,
+    wheel: Wheel,
+    wanted: re.Pattern[str],
+    *,
+    with_whole: Callable[[Source, tuple[Member, ...]], None] | None = None,
+) -> Fetched:
+    """Return the wheel's files whose names match ``wanted`` as a whole, each checked by size and CRC.
+
+    Where the server gives no ranges, or wrong ones, the whole wheel is fetched and checked by its hash; it is handed
+    to ``with_whole`` before it is removed again. Raises ``FetchError``.
+    """
+    path = wheel.path
+    if path is not None:
+        try:
+            return _read(FileSource(path), wanted, lambda: 0, lambda _: None)
+        except (ArchiveError, RemoteError, OSError) as error:
+            raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
+    with Http(scope.settings, scope.limits) as http:
+        try:
+            with progress.shown(f"{wheel.name} {wheel.version}", None) as tick:
+                return _read(HttpSource(http, wheel.url, wheel.size), wanted, lambda: http.received, tick)
+        except (NoRangesError, ArchiveError) as error:
+            problem = str(error)
+        except RemoteError as error:
+            raise FetchError(str(error)) from error
+        scope.report(f"{wheel.name} {wheel.version}: fetching the whole wheel, since by ranges {problem}")
+        with _whole(scope, wheel, http) as source:
+            try:
+                fetched = _read(source, wanted, lambda: http.received, lambda _: None)
+                if with_whole is not None:
+                    with_whole(source, fetched.members)
+            except ArchiveError as error:
+                raise FetchError(
+                    f"the wheel of {wheel.name} {wheel.version} is damaged: {error}. Tell the owner of the index"
+                ) from error
+            return fetched
+
+
+def _read(source: Source, wanted: re.Pattern[str], received: Callable[[], int], tick: Callable[[int], None]) -> Fetched:
+    members = archive.directory(source)
+    contents = []
+    for member, data in archive.extract(source, [one for one in members if wanted.fullmatch(one.name)]):
+        tick(member.compressed)
+        contents.append((member, data))
+    return Fetched(members=members, contents=tuple(contents), received=received())
+
+
+@contextlib.contextmanager
+def _whole(scope: Scope, wheel: Wheel, http: Http) -> Iterator[Source]:
+    with scope.store.scratch() as scratch, progress.shown(f"{wheel.name} {wheel.version}", wheel.size) as tick:
+        target = scratch / "wheel"
+        try:
+            http.download(wheel.url, target, wheel.sha256, tick)
+        except RemoteError as error:
+            raise FetchError(str(error)) from error
+        yield FileSource(target)
+
+
+def sentence(error: FetchError | OSError, scope: Scope) -> str:
+    """Return the error as a sentence for the user."""
+    if not isinstance(error, OSError):
+        return scope.settings.scrub(str(error))
+    root = scope.store.root
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return (
+            f"no room is left for the cache {root} ({error.strerror}). Make room with `hatch-torch-ext sdk prune`, "
+            "or name another folder with HATCH_TORCH_EXT_CACHE"
+        )
+    return f"the cache {root} cannot be used ({error}). Name another folder with HATCH_TORCH_EXT_CACHE"

@@ -1,0 +1,112 @@
+"""What the nvidia wheels that torch requires bring: headers of CUDA's libraries, and where their libraries will lie."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+
+from hatch_torch_ext.sdk import fetch, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Interpreter
+    from hatch_torch_ext.sdk.record import Record
+    from hatch_torch_ext.sdk.resolve import Scope, Wheel
+
+LAYOUT = 1
+AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of the time
+PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
+HEADER = re.compile(r"(?:[^/]+/)*include/.+")
+LIBRARY = re.compile(r"((?:[^/]+/)*lib)/([^/]+\.so(?:\.[^/]+)?)")
+MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaParts:
+    """The two CUDA fields of ``Sdk``."""
+
+    include_dirs: tuple[Path, ...] = ()
+    libraries: tuple[tuple[str, str], ...] = ()
+
+
+NOTHING = CudaParts()
+
+
+def wanted(config: Config) -> bool:
+    """Say whether the project's CMake files speak of CUDA: they must, to compile for it or to link with it.
+
+    Comments count too; being wrong in that direction costs three megabytes.
+    """
+    files = [config.source / "CMakeLists.txt", *config.source.rglob("CMakeLists.txt"), *config.source.rglob("*.cmake")]
+    return any(MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in files if file.is_file())
+
+
+def acquire(scope: Scope, record: Record) -> CudaParts:
+    """Return the headers and library names of the nvidia wheels that torch requires, fetched if they are not there."""
+    asked = requirements(record.requires, scope.interpreter)
+    if not asked:
+        return NOTHING
+    wheels = resolve.wheels(scope, asked, dependencies=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        parts = list(pool.map(lambda wheel: _one(scope, wheel), wheels))
+    return CudaParts(
+        include_dirs=tuple(sorted({folder for part in parts for folder in part.include_dirs})),
+        libraries=tuple(sorted({library for part in parts for library in part.libraries})),
+    )
+
+
+def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[str]:
+    """Return those of torch's requirements that bring CUDA libraries to a Linux machine, without markers."""
+    environment = {
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "platform_machine": interpreter.machine,
+        "python_version": ".".join(interpreter.version.split(".")[:2]),
+        "python_full_version": interpreter.version,
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": "",
+    }
+    found = []
+    for line in requires:
+        requirement = Requirement(line)
+        if PACKAGES.fullmatch(requirement.name) and (
+            requirement.marker is None or requirement.marker.evaluate(environment)
+        ):
+            requirement.marker = None
+            found.append(str(requirement))
+    return sorted(found)
+
+
+def _one(scope: Scope, wheel: Wheel) -> CudaParts:
+    def fill(made: Path) -> Mapping[str, object]:
+        fetched = fetch.read(scope, wheel, HEADER)
+        for member, data in fetched.contents:
+            target = made / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            scope.store.put(data, target)
+        matches = filter(None, (LIBRARY.fullmatch(member.name) for member in fetched.members))
+        folders = {
+            match[0] for member in fetched.members if (match := re.match(r"(?:[^/]+/)*?include(?=/)", member.name))
+        }
+        scope.report(f"{wheel.name} {wheel.version}: headers, {fetched.received / 1e6:.1f} MB fetched")
+        return {
+            "title": f"{wheel.name} {wheel.version}",
+            "include_dirs": sorted(folders),
+            "libraries": sorted((match[2], match[1]) for match in matches),
+        }
+
+    folder, said = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill)
+    marker: Mapping[str, Any] = said
+    return CudaParts(
+        include_dirs=tuple(folder / name for name in marker["include_dirs"]),
+        libraries=tuple((soname, place) for soname, place in marker["libraries"]),
+    )

@@ -1,0 +1,50 @@
+"""What the store remembers of a thin SDK: the marker of its folder, as a value."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext.sdk.archive import Member
+from hatch_torch_ext.sdk.facts import TorchFacts
+from hatch_torch_ext.sdk.resolve import Wheel
+from hatch_torch_ext.sdk.store import MARKER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+REAL = "real"
+"""The folder of the few real libraries beside ``torch``; link targets are stubs, so that every SDK links alike."""
+LAYOUT = 1
+"""Of the folder; part of the key, so that a newer version of this project does not read an older one's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines."""
+
+    facts: TorchFacts
+    wheel: Wheel
+    libraries: tuple[Member, ...]
+    requires: tuple[str, ...]
+
+    def marker(self) -> dict[str, object]:
+        """Return the record as the marker's content, with a title for listings."""
+        return {"title": f"torch {self.facts.version} ({self.wheel.url.rpartition('/')[2]})", **asdict(self)}
+
+    @classmethod
+    def parse(cls, said: Mapping[str, Any]) -> Record:
+        """Return the record that a marker holds."""
+        return cls(
+            facts=TorchFacts(**said["facts"]),
+            wheel=Wheel(**said["wheel"]),
+            libraries=tuple(Member(**one) for one in said["libraries"]),
+            requires=tuple(said["requires"]),
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """Return the record of a finished SDK's folder."""
+        return cls.parse(json.loads((folder / MARKER).read_text(encoding="utf-8")))

@@ -1,0 +1,129 @@
+"""Why there is no wheel: what the index does have, nearest first. Asked only after resolving failed."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urljoin, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext.sdk.remote import Http, RemoteError
+from hatch_torch_ext.sdk.settings import public
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from packaging.tags import Tag
+
+    from hatch_torch_ext.sdk.resolve import Scope
+
+SHOWN = 8
+SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
+ATTEMPTS = 2
+
+
+def explain(scope: Scope, requirement: str) -> str | None:
+    """Return one sentence on why no wheel fits, and what would; None when the index does not explain it."""
+    try:
+        asked = Requirement(requirement)
+    except InvalidRequirement as error:
+        return f"`{requirement}` is not a requirement: {error}. Correct it in the environment's dependencies"
+    names, problems = _files(scope, asked.name)
+    found: dict[Version, set[Tag]] = {}
+    for name in names:
+        try:
+            _, version, _, tags = parse_wheel_filename(name)
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+        found.setdefault(version, set()).update(tags)
+    if not found:
+        return " ".join(problems) or f"no index has a wheel of {asked.name}. Check `index-url`"
+    fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
+    if not fitting:
+        nearest = ", ".join(str(version) for version in _nearest(requirement, found)[:SHOWN])
+        return f"there is no release `{requirement}`. Nearest to it are {nearest}. Correct the matrix"
+    best = max(fitting)
+    here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
+    if not here:
+        platforms = ", ".join(sorted({tag.platform for tag in found[best]}))
+        return f"{asked.name} {best} has no wheel for {scope.interpreter.machine} Linux; it has {platforms}. Skip this entry"
+    pythons = sorted({tag.abi if tag.abi != "none" else tag.interpreter for tag in here}, key=_python_order)
+    if scope.interpreter.tag not in pythons:
+        return (
+            f"{asked.name} {best} has no wheel for {scope.interpreter.tag}; it has {', '.join(pythons)}. "
+            f"Correct `python` in the matrix, or skip {scope.entry.name}"
+        )
+    return None
+
+
+def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
+    numbers = [int(number) for number in re.findall(r"\d+", requirement.split("==")[-1].split("+")[0])][:3]
+    wanted = (*numbers, 0, 0, 0)[:3]
+
+    def distance(version: Version) -> tuple[int, ...]:
+        release = (*version.release, 0, 0, 0)[:3]
+        return tuple(abs(ours - theirs) for ours, theirs in zip(wanted, release, strict=True))
+
+    return sorted(sorted(versions, reverse=True), key=distance)
+
+
+def _python_order(tag: str) -> tuple[int, ...]:
+    match = re.match(r"[a-z]+(\d)(\d*)(.*)", tag)
+    return (int(match[1]), int(match[2] or 0), len(match[3])) if match else (0,)
+
+
+def _files(scope: Scope, name: str) -> tuple[list[str], list[str]]:
+    files: list[str] = []
+    problems: list[str] = []
+    settings = scope.settings
+    with Http(settings, replace(scope.limits, attempts=ATTEMPTS)) as http:
+        for place in settings.find_links:
+            parts = urlsplit(place)
+            folder = Path(unquote(parts.path) if parts.scheme == "file" else place)
+            if parts.scheme in {"", "file"}:
+                files += [path.name for path in folder.glob("*.whl")] if folder.is_dir() else []
+            else:
+                files += _page(http, place, problems)
+        for index in settings.indexes:
+            files += _page(http, f"{index.rstrip('/')}/{name}/", problems)
+    return [file for file in files if file.startswith(f"{name}-")], problems
+
+
+def _page(http: Http, url: str, problems: list[str]) -> list[str]:
+    if urlsplit(url).scheme == "file":
+        return []
+    try:
+        body, kind, base = http.page(url, SIMPLE)
+    except RemoteError as error:
+        problems.append(f"{error}.")
+        return []
+    if "json" in kind:
+        try:
+            return [str(file["filename"]) for file in json.loads(body)["files"]]
+        except (ValueError, KeyError, TypeError):
+            problems.append(f"{public(url)} is not a package index.")
+            return []
+    return list(_links(body.decode("utf-8", "replace"), base))
+
+
+def _links(text: str, base: str) -> Iterator[str]:
+    parser = _Anchors()
+    parser.feed(text)
+    for link in parser.links:
+        yield unquote(urlsplit(urljoin(base, link)).path.rpartition("/")[2])
+
+
+class _Anchors(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]

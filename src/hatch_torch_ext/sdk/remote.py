@@ -1,0 +1,273 @@
+"""Bytes of a file elsewhere, by ranges: retried with back-off, resumed where they broke off, never trusted blindly."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+import httpx
+
+from hatch_torch_ext.sdk.settings import IndexSettings, public, without_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+CHUNK = 1 << 18
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+CREDENTIALS_REMEDY = "Give user and password in the index address, or in .netrc"
+
+
+class RemoteError(Exception):
+    """The bytes cannot be had; the message is a sentence that names the address (without credentials)."""
+
+
+class NoRangesError(RemoteError):
+    """The server does not give ranges, or not those that were asked for: only the whole file can be trusted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """``attempts`` without any progress before giving up; the first pause is ``backoff`` seconds, then doubled."""
+
+    attempts: int = 5
+    backoff: float = 0.5
+    longest_pause: float = 20.0
+
+
+class Source(Protocol):
+    """A file of ``size`` bytes that gives any stretch of them."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from ``start`` up to, not including, ``end``: all of them, or an exception."""
+
+
+class FileSource:
+    """A file on disk, read in place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of a stretch. Raises ``RemoteError`` when the file is shorter than it was."""
+        with self.path.open("rb") as stream:
+            stream.seek(start)
+            while start < end:
+                data = stream.read(min(CHUNK, end - start))
+                if not data:
+                    raise RemoteError(f"{self.path} was cut short while it was read")
+                start += len(data)
+                yield data
+
+
+class Http:
+    """A session of requests under one entry's settings. Thread-safe; close it, or use it as a context."""
+
+    def __init__(self, settings: IndexSettings, limits: Limits | None = None) -> None:
+        self.settings = settings
+        self.limits = limits or Limits()
+        self.received = 0
+        """Bytes of bodies so far."""
+        self._clients: dict[bool, httpx.Client] = {}
+
+    def __enter__(self) -> Http:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def stream(
+        self,
+        url: str,
+        accept: Callable[[httpx.Response], int],
+        *,
+        start: int = 0,
+        until: int | None = None,
+        kind: str = "*/*",
+    ) -> Iterator[bytes]:
+        """Yield a body from ``start`` on, asking again from the place where it broke off.
+
+        ``accept`` looks at each answer and returns the offset at which its body begins; it raises to refuse. With
+        ``until``, the body ends at that offset; otherwise where the server says. ``kind`` is the Accept header.
+        """
+        position, failures = start, 0
+        while True:
+            headers = {"Accept": kind, "Accept-Encoding": "identity"}
+            if position or until is not None:
+                headers["Range"] = f"bytes={position}-{'' if until is None else until - 1}"
+            pause = None
+            try:
+                for data in self._attempt(url, headers, accept, position):
+                    position += len(data)
+                    failures = 0
+                    yield data
+                if until is None or position >= until:
+                    return
+                problem = f"the answer ended after {position - start} of {until - start} bytes"
+            except _TransientError as error:
+                problem, pause = str(error), error.pause
+            failures += 1
+            if failures >= self.limits.attempts:
+                raise RemoteError(
+                    f"{public(url)}: {problem}, {failures} times in a row. Check the network and the index"
+                )
+            doubled = self.limits.backoff * 2 ** (failures - 1)
+            time.sleep(min(doubled if pause is None else pause, self.limits.longest_pause))
+
+    def _attempt(
+        self, url: str, headers: dict[str, str], accept: Callable[[httpx.Response], int], position: int
+    ) -> Iterator[bytes]:
+        """Yield one answer's body from ``position`` on; what of it lies before is skipped."""
+        client, target = self._client(url), without_credentials(url)
+        try:
+            with client.stream("GET", target, headers=headers, auth=self.settings.credentials(url)) as response:
+                self._check_status(url, response)
+                skip = position - accept(response)
+                for data in response.iter_raw(CHUNK):
+                    self.received += len(data)
+                    kept, skip = data[max(skip, 0) :], skip - len(data)
+                    if kept:
+                        yield kept
+        except httpx.TimeoutException as error:
+            raise _TransientError(f"no answer within {self.settings.timeout:g} s") from error
+        except httpx.UnsupportedProtocol as error:
+            raise RemoteError(f"{public(url)} is not an http or https address") from error
+        except httpx.TransportError as error:
+            raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
+        except httpx.TooManyRedirects as error:
+            raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
+
+    def _check_status(self, url: str, response: httpx.Response) -> None:
+        code = response.status_code
+        if code in RETRIED:
+            wait = response.headers.get("retry-after", "")
+            raise _TransientError(f"the server answered {code}", float(wait) if wait.isdigit() else None)
+        if code in {401, 407}:
+            raise RemoteError(f"{public(url)} wants other credentials ({code}). {CREDENTIALS_REMEDY}")
+        if code == 403:  # noqa: PLR2004
+            raise RemoteError(f"{public(url)} is forbidden (403). {CREDENTIALS_REMEDY}")
+        if code in {404, 410}:
+            raise RemoteError(f"{public(url)} does not exist ({code}). Check the index address")
+        if code == 416:  # noqa: PLR2004
+            raise NoRangesError(f"{public(url)} does not have the range that was asked for (416)")
+        if code not in {200, 206}:
+            raise RemoteError(f"{public(url)} answered {code}. Check the index address")
+
+    def _client(self, url: str) -> httpx.Client:
+        parts = urlsplit(url)
+        hosts = {parts.hostname, f"{parts.hostname}:{parts.port}"}
+        trusted = not hosts.isdisjoint(self.settings.trusted_hosts)
+        if trusted not in self._clients:
+            own = self.settings.certificates
+            context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)
+            if trusted:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            self._clients[trusted] = httpx.Client(
+                verify=context, timeout=self.settings.timeout, follow_redirects=True, proxy=self.settings.proxy
+            )
+        return self._clients[trusted]
+
+    def page(self, url: str, accept: str) -> tuple[bytes, str, str]:
+        """Return the body of ``url``, its content type, and the address after redirects."""
+        seen: list[tuple[str, str]] = []
+
+        def note(response: httpx.Response) -> int:
+            seen.append((response.headers.get("content-type", ""), str(response.url)))
+            return 0
+
+        body = b"".join(self.stream(url, note, kind=accept))
+        return body, *seen[-1]
+
+    def download(self, url: str, target: Path, sha256: str | None, tick: Callable[[int], None]) -> None:
+        """Write the whole of ``url`` to ``target``, checked by hash; what was received is kept over interruptions."""
+        digest, position = hashlib.sha256(), 0
+
+        def accept(response: httpx.Response) -> int:
+            return _content_range(response)[0] if response.status_code == 206 else 0  # noqa: PLR2004
+
+        with target.open("wb") as stream:
+            for data in self.stream(url, accept):
+                stream.write(data)
+                digest.update(data)
+                position += len(data)
+                tick(len(data))
+        if sha256 is not None and digest.hexdigest() != sha256:
+            target.unlink()
+            raise RemoteError(
+                f"{public(url)} has the SHA-256 {digest.hexdigest()}, but the index promises {sha256}. "
+                "Do not use this index until its owner has explained the difference"
+            )
+
+
+class HttpSource:
+    """A file behind an address, of known or asked size."""
+
+    def __init__(self, http: Http, url: str, size: int | None) -> None:
+        self.http = http
+        self.url = url
+        self.size = size if size is not None else self._ask_size()
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of a stretch. Raises ``NoRangesError`` when the server gives anything else."""
+
+        def accept(response: httpx.Response) -> int:
+            if response.status_code != 206:  # noqa: PLR2004
+                raise NoRangesError(f"{public(self.url)} is served without ranges")
+            first, last, total = _content_range(response)
+            asked = int(re.findall(r"\d+", response.request.headers["Range"])[0])
+            if first != asked or last != end - 1 or total not in {None, self.size}:
+                raise NoRangesError(f"{public(self.url)} is served with other ranges than were asked for")
+            return first
+
+        position = start
+        for data in self.http.stream(self.url, accept, start=start, until=end):
+            position += len(data)
+            if position > end:
+                raise NoRangesError(f"{public(self.url)} is served with longer ranges than were asked for")
+            yield data
+
+    def _ask_size(self) -> int:
+        totals: list[int | None] = []
+
+        def accept(response: httpx.Response) -> int:
+            if response.status_code != 206:  # noqa: PLR2004
+                raise NoRangesError(f"{public(self.url)} is served without ranges")
+            totals.append(_content_range(response)[2])
+            return 0
+
+        for _ in self.http.stream(self.url, accept, until=1):
+            pass
+        if totals[-1] is None:
+            raise NoRangesError(f"{public(self.url)} is served without a size")
+        return totals[-1]
+
+
+class _TransientError(Exception):
+    """Worth another attempt, after ``pause`` seconds where the server asks for a pause."""
+
+    def __init__(self, problem: str, pause: float | None = None) -> None:
+        super().__init__(problem)
+        self.pause = pause
+
+
+def _content_range(response: httpx.Response) -> tuple[int, int, int | None]:
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("content-range", "").strip())
+    encoding = response.headers.get("content-encoding", "identity")
+    if match is None or encoding != "identity":
+        raise NoRangesError(f"{public(str(response.url))} is served with an answer that is not one plain range")
+    return int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3])

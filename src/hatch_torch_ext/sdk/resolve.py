@@ -1,0 +1,192 @@
+"""Requirements -> wheels with address and hash, by uv; nothing of a wheel is fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import uv
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError, SdkError
+from hatch_torch_ext.sdk import releases
+from hatch_torch_ext.sdk.remote import Limits
+from hatch_torch_ext.sdk.settings import UV_INDEX_VARIABLES, public, without_credentials
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hatch_torch_ext.environments import Interpreter
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk.settings import IndexSettings
+    from hatch_torch_ext.sdk.store import Store
+
+LIFETIME = 24 * 3600.0
+"""Seconds for which a resolution is used again: a new patch release is noticed within a day."""
+UV_TIMEOUT = 600.0
+UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A wheel to be had at ``url`` (http, https, or file; no credentials). ``size`` is in bytes where it is known."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str | None
+    size: int | None
+
+    @property
+    def path(self) -> Path | None:
+        """Return the file of a wheel on this machine's disk, or None."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+    @property
+    def key(self) -> str:
+        """Return what the wheel is stored under: its hash; for one without, its address and size (weaker)."""
+        if self.sha256 is not None:
+            return self.sha256
+        path = self.path
+        stamp = f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path is not None else self.size
+        return "unhashed-" + hashlib.sha256(f"{self.url} {stamp}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """For whom is resolved and fetched: one entry, its Python, and where things come from and go to."""
+
+    entry: Entry
+    interpreter: Interpreter
+    python: Path
+    settings: IndexSettings
+    root: Path
+    store: Store
+    report: Callable[[str], None]
+    limits: Limits = field(default_factory=Limits)
+
+
+def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[Wheel, ...]:
+    """Return one wheel for each requirement (with ``dependencies``, for each package needed), sorted by name.
+
+    An answer is kept for a day. Where the index cannot be reached, an older answer is used, and that is said.
+    Raises ``SdkError``.
+    """
+    name = _record_name(scope, requirements, dependencies=dependencies) + ".json"
+    kept = _kept(scope.store.text("resolved", name))
+    if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
+        return kept[1]
+    try:
+        lock = _compile(scope, requirements, dependencies=dependencies)
+    except ProcessError as error:
+        output = scope.settings.scrub(error.output)
+        if kept is not None and any(sign in output for sign in UNREACHABLE):
+            names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
+            scope.report(f"{scope.entry.name}: the index cannot be reached; using {names} as resolved before")
+            return kept[1]
+        why = None if dependencies else releases.explain(scope, requirements[0])
+        asked = ", ".join(requirements)
+        detail = (
+            why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\nCheck `index-url`"
+        )
+        raise SdkError(scope.entry.name, detail) from error
+    found = _read(scope.entry, lock)
+    record = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
+    scope.store.set_text("resolved", name, json.dumps(record).encode())
+    return found
+
+
+def _kept(record: bytes | None) -> tuple[float, tuple[Wheel, ...]] | None:
+    try:
+        answer = json.loads(record or b"")
+        return float(answer["time"]), tuple(Wheel(**one) for one in answer["wheels"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> str:
+    python, settings = scope.interpreter, scope.settings
+    stamps = [(link, _mtime(link)) for link in settings.find_links]
+    asked = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
+    where = (settings.indexes, stamps, settings.best_match)
+    return hashlib.sha256(repr((asked, where)).encode()).hexdigest()
+
+
+def _mtime(link: str) -> int:
+    parts = urlsplit(link)
+    try:
+        return Path(unquote(parts.path) if parts.scheme == "file" else link).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return 0
+
+
+def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> Mapping[str, object]:
+    settings = scope.settings
+    lines = [f"--index-url {settings.index}"] if settings.index else ["--no-index"]
+    lines += [f"--extra-index-url {url}" for url in settings.extra]
+    lines += [f"--find-links {link}" for link in settings.find_links]
+    command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "compile", "--quiet", "--no-header"]
+    command += ["--format", "pylock.toml", "--python", str(scope.python), "--only-binary", ":all:"]
+    if not dependencies:
+        command.append("--no-deps")
+    if settings.best_match and "UV_INDEX_STRATEGY" not in os.environ:
+        command += ["--index-strategy", "unsafe-best-match"]
+    for host in settings.trusted_hosts:
+        command += ["--allow-insecure-host", host]
+    changes: dict[str, str | None] = dict.fromkeys(UV_INDEX_VARIABLES)
+    changes["UV_HTTP_TIMEOUT"] = f"{max(settings.timeout, 1):.0f}"
+    changes["VIRTUAL_ENV"] = None
+    if settings.certificates is not None:
+        changes["SSL_CERT_FILE"] = str(settings.certificates)
+    with scope.store.scratch() as scratch:  # a file for this user's eyes: index addresses may hold passwords
+        (scratch / "requirements.txt").write_text("\n".join([*lines, *requirements]) + "\n", encoding="utf-8")
+        done = process.run(
+            [*command, scratch / "requirements.txt"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT
+        )
+    return tomllib.loads(done.stdout)
+
+
+def _read(entry: Entry, lock: Mapping[str, object]) -> tuple[Wheel, ...]:
+    found = []
+    packages = lock.get("packages", [])
+    for package in packages if isinstance(packages, list) else []:
+        files = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
+        if not files:
+            raise SdkError(
+                entry.name,
+                f"{package.get('name')} comes from a folder or a repository, not from a wheel: "
+                'use `sdk = "environment"` for it',
+            )
+        file = files[0]
+        where = file.get("url") or Path(file["path"]).absolute().as_uri()
+        found.append(
+            Wheel(
+                name=canonicalize_name(package["name"]),
+                version=str(package.get("version") or _version(where)),
+                url=without_credentials(where) if urlsplit(where).scheme != "file" else where,
+                sha256=file.get("hashes", {}).get("sha256"),
+                size=file.get("size"),
+            )
+        )
+    return tuple(sorted(found, key=lambda wheel: wheel.name))
+
+
+def _version(url: str) -> str:
+    try:
+        return str(parse_wheel_filename(unquote(public(url).rpartition("/")[2]))[1])
+    except InvalidWheelFilename:
+        return "0"

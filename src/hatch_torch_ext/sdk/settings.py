@@ -1,0 +1,185 @@
+"""Where packages come from: the hook's options, then uv's and pip's environment variables, as one value.
+
+Credentials live in these addresses. They go to uv in a file and to the server in a header, never into a command
+line, a log, the store or a message: ``public`` is what may be shown.
+"""
+
+from __future__ import annotations
+
+import netrc
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.sdk import cuda_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
+
+PUBLIC_INDEX = "https://pypi.org/simple"
+UV_INDEX_VARIABLES = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_NO_INDEX",
+)
+"""What is handed to uv in the requirements file instead, so that the hook's options can come before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSettings:
+    """``index`` is the main one (None: none at all), ``extra`` further ones, ``find_links`` folders and pages.
+
+    ``best_match`` says that the highest version of all indexes is taken, as pip does, instead of the first index
+    that has the package, as uv does. ``timeout`` is in seconds, for one silent stretch of a connection.
+    """
+
+    index: str | None = PUBLIC_INDEX
+    extra: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    best_match: bool = False
+    trusted_hosts: tuple[str, ...] = ()
+    certificates: Path | None = None
+    proxy: str | None = None
+    timeout: float = 30.0
+    netrc: Path | None = None
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """Return every index, in the order in which they are asked."""
+        return (*self.extra, *((self.index,) if self.index else ()))
+
+    def credentials(self, url: str) -> tuple[str, str] | None:
+        """Return user and password for ``url``: its own, else those of an index on the same server, else .netrc's."""
+        target = urlsplit(url)
+        same = [source for source in (url, *self.indexes, *self.find_links) if _server(source) == _server(url)]
+        named = [parts for parts in map(urlsplit, same) if parts.username]
+        if named:
+            best = max(named, key=lambda parts: _common(parts.path, target.path))
+            return unquote(best.username or ""), unquote(best.password or "")
+        if self.netrc is not None and target.hostname:
+            try:
+                found = netrc.netrc(str(self.netrc)).authenticators(target.hostname)
+            except (OSError, netrc.NetrcParseError):
+                return None
+            return (found[0], found[2] or "") if found else None
+        return None
+
+    def scrub(self, text: str) -> str:
+        """Return ``text`` without any password or user name of these settings' addresses, however it got there."""
+        for url in (*self.indexes, *self.find_links, *((self.proxy,) if self.proxy else ())):
+            parts = urlsplit(url)
+            for secret in (parts.password, unquote(parts.password or ""), None if parts.password else parts.username):
+                if secret:
+                    text = text.replace(secret, "****")
+        return text
+
+
+def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSettings:
+    """Return the settings of one entry: the hook's options beat uv's variables, and those beat pip's."""
+    index = (
+        _filled(entry, "index-url", config.index_url)
+        or _unnamed(environ, environ.get("UV_DEFAULT_INDEX", ""))
+        or environ.get("UV_INDEX_URL")
+        or environ.get("PIP_INDEX_URL")
+        or PUBLIC_INDEX
+    )
+    ours = tuple(_filled(entry, "extra-index-url", url) or "" for url in config.extra_index_url)
+    uvs = [_unnamed(environ, url) for url in re.split(r"[\s,]+", environ.get("UV_INDEX", "").strip())]
+    uvs += re.split(r"[\s,]+", environ.get("UV_EXTRA_INDEX_URL", "").strip())
+    pips = environ.get("PIP_EXTRA_INDEX_URL", "").split()
+    links = [*re.split(r"[\s,]+", environ.get("UV_FIND_LINKS", "").strip()), *environ.get("PIP_FIND_LINKS", "").split()]
+    trusted = [*environ.get("PIP_TRUSTED_HOST", "").split(), *environ.get("UV_INSECURE_HOST", "").split()]
+    no_index = _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
+    netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
+    certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
+    return IndexSettings(
+        index=None if no_index else index,
+        extra=() if no_index else _distinct((*ours, *uvs, *pips)),
+        find_links=_distinct(links),
+        best_match=bool(ours or pips),
+        trusted_hosts=_distinct(trusted),
+        certificates=Path(certificates) if certificates else None,
+        proxy=environ.get("PIP_PROXY") or None,
+        timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
+        netrc=netrc_file if netrc_file.is_file() else None,
+    )
+
+
+def public(url: str) -> str:
+    """Return ``url`` without credentials and without its query (which may hold a token): fit for a message."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def without_credentials(url: str) -> str:
+    """Return ``url`` without user and password, query kept: fit for asking with a header of one's own."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+
+
+def _filled(entry: Entry, option: str, url: str | None) -> str | None:
+    if url is None:
+        return None
+    cuda = entry.variable("cuda")
+    version = cuda_version(cuda) if cuda is not None else None
+    values = dict(entry.variables)
+    if cuda is not None:  # the index names builds cu128, also where the matrix says 12.8
+        values["cuda"] = f"cu{version.replace('.', '')}" if version is not None and "." in version else cuda
+    missing = sorted({field for field in re.findall(r"{(\w+)}", url) if field not in values})
+    if missing:
+        raise SdkError(
+            entry.name,
+            f"`{option}` = {public(url)!r} has the field {{{missing[0]}}}, but the entry has no variable `{missing[0]}` "
+            f"(it has {', '.join(sorted(values)) or 'none'}). Add it to the matrix, or write the address without it",
+        )
+    return re.sub(r"{(\w+)}", lambda match: values[match[1]], url)
+
+
+def _unnamed(environ: Mapping[str, str], index: str) -> str:
+    """Return the address of uv's ``name=address``, with the credentials that uv's variables give for that name."""
+    if (match := re.fullmatch(r"([\w.-]+)=(.+)", index)) is None:
+        return index
+    name, url = re.sub(r"[^0-9A-Za-z]", "_", match[1]).upper(), match[2]
+    user, password = environ.get(f"UV_INDEX_{name}_USERNAME"), environ.get(f"UV_INDEX_{name}_PASSWORD")
+    parts = urlsplit(url)
+    if user is None and password is None or parts.username:
+        return url
+    return urlunsplit((parts.scheme, f"{user or ''}:{password or ''}@{parts.netloc}", parts.path, parts.query, ""))
+
+
+def _server(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port
+
+
+def _common(first: str, second: str) -> int:
+    length = 0
+    for ours, theirs in zip(first.split("/"), second.split("/"), strict=False):
+        if ours != theirs:
+            break
+        length += 1
+    return length
+
+
+def _distinct(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for value in values if value))
+
+
+def _truth(value: str | None) -> bool:
+    return (value or "").lower() in {"1", "true", "yes", "on", "y", "t"}
+
+
+def _seconds(value: str | None) -> float | None:
+    try:
+        return float(value) if value else None
+    except ValueError:
+        return None

@@ -1,0 +1,161 @@
+"""The torch SDK without torch: headers out of the wheel, link stubs, a small importable ``torch``; in the user's cache.
+
+Nothing here depends on a table of torch releases: what is not in the wheel is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, resolve, stubs
+from hatch_torch_ext.sdk import settings as index_settings
+from hatch_torch_ext.sdk import store as sdk_store
+from hatch_torch_ext.sdk.environment import torch_include_dirs
+from hatch_torch_ext.sdk.remote import Limits
+from hatch_torch_ext.sdk.record import LAYOUT, REAL, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Interpreter
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk.archive import Member
+    from hatch_torch_ext.sdk.store import Store
+
+WANTED = re.compile(
+    r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
+)
+LIBRARY = re.compile(r"torch/lib/[^/]+\.so(?:\.[^/]+)?")
+
+
+def acquire(
+    entry: Entry,
+    interpreter: Interpreter,
+    python: Path,
+    config: Config,
+    *,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+) -> Sdk:
+    """Return the SDK of the torch release that ``entry`` asks for, fetched if the user's cache lacks it.
+
+    Headers of CUDA's libraries come with it when torch is a CUDA build and the project's CMake files speak of CUDA.
+    Raises ``SdkError``.
+    """
+    environ = os.environ if environ is None else environ
+    if interpreter.machine not in stubs.MACHINES:
+        raise SdkError(
+            entry.name,
+            f"thin torch SDKs are made for {' and '.join(stubs.MACHINES)}, not for {interpreter.machine}: "
+            'use `sdk = "environment"`',
+        )
+    scope = resolve.Scope(
+        entry=entry,
+        interpreter=interpreter,
+        python=python,
+        settings=index_settings.read(entry, config, environ),
+        root=config.root,
+        store=sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report),
+        report=report,
+        limits=limits or Limits(),
+    )
+    try:
+        wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
+        folder, said = scope.store.make("torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel))
+        record = Record.parse(said)
+        cuda = nvidia.acquire(scope, record) if record.facts.cuda and nvidia.wanted(config) else nvidia.NOTHING
+    except (fetch.FetchError, OSError) as error:
+        raise SdkError(entry.name, fetch.sentence(error, scope)) from error
+    return _sdk(folder, record, cuda)
+
+
+def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
+    prefix = folder / "torch"
+    found = record.facts
+    return Sdk(
+        kind="thin",
+        version=found.version,
+        cuda=found.cuda,
+        hip=found.hip,
+        cxx11_abi=found.cxx11_abi,
+        cxx_standard=found.cxx_standard,
+        prefix=prefix,
+        library_dir=prefix / "lib",
+        include_dirs=torch_include_dirs(prefix),
+        cuda_include_dirs=cuda.include_dirs,
+        libraries=tuple(sorted(Path(member.name).name for member in record.libraries)),
+        nvidia_libraries=cuda.libraries,
+        python_path=(folder,),
+        wheel_sha256=record.wheel.sha256,
+    )
+
+
+def _fill(made: Path, scope: resolve.Scope, wheel: resolve.Wheel) -> dict[str, object]:
+    """Fill the folder ``made`` from ``wheel`` and return what its marker says."""
+    began = time.monotonic()
+    fetched = fetch.read(
+        scope,
+        wheel,
+        WANTED,
+        with_whole=lambda source, members: exports.keep_all(
+            scope.store, f"{wheel.key}-{LAYOUT}", source, _libraries(members)
+        ),
+    )
+    libraries = _libraries(fetched.members)
+    if not any(member.name == "torch/lib/libtorch_cpu.so" for member in libraries):
+        raise SdkError(
+            scope.entry.name,
+            f"{wheel.name} {wheel.version} is not a Linux build of torch: its wheel has no torch/lib/libtorch_cpu.so. "
+            "Check `index-url`",
+        )
+    for member, data in fetched.contents:
+        _place(scope.store, made, member, data)
+    try:
+        found = facts.read(made / "torch", libc10=made / REAL / "libc10.so")
+    except facts.FactError as error:
+        raise SdkError(
+            scope.entry.name,
+            f"the wheel of torch {wheel.version} is not one to compile against: {error}. Check `index-url`",
+        ) from error
+    for member in libraries:
+        name = Path(member.name).name
+        scope.store.put(stubs.stub(name, scope.interpreter.machine), _parent(made / "torch" / "lib" / name))
+    facade.write(made / "torch", found)
+    size = f" of {wheel.size / 1e6:.0f}" if wheel.size else ""
+    scope.report(
+        f"torch {found.version}: {fetched.received / 1e6:.1f}{size} MB fetched in {time.monotonic() - began:.1f} s"
+        if fetched.received
+        else f"torch {found.version}: read from {wheel.path} in {time.monotonic() - began:.1f} s"
+    )
+    return Record(facts=found, wheel=wheel, libraries=libraries, requires=_requires(made)).marker()
+
+
+def _libraries(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    return tuple(member for member in members if LIBRARY.fullmatch(member.name))
+
+
+def _place(store: Store, made: Path, member: Member, data: bytes) -> None:
+    name = member.name
+    target = made / REAL / Path(name).name if LIBRARY.fullmatch(name) else made / name
+    store.put(data, _parent(target))
+
+
+def _parent(target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _requires(made: Path) -> tuple[str, ...]:
+    metadata: Iterable[Path] = made.glob("torch-*.dist-info/METADATA")
+    lines: list[str] = []
+    for file in metadata:
+        lines += HeaderParser().parsestr(file.read_text(encoding="utf-8")).get_all("Requires-Dist", [])
+    return tuple(lines)
