@@ -45,16 +45,21 @@ def label(
     ``torch_minor`` is ``2.8``; ``cuda`` a version or None for CPU; ``cxx11_abi`` None where no C++ symbol of torch
     is needed; ``python`` a tag (``cp313t``, ``abi3-cp39``), or None where nothing in the variant needs Python.
     """
-    parts = [f"stable{torch_minor}" if stable_abi else f"torch{torch_minor}", f"cu{cuda}" if cuda else "cpu"]
-    if cxx11_abi is not None and not stable_abi:
-        parts.append("cxx11" if cxx11_abi else "cxx98")
-    parts.append(machine)
-    if python is not None:
-        parts.append(python.partition("-")[0])
-    text = "_".join(parts)
+    text = _stem(torch_minor, stable_abi, cuda, cxx11_abi, machine) + _suffix(python)
     if not re.fullmatch(r"[0-9a-z._]+", text):
         raise ValueError(f"`{text}` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one")
     return text
+
+
+def _stem(torch_minor: str, stable_abi: bool, cuda: str | None, cxx11_abi: bool | None, machine: str) -> str:  # noqa: FBT001
+    kind = "stable" if stable_abi else "torch"
+    backend = f"cu{cuda}" if cuda else "cpu"
+    abi = "" if stable_abi or cxx11_abi is None else "_cxx11" if cxx11_abi else "_cxx98"
+    return f"{kind}{torch_minor}_{backend}{abi}_{machine}"
+
+
+def _suffix(python: str | None) -> str:
+    return "" if python is None else "_" + python.partition("-")[0]
 
 
 def possible(*, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None) -> Iterator[str]:
@@ -63,18 +68,13 @@ def possible(*, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, pyth
     ``torch`` are the release lines it may be built for; ``cuda`` is ``cpu``, a version, or None for open; ``python``
     is a CPython tag or None for open.
     """
-    pythons = (None, "abi3", *((python,) if python else PYTHONS))
+    suffixes = [_suffix(tag) for tag in (None, "abi3", *((python,) if python else PYTHONS))]
     abis = (None,) if stable_abi else (None, False, True)
     for minor in torch:
-        for backend, abi, machine, tag in product(_backends(minor, cuda), abis, MACHINES, pythons):
-            yield label(
-                torch_minor=releases.format_minor(minor),
-                stable_abi=stable_abi,
-                cuda=backend,
-                cxx11_abi=abi,
-                machine=machine,
-                python=tag,
-            )
+        line = releases.format_minor(minor)
+        for backend, abi, machine in product(_backends(minor, cuda), abis, MACHINES):
+            stem = _stem(line, stable_abi, backend, abi, machine)
+            yield from [stem + suffix for suffix in suffixes]
 
 
 def _backends(minor: Minor, cuda: str | None) -> tuple[str | None, ...]:

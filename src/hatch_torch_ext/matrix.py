@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -64,8 +64,9 @@ def expand(
 ) -> tuple[Entry, ...]:
     """Return the entries of a matrix in hatch's order: one for each of ``envs`` (name -> variables).
 
-    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` are by the same names. Raises ``ConfigurationError`` with
-    every problem of every entry. What the entries are to each other is looked at by ``select``, after ``skip``.
+    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` are by the same names. Raises
+    ``ConfigurationError`` with every problem of every entry. What the entries are to each other is looked at by
+    ``select``, after ``skip``.
     """
     if not envs:
         raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
@@ -107,9 +108,8 @@ def _torch_requirements(name: str, dependencies: Sequence[str], python: str | No
     for i, dependency in enumerate(dependencies, 1):
         try:
             requirement = Requirement(dependency)
-        except InvalidRequirement as error:
-            problem = str(error).partition("\n")[0]
-            problems.append(f"{name}: dependency #{i} `{dependency}` is no requirement ({problem}); correct it")
+        except InvalidRequirement:
+            problems.append(f"{name}: dependency #{i} `{dependency}` is not a requirement (PEP 508); correct it")
             continue
         if canonicalize_name(requirement.name) != "torch":
             continue
@@ -146,7 +146,7 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
     """Return the release line that the variable ``torch`` names, else the only one that the requirement admits."""
     value = entry.variable("torch")
     admitted = releases.admitted_versions(requirement.specifier)
-    minors = releases.admitted_minors(requirement.specifier)
+    minors = releases.minors_of(admitted)
     if value is None:
         return minors[0] if len(minors) == 1 else None
     try:
@@ -220,18 +220,16 @@ def _release_lines(entry: Entry) -> tuple[Minor, ...]:
     if entry.torch is not None:
         return (releases.minor_of(entry.torch),)
     requirement = Requirement(entry.torch_requirement)
-    return () if requirement.url is not None else releases.admitted_minors(requirement.specifier)
+    return () if requirement.url is not None else releases.minors_of(releases.admitted_versions(requirement.specifier))
 
 
 def _matches(entry: Entry, globs: Sequence[str]) -> bool:
-    if any(fnmatchcase(entry.name, glob) for glob in globs):
+    patterns = [re.compile(translate(glob)).match for glob in globs]
+    if any(match(entry.name) for match in patterns):
         return True
-    lines = _release_lines(entry)
-    return any(
-        fnmatchcase(text, glob)
-        for glob in globs
-        for text in possible(torch=lines, stable_abi=entry.stable_abi, cuda=entry.cuda, python=python_tag(entry.python))
-    )
+    python = python_tag(entry.python)
+    labels = possible(torch=_release_lines(entry), stable_abi=entry.stable_abi, cuda=entry.cuda, python=python)
+    return bool(patterns) and any(match(text) for text in labels for match in patterns)
 
 
 def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
@@ -254,7 +252,8 @@ def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.torch is not None:
-            key = (entry.torch, entry.stable_abi, entry.cuda, entry.python)
+            python = python_tag(entry.python) or entry.python
+            key = (entry.torch, entry.stable_abi, entry.cuda, python)
             groups.setdefault(key, []).append(entry)
     for group in groups.values():
         if len(group) > 1:

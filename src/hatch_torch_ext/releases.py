@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from packaging.version import InvalidVersion, Version
@@ -77,14 +78,15 @@ def admitted_versions(specifier: SpecifierSet) -> tuple[Version, ...]:
 
     Named ones matter where a local part or a pre-release is asked for (``==2.8.0+cu128``).
     """
-    candidates = {
-        Version(f"{major}.{minor}.{patch}")
-        for major in MAJORS
-        for minor in range(last_minor(major) + 1)
-        for patch in range(10)
-    }
-    candidates.update(filter(None, (_version(clause.version.removesuffix(".*")) for clause in specifier)))
+    named = filter(None, (_version(clause.version.removesuffix(".*")) for clause in specifier))
+    candidates = {*_patches(), *named}
     return tuple(sorted(v for v in candidates if specifier.contains(v, prereleases=True)))
+
+
+@cache
+def _patches() -> tuple[Version, ...]:
+    lines = [(major, minor) for major in MAJORS for minor in range(last_minor(major) + 1)]
+    return tuple(Version(f"{major}.{minor}.{patch}") for major, minor in lines for patch in range(10))
 
 
 def _version(text: str) -> Version | None:
@@ -94,11 +96,9 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def admitted_minors(specifier: SpecifierSet) -> tuple[Minor, ...]:
-    """Return the release lines in which ``specifier`` admits some version, sorted."""
-    return tuple(
-        sorted({minor_of(str(version)) for version in admitted_versions(specifier) if len(version.release) > 1})
-    )
+def minors_of(versions: Iterable[Version]) -> tuple[Minor, ...]:
+    """Return the release lines of ``versions``, sorted, each once."""
+    return tuple(sorted({(version.major, version.minor) for version in versions}))
 
 
 def cuda_majors(minor: Minor) -> tuple[int, ...]:
