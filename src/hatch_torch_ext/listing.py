@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,19 +25,28 @@ class Listed:
     """A variant as a manifest lists it: ``files`` maps members of the wheel to their descriptions."""
 
     package: str
-    manifest: str
     variant: Variant
     files: Mapping[str, VariantFile]
 
 
-def manifests(wheel: Wheel) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One manifest: ``root`` is the folder that is the variants' alone, ``package_files`` maps members to their sha256."""
+
+    place: str
+    root: str
+    variants: tuple[Listed, ...]
+    package_files: Mapping[str, str]
+
+
+def places(wheel: Wheel) -> tuple[str, ...]:
     """Return the members that are manifests of ours, sorted."""
     return tuple(member.path for member in wheel.members if f"/{member.path}".endswith(PLACE))
 
 
-def read(wheel: Wheel, manifest: str) -> tuple[Listed, ...]:
-    """Return the variants that the member ``manifest`` lists. Raises ``WheelError`` naming what is wrong in it."""
-    text = wheel.text(manifest)
+def read(wheel: Wheel, place: str) -> Manifest:
+    """Return what the manifest at the member ``place`` lists. Raises ``WheelError`` naming what is wrong in it."""
+    text = wheel.text(place)
     if text is None:
         raise WheelError("is too large to be read")
     try:
@@ -47,17 +57,36 @@ def read(wheel: Wheel, manifest: str) -> tuple[Listed, ...]:
         raise WheelError("must be an object with a list `variants`")
     if len(data["variants"]) > MAX_VARIANTS:
         raise WheelError(f"lists {len(data['variants'])} variants; no wheel has more than {MAX_VARIANTS}")
-    root = manifest.removesuffix("_torch_ext/manifest.json")
-    package = root.rstrip("/").replace("/", ".")
-    return tuple(_listed(item, number, manifest, package, root) for number, item in enumerate(data["variants"], 1))
+    package = place.removesuffix(PLACE.removeprefix("/"))
+    listed = tuple(_listed(item, number, package) for number, item in enumerate(data["variants"], 1))
+    labels = sorted(item.variant.label for item in listed)
+    twice = sorted({label for label, following in itertools.pairwise(labels) if label == following})
+    if twice:
+        raise WheelError(f"lists the variant {twice[0]} twice")
+    return Manifest(
+        place=place,
+        root=place.removesuffix("manifest.json"),
+        variants=listed,
+        package_files=_package_files(data.get("package_files", []), package),
+    )
 
 
-def _listed(item: object, number: int, manifest: str, package: str, root: str) -> Listed:
+def _listed(item: object, number: int, package: str) -> Listed:
     if not isinstance(item, dict):
         raise WheelError(f"variant {number} must be an object, not {type(item).__name__}")
-    places = item.get("places", {})
-    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+    moved = item.get("places", {})
+    if not isinstance(moved, dict) or not all(isinstance(target, str) for target in moved.values()):
         raise WheelError(f"variant {number}: `places` must map paths to paths")
     variant = variants.from_json({name: value for name, value in item.items() if name != "places"})
-    files = {root + places.get(file.path, f"_torch_ext/{file.path}"): file for file in variant.files}
-    return Listed(package=package, manifest=manifest, variant=variant, files=files)
+    files = {package + moved.get(file.path, f"_torch_ext/{file.path}"): file for file in variant.files}
+    return Listed(package=package.rstrip("/").replace("/", "."), variant=variant, files=files)
+
+
+def _package_files(data: object, package: str) -> dict[str, str]:
+    found = {}
+    for number, item in enumerate(data if isinstance(data, list) else [data], 1):
+        target, sha256 = (item.get("target"), item.get("sha256")) if isinstance(item, dict) else (None, None)
+        if not isinstance(target, str) or not isinstance(sha256, str):
+            raise WheelError(f"file {number} of `package_files` must have a `target` and a `sha256`")
+        found[package + target] = sha256
+    return found

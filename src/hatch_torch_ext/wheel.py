@@ -36,8 +36,18 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 RECORD_HASHES = ("sha256", "sha384", "sha512")
 UNRECORDED = ("RECORD.jws", "RECORD.p7s")
 ENCRYPTED = 0x1
+LOCAL_HEADER = 30
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError, MemoryError)
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+    MemoryError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +120,9 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
     except FileNotFoundError as error:
         raise WheelError(f"{path}: no such file") from error
     except (*_DAMAGE, zlib.error, OverflowError) as error:
-        raise WheelError(f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again") from error
+        raise WheelError(
+            f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again"
+        ) from error
     with archive:
         infos, problems = _select(path, archive)
         dist_info = _dist_info(path, infos)
@@ -119,7 +131,9 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         members = []
         for info in infos:
             try:
-                member, digest = _extract(archive, info, folder=folder, keep=keep, algorithm=record.get(info.filename, ("", ""))[0])
+                member, digest = _extract(
+                    archive, info, folder=folder, keep=keep, algorithm=record.get(info.filename, ("", ""))[0]
+                )
             except _DAMAGE as error:
                 problems.append(Problem(code="unreadable-file", file=info.filename, message=f"cannot be read: {error}"))
                 continue
@@ -131,8 +145,15 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         for name in sorted(record.keys() - present)
     ]
     return Wheel(
-        path=path, distribution=distribution, version=version, tags=tags, size=path.stat().st_size, dist_info=dist_info,
-        members=tuple(sorted(members, key=lambda member: member.path)), problems=tuple(problems), folder=folder,
+        path=path,
+        distribution=distribution,
+        version=version,
+        tags=tags,
+        size=path.stat().st_size,
+        dist_info=dist_info,
+        members=tuple(sorted(members, key=lambda member: member.path)),
+        problems=tuple(problems),
+        folder=folder,
     )
 
 
@@ -150,7 +171,9 @@ def _select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo]
     """Return the members that may be read, in the order of the archive, and a problem for each that may not."""
     infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
-        raise WheelError(f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust")
+        raise WheelError(
+            f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust"
+        )
     _refuse_bombs(path, archive, infos)
     chosen: dict[str, zipfile.ZipInfo] = {}
     problems = []
@@ -162,7 +185,11 @@ def _select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo]
             continue
         elif info.filename in chosen:
             problems.append(
-                Problem(code="duplicate-file", file=info.filename, message="is in the archive twice: installers take one of them")
+                Problem(
+                    code="duplicate-file",
+                    file=info.filename,
+                    message="is in the archive twice: installers take one of them",
+                )
             )
         else:
             chosen[info.filename] = info
@@ -174,7 +201,9 @@ def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo]) -> tuple[list[zipfil
     """Leave out a file that is also the folder of another: no file system holds both."""
     folders = {name[:cut] for name in chosen for cut, letter in enumerate(name) if letter == "/"}
     clashes = [
-        Problem(code="duplicate-file", file=name, message="is a file and a folder at once") for name in chosen if name in folders
+        Problem(code="duplicate-file", file=name, message="is a file and a folder at once")
+        for name in chosen
+        if name in folders
     ]
     return [info for name, info in chosen.items() if name not in folders], clashes
 
@@ -185,11 +214,15 @@ def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.
     total = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < end:
-            raise WheelError(f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again")
-        end = info.header_offset + zipfile.sizeFileHeader + info.compress_size
+            raise WheelError(
+                f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again"
+            )
+        end = info.header_offset + LOCAL_HEADER + info.compress_size
         total += info.file_size
     if end > archive.start_dir:
-        raise WheelError(f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again")
+        raise WheelError(
+            f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again"
+        )
     size = path.stat().st_size
     if total > MAX_RATIO * size + RATIO_FREE_BYTES:
         raise WheelError(
@@ -213,7 +246,10 @@ def _name_fault(info: zipfile.ZipInfo) -> str | None:
         (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
         (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
         (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),
-        (info.compress_type not in METHODS, f"it is packed by method {info.compress_type}: installers read stored and deflated"),
+        (
+            info.compress_type not in METHODS,
+            f"it is packed by method {info.compress_type}: installers read stored and deflated",
+        ),
     )
     return next((text for wrong, text in faults if wrong), None)
 
@@ -223,7 +259,9 @@ def _printable(name: str) -> str:
 
 
 def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
-    found = sorted({info.filename.split("/")[0] for info in infos if info.filename.split("/")[0].endswith(".dist-info")})
+    found = sorted(
+        {info.filename.split("/")[0] for info in infos if info.filename.split("/")[0].endswith(".dist-info")}
+    )
     if len(found) != 1:
         has = "no .dist-info folder" if not found else f"{len(found)} .dist-info folders ({', '.join(found)})"
         raise WheelError(f"{path}: has {has}, and a wheel has one. Build or fetch the wheel again")
@@ -283,7 +321,11 @@ def _is_text(name: str) -> bool:
 
 
 def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]], dist_info: str) -> list[Problem]:
-    if name == f"{dist_info}/RECORD" or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED} or not record:
+    if (
+        name == f"{dist_info}/RECORD"
+        or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED}
+        or not record
+    ):
         return []
     if name not in record:
         return [Problem(code="record-unknown-file", file=name, message="RECORD does not list the file")]
@@ -292,5 +334,7 @@ def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]], dist
         said = f"the hash `{algorithm}`" if algorithm else "no hash"
         return [Problem(code="record-hash", file=name, message=f"RECORD gives {said}; sha256 or stronger is asked for")]
     if digest != expected.rstrip("="):
-        return [Problem(code="record-hash", file=name, message=f"its {algorithm} is {digest}, but RECORD says {expected}")]
+        return [
+            Problem(code="record-hash", file=name, message=f"its {algorithm} is {digest}, but RECORD says {expected}")
+        ]
     return []

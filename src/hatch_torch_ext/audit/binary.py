@@ -14,9 +14,21 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.audit.subject import Binary, Subject
 
-_ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
+ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
 # Where people and machines build. Only paths of source files count: `/tmp/x` alone may be a name that the program uses.
-_HOMES = (b"/home/", b"/root/", b"/tmp/", b"/Users/", b"/__w/", b"/build/", b"/builds/", b"/workspace/", b"/github/", b"/project/", b"/io/")
+_HOMES = (
+    b"/home/",
+    b"/root/",
+    b"/tmp/",
+    b"/Users/",
+    b"/__w/",
+    b"/build/",
+    b"/builds/",
+    b"/workspace/",
+    b"/github/",
+    b"/project/",
+    b"/io/",
+)
 _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 MAX_PATHS = 50
@@ -37,7 +49,10 @@ def _machine(binary: Binary, subject: Subject) -> Iterator[Finding]:
     if subject.machines and binary.elf.machine not in subject.machines:
         said = " or ".join(subject.machines)
         yield finding(
-            "wrong-machine", binary.place, f"is for {binary.elf.machine}, but it is packed for {said}", variant=subject.variant
+            "wrong-machine",
+            binary.place,
+            f"is for {binary.elf.machine}, but it is packed for {said}",
+            variant=subject.variant,
         )
 
 
@@ -54,9 +69,9 @@ def _path_fault(entry: str, depth: int | None) -> str | None:
         return "an empty entry, which is the user's current folder"
     if entry.startswith("/"):
         return f"the absolute path {entry}"
-    if _ORIGIN.match(entry) is None:
+    if ORIGIN.match(entry) is None:
         return f"{entry}, which is relative to the user's current folder"
-    rest = posixpath.normpath(_ORIGIN.sub("", entry, count=1).lstrip("/") or ".")
+    rest = posixpath.normpath(ORIGIN.sub("", entry, count=1).lstrip("/") or ".")
     climbs = rest.split("/").count("..")
     if depth is not None and climbs > depth:
         return f"{entry}, which leaves site-packages"

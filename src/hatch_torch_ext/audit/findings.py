@@ -99,7 +99,13 @@ CODES = {
 
 
 def finding(
-    code: str, file: str, message: str, *, variant: str | None = None, remedy: str | None = None, warning: bool | None = None
+    code: str,
+    file: str,
+    message: str,
+    *,
+    variant: str | None = None,
+    remedy: str | None = None,
+    warning: bool | None = None,
 ) -> Finding:
     """Return a finding of ``code``; its remedy and weight are the table's unless given."""
     kind = CODES[code]
@@ -124,7 +130,9 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
     if unknown:
         raise ConfigurationError([_unknown(code) for code in unknown])
     kept = {found for found in findings if found.code not in ignore}
-    return tuple(sorted(kept, key=lambda found: (found.warning, found.variant or "", found.file, found.code, found.message)))
+    return tuple(
+        sorted(kept, key=lambda found: (found.warning, found.variant or "", found.file, found.code, found.message))
+    )
 
 
 def _unknown(code: str) -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import Binary
     from hatch_torch_ext.variant import Variant
 
+Facts = dict[str, Any]
+"""Facts of a Python and its torch, as the loader's ``facts()`` gives them."""
+
 SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
 MARK = "@@torch-ext-opening "
 TIMEOUT = 120.0
@@ -41,24 +44,32 @@ class _Outcome:
     printed: str
 
 
-def probe(python: Path) -> _variants.Facts | None:
+def probe(python: Path) -> Facts | None:
     """Return the facts of ``python`` and its torch as the loader reads them, or None where no torch can be imported."""
     return _torch(_run(python, [], timeout=TIMEOUT))
 
 
-def serves(variant: Variant, here: _variants.Facts) -> bool:
+def serves(variant: Variant, here: Facts) -> bool:
     """Say whether the loader may choose ``variant`` where the facts are ``here``."""
-    candidate = _variants.Variant(
-        label=variant.label, torch=variant.torch, machine=variant.machine, files=[], libc=variant.libc,
-        libc_floor=variant.libc_floor, stable_abi=variant.stable_abi, cuda=variant.cuda, cxx11_abi=variant.cxx11_abi,
-        python=variant.python,
-    )
-    return _variants.select(here, [candidate], prerelease=True).chosen is not None
+    candidate = {
+        "label": variant.label,
+        "torch": variant.torch,
+        "machine": variant.machine,
+        "files": [],
+        "libc": variant.libc,
+        "libc_floor": variant.libc_floor,
+        "stable_abi": variant.stable_abi,
+        "cuda": variant.cuda,
+        "cxx11_abi": variant.cxx11_abi,
+        "python": variant.python,
+        "archs": variant.archs,
+    }
+    return not _variants.select(here, [candidate], prerelease=True).reasons[variant.label]
 
 
-def python_fits(wanted: str | None, here: _variants.Facts) -> bool:
+def python_fits(wanted: str | None, here: Facts) -> bool:
     """Say whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) is one for that of ``here``."""
-    return wanted is None or wanted == here.python or wanted.startswith("abi3-")
+    return wanted is None or wanted == here["python"] or wanted.startswith("abi3-")
 
 
 def open_all(
@@ -109,9 +120,9 @@ def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: flo
     return _Outcome(said=said, returncode=returncode, printed="\n".join(printed[-TAIL_LINES:]))
 
 
-def _torch(outcome: _Outcome) -> _variants.Facts | None:
+def _torch(outcome: _Outcome) -> Facts | None:
     facts = next((line["facts"] for line in outcome.said if line["event"] == "torch"), None)
-    return None if facts is None else _variants.Facts(**facts)
+    return facts
 
 
 def _judge(
@@ -146,7 +157,8 @@ def _opened(binary: Binary, names: Sequence[str], *, variant: str | None) -> Ite
 def _refused(binary: Binary, error: str, *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
     code = "operator-twice" if any(text in error for text in REGISTERED_TWICE) else "cannot-open"
-    return finding(code, binary.place, f"does not open: {first}", variant=variant)
+    # The Python files of a foreign package may load or set up first what a library needs.
+    return finding(code, binary.place, f"does not open: {first}", variant=variant, warning=variant is None)
 
 
 def _death(outcome: _Outcome) -> str:

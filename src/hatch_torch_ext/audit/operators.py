@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import owners
 from hatch_torch_ext.audit.findings import Finding, finding, some
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.audit.subject import Binary, Subject
-    from hatch_torch_ext.elf import ElfFile
 
 GENERIC = frozenset({
     "_C", "C", "aten", "custom", "custom_op", "custom_ops", "cpp", "cuda", "ext", "extension", "kernels", "lib", "my_lib",
@@ -30,7 +30,6 @@ _MACRO = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?init_)
 _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->\s*[^\0\n]+")
 _ARROW = b") -> "
 _USE = re.compile(r"""torch\.ops\.(\w+)\.(\w+)|["'](\w+)::(\w+)["']""")
-_REGISTRATION = re.compile(r"(aoti_)?torch_library_\w+|\w*TorchLibrary\w*|_ZN5torch7Library\w*")
 MAX_SCHEMA = 4096
 
 
@@ -57,11 +56,6 @@ def read(path: Path) -> Registered:
         )
 
 
-def registers(elf: ElfFile) -> bool:
-    """Say whether a file calls what TORCH_LIBRARY and its stable form call."""
-    return any(_REGISTRATION.fullmatch(name) for name in elf.undefined)
-
-
 def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return operator -> namespaces under which Python files use it."""
     found: dict[str, set[str]] = {}
@@ -74,9 +68,15 @@ def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
 
 def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
     """Find generic namespaces, and operators or whole namespaces that two files of one variant register."""
-    found = {item: read(item.unstripped or item.elf.path) for item in subject.binaries if registers(item.elf)}
+    found = {
+        item: read(item.unstripped or item.elf.path)
+        for item in subject.binaries
+        if owners.registers(item.elf.undefined)
+    }
     for binary, registered in found.items():
-        named = registered.whole | registered.fragments | {namespace for namespace, _ in registered.schemas if namespace}
+        named = (
+            registered.whole | registered.fragments | {namespace for namespace, _ in registered.schemas if namespace}
+        )
         # An overload of Python's view: the library defines `op`, and the package calls it `torch.ops.<generic>.op`.
         named |= {
             namespace for _, operator in registered.schemas for namespace in (used or {}).get(operator, ()) if not named
@@ -88,7 +88,9 @@ def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None)
 def generic(place: str, namespaces: Iterable[str], *, variant: str | None) -> Iterator[Finding]:
     """Return a finding for every namespace that is not the package's own."""
     for namespace in sorted(GENERIC & set(namespaces)):
-        yield finding("generic-namespace", place, f"registers operators in the namespace `{namespace}`", variant=variant)
+        yield finding(
+            "generic-namespace", place, f"registers operators in the namespace `{namespace}`", variant=variant
+        )
 
 
 def _twice(found: Mapping[Binary, Registered], subject: Subject) -> Iterator[Finding]:

@@ -44,5 +44,7 @@ def _symbols(binary: Binary, versions: Sequence[str]) -> str:
     by_version: dict[str, str] = {}
     for symbol, version in binary.elf.symbol_versions:
         by_version.setdefault(version, symbol)
-    named = [f"{by_version[version]} of {version}" if version in by_version else version for version in reversed(versions)]
+    named = [
+        f"{by_version[version]} of {version}" if version in by_version else version for version in reversed(versions)
+    ]
     return some(named)

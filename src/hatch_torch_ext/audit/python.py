@@ -6,9 +6,10 @@ import mmap
 import re
 from typing import TYPE_CHECKING
 
-from abi3info import DATAS, FUNCTIONS
-from abi3info.models import PyVersion, Symbol
+from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
+from abi3info.models import PyVersion, Symbol  # type: ignore[import-untyped]
 
+from hatch_torch_ext import owners
 from hatch_torch_ext.audit.findings import Finding, finding, some
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import Binary, Subject
 
 _SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
-_PYTHON = re.compile(r"_?Py[A-Z_]")
 _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)")
 # pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
@@ -33,7 +33,7 @@ FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount", "_P
 def check(subject: Subject) -> Iterator[Finding]:
     """Check what every file of ``subject`` needs of Python."""
     for binary in subject.binaries:
-        symbols = sorted(symbol for symbol in binary.symbols if _PYTHON.match(symbol))
+        symbols = sorted(symbol for symbol in binary.symbols if owners.PYTHON_SYMBOL.match(symbol))
         if not binary.is_module:
             yield from _library(binary, symbols, subject)
             continue
@@ -80,7 +80,9 @@ def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject
     if compiled is not None and compiled != str(version):
         traces.append(f"was compiled for Python {compiled}")
     for trace in traces:
-        yield finding("python-tag", binary.place, f"is named as a module for cp{tag}, but {trace}", variant=subject.variant)
+        yield finding(
+            "python-tag", binary.place, f"is named as a module for cp{tag}, but {trace}", variant=subject.variant
+        )
 
 
 def _limited(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:

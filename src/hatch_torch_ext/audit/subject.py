@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Subject:
     cxx11_abi: bool | None = None
     exports: Mapping[str, frozenset[str]] | None = None
     """SONAME -> exported names of torch's own libraries; one that is missing is not known."""
+    others: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """The same of other torch releases, by version: they make a message tell more."""
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     build_dirs: tuple[str, ...] = ()

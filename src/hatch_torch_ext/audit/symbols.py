@@ -5,24 +5,28 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import owners, sonames
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.audit.libraries import is_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hatch_torch_ext.audit.subject import Binary, Subject
 
-# A mangled name in one of torch's namespaces, type information and virtual tables included.
-_CXX = re.compile(r"_Z(?:T[VISTC]|GV|Th?n?\d+_|Tv\w+?_)?N[VKrRO]*(?:2at|3c10|5torch|6caffe2)")
-_C = re.compile(r"(?:aoti_torch_|torch_(?:library|list|dict|string|call|get|set|new|delete|parallel|from|cuda|c10)_|THP[A-Z]\w|THC[A-Z]\w)")
 _NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
 _LITERAL = re.compile(r"L[a-z]n?\d+E")
 _SEQUENCE = re.compile(r"[ST][0-9A-Z]*_")
 
 CLOSURE = {
     "libtorch.so": ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libc10.so", "libc10_cuda.so"),
-    "libtorch_python.so": ("libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so", "libshm.so"),
+    "libtorch_python.so": (
+        "libtorch.so",
+        "libtorch_cpu.so",
+        "libtorch_cuda.so",
+        "libc10.so",
+        "libc10_cuda.so",
+        "libshm.so",
+    ),
     "libtorch_cuda.so": ("libtorch_cpu.so", "libc10.so", "libc10_cuda.so"),
     "libtorch_cpu.so": ("libc10.so",),
     "libc10_cuda.so": ("libc10.so",),
@@ -30,14 +34,8 @@ CLOSURE = {
 """What torch's own libraries load in turn: ld.so resolves a symbol in any of them, as it walks the whole graph."""
 
 
-def is_torch_symbol(name: str) -> bool:
-    """Say whether ``name`` can only be torch's."""
-    return _CXX.match(name) is not None or _C.match(name) is not None
-
-
-def is_unstable(name: str) -> bool:
-    """Say whether ``name`` belongs to torch's C++ interface, which no release keeps."""
-    return _CXX.match(name) is not None
+NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
+"""Libraries of torch that only load others, or that no extension takes a symbol from."""
 
 
 def old_string(name: str) -> bool:
@@ -67,7 +65,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
     siblings = frozenset(symbol for binary in subject.binaries for symbol in binary.elf.exported)
     for binary in subject.binaries:
-        wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and is_torch_symbol(symbol))
+        wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
         mixed = list(_abi(binary, wanted, subject))
         yield from mixed
         yield from _stable(binary, wanted, subject)
@@ -92,7 +90,7 @@ def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Findin
 def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     if not subject.stable_abi:
         return
-    unstable = sorted({*filter(is_unstable, wanted)})
+    unstable = sorted(symbol for symbol in wanted if symbol.startswith("_Z"))
     if unstable:
         message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ interface"
         yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
@@ -100,10 +98,9 @@ def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Fin
 
 def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     """Hold the symbols against the exports of the torch that the file is for, as far as they are known."""
-    torch_needs = [name for name in binary.elf.needed if is_torch(name)]
     if subject.exports is None:
         return
-    reached = _reached(torch_needs)
+    reached = _reached(binary.elf.needed)
     known = reached & subject.exports.keys()
     missing = [symbol for symbol in wanted if not any(symbol in subject.exports[name] for name in known)]
     elsewhere: dict[str, list[str]] = {}
@@ -112,26 +109,38 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
         owner = _owner(symbol, subject.exports, besides=known)
         if owner is not None:
             elsewhere.setdefault(owner, []).append(symbol)
-        elif not _unknown(torch_needs, subject.exports):
+        elif not _unknown(reached, subject):
             nowhere.append(symbol)
     for owner, symbols in sorted(elsewhere.items()):
         message = f"needs {some(symbols)}, which {owner} exports, but {owner} is not in NEEDED"
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
     if nowhere:
         torch = f"torch {subject.torch}" if subject.torch else "its torch"
-        yield finding("undefined-symbol", binary.place, f"needs {some(nowhere)}, which {torch} does not export", variant=subject.variant)
+        message = f"needs {some(nowhere)}, which {torch} does not export{_others(nowhere, subject)}"
+        yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
 
 
-def _reached(needed: list[str]) -> set[str]:
-    return {*needed, *(name for library in needed for name in CLOSURE.get(library, ()))}
+def _others(symbols: list[str], subject: Subject) -> str:
+    """Say which other torch exports all of ``symbols``."""
+    having = [
+        version
+        for version, exports in subject.others.items()
+        if all(any(symbol in names for names in exports.values()) for symbol in symbols)
+    ]
+    return f"; torch {' and '.join(having)} would" if having else ""
+
+
+def _reached(needed: Iterable[str]) -> set[str]:
+    direct = [name for name in needed if sonames.is_torch(name)]
+    return {*direct, *(name for library in direct for name in CLOSURE.get(library, ()))}
 
 
 def _owner(symbol: str, exports: Mapping[str, frozenset[str]], *, besides: set[str]) -> str | None:
     return next((name for name in sorted(exports.keys() - besides) if symbol in exports[name]), None)
 
 
-def _unknown(needed: list[str], exports: Mapping[str, frozenset[str]]) -> bool:
-    """Say whether a library that the file really needs is not among the lists: then absence proves nothing."""
-    # libtorch.so exports nothing of its own; what it loads is what counts.
-    direct = {"libtorch_cpu.so" if name == "libtorch.so" else name for name in needed}
-    return not direct <= exports.keys()
+def _unknown(reached: set[str], subject: Subject) -> bool:
+    """Say whether the exports of a library that ld.so searches are not at hand: then absence proves nothing."""
+    exports = subject.exports or {}
+    has = {name for name in subject.provided if sonames.is_torch(name)} or set(exports)
+    return not (reached & has) - NAMES_NOTHING <= exports.keys()

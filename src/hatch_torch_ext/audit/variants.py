@@ -30,11 +30,12 @@ def audit_variant(
     tree: InstallTree,
     environment: Environment,
     exports: Mapping[str, frozenset[str]] | None = None,
+    others: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with a repaired variant, faults before warnings.
 
     ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it, only the structure of torch's
-    symbols is checked. Where the entry's environment holds torch itself, every file is opened in it.
+    symbols is checked. ``others`` is the same of other torch releases, by version, to name the one that would do. Where the entry's environment holds torch itself, every file is opened in it.
     """
     found: list[Finding] = []
     binaries: list[Binary] = []
@@ -56,6 +57,7 @@ def audit_variant(
         stable_abi=built.variant.stable_abi,
         cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
+        others=others or {},
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
         keep_symbols=config.debug_symbols == "keep",

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import elf, listing, wheel
+from hatch_torch_ext import elf, listing, owners, wheel
 from hatch_torch_ext.audit import opening, operators, policies
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
@@ -16,7 +16,7 @@ from hatch_torch_ext.errors import ElfError, WheelError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.listing import Listed
+    from hatch_torch_ext.listing import Listed, Manifest
     from hatch_torch_ext.wheel import Wheel
 
 LARGEST_SHOWN = 3
@@ -44,7 +44,7 @@ def audit_wheel(
         elves, faults = _elves(read)
         found += faults
         found += _tag(read, elves)
-        listed, manifest_faults = _manifest(read)
+        listed, manifest_faults = _manifests(read)
         found += manifest_faults
         subjects = _subjects(read, listed, elves, exports)
         used = operators.uses(_python_texts(read))
@@ -85,7 +85,9 @@ def _depth(path: str, read: Wheel) -> int | None:
 def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
     if elves and any(tag.endswith("-any") for tag in read.tags):
         first = min(elves)
-        yield finding("wheel-tag", read.path.name, f"is tagged for any platform, but holds {first} for {elves[first].elf.machine}")
+        yield finding(
+            "wheel-tag", read.path.name, f"is tagged for any platform, but holds {first} for {elves[first].elf.machine}"
+        )
     if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
         yield finding("wheel-tag", read.path.name, "says Root-Is-Purelib: true, but holds compiled files")
 
@@ -95,44 +97,50 @@ def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:
         return
     largest = sorted(read.members, key=lambda member: -member.compressed)[:LARGEST_SHOWN]
     parts = ", ".join(f"{member.path} ({_mb(member.compressed)})" for member in largest)
-    yield finding("size", read.path.name, f"is {_mb(read.size)}, over the budget of {_mb(budget)}; the largest parts are {parts}")
+    yield finding(
+        "size", read.path.name, f"is {_mb(read.size)}, over the budget of {_mb(budget)}; the largest parts are {parts}"
+    )
 
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _manifest(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
-    """Return the variants of every manifest in the wheel, and what the manifest and the members disagree about."""
+def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
+    """Return the variants of every manifest in the wheel, and what the manifests and the members disagree about."""
     variants: list[Listed] = []
     faults: list[Finding] = []
-    members = {member.path: member for member in read.members}
-    for place in listing.manifests(read):
+    hashes = {member.path: member.sha256 for member in read.members}
+    for place in listing.places(read):
         try:
-            found = listing.read(read, place)
+            manifest = listing.read(read, place)
         except WheelError as error:
             faults.append(finding("manifest-invalid", place, str(error)))
             continue
-        variants += found
-        listed = {path for variant in found for path in variant.files}
-        root = place.removesuffix("manifest.json")
-        unlisted = sorted(path for path in members if path.startswith(root) and path != place and path not in listed)
-        faults += [
-            finding("manifest-unknown-file", path, f"lies below {root}, but {place} does not list it") for path in unlisted
-        ]
-        for variant in found:
-            faults += _compare(variant, {path: member.sha256 for path, member in members.items()}, place)
+        variants += manifest.variants
+        faults += _compare(manifest, hashes)
     return tuple(variants), faults
 
 
-def _compare(variant: Listed, hashes: Mapping[str, str], place: str) -> Iterator[Finding]:
-    for path, file in sorted(variant.files.items()):
-        if path not in hashes:
-            message = f"the variant needs the file, says {place}, but it is not in the wheel"
-            yield finding("manifest-missing-file", path, message, variant=variant.variant.label)
-        elif hashes[path] != file.sha256:
-            message = f"its sha256 is {hashes[path]}, but {place} says {file.sha256}"
-            yield finding("manifest-hash", path, message, variant=variant.variant.label)
+def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]:
+    """Hold what a manifest lists against the members of the wheel (path -> sha256)."""
+    listed = dict(manifest.package_files)
+    for item in manifest.variants:
+        label = item.variant.label
+        for path, file in sorted(item.files.items()):
+            listed[path] = file.sha256
+            if path not in hashes:
+                message = f"variant {label} needs the file, says {manifest.place}, but it is not in the wheel"
+                yield finding("manifest-missing-file", path, message, variant=label)
+    for path, sha256 in sorted(listed.items()):
+        if path in hashes and hashes[path] != sha256:
+            yield finding("manifest-hash", path, f"its sha256 is {hashes[path]}, but {manifest.place} says {sha256}")
+    for path in sorted(manifest.package_files.keys() - hashes.keys()):
+        yield finding("manifest-missing-file", path, f"{manifest.place} lists the file, but it is not in the wheel")
+    for path in sorted(hashes.keys() - listed.keys()):
+        if path.startswith(manifest.root) and path != manifest.place:
+            message = f"lies below {manifest.root}, but {manifest.place} does not list it"
+            yield finding("manifest-unknown-file", path, message)
 
 
 def _subjects(
@@ -152,15 +160,24 @@ def _subjects(
             rest.pop(path, None)
         subjects.append(
             Subject(
-                variant=variant.label, binaries=tuple(own), machines=(variant.machine,), python=variant.python, ours=True,
-                torch=variant.torch, stable_abi=variant.stable_abi, cxx11_abi=variant.cxx11_abi,
+                variant=variant.label,
+                binaries=tuple(own),
+                machines=(variant.machine,),
+                python=variant.python,
+                ours=True,
+                torch=variant.torch,
+                stable_abi=variant.stable_abi,
+                cxx11_abi=variant.cxx11_abi,
             )
         )
     if rest:
         subjects.append(
             Subject(
-                variant=None, binaries=tuple(rest[path] for path in sorted(rest)), machines=_machines(read.tags),
-                python=_python(read.tags), exports=exports,
+                variant=None,
+                binaries=tuple(rest[path] for path in sorted(rest)),
+                machines=_machines(read.tags),
+                python=_python(read.tags),
+                exports=exports,
             )
         )
     return subjects
@@ -171,7 +188,7 @@ def _machines(tags: Sequence[str]) -> tuple[str, ...]:
     platforms = {tag.rpartition("-")[2] for tag in tags}
     known = ("x86_64", "aarch64", "i686", "armv7l", "ppc64le", "s390x", "riscv64")
     found = {machine for platform in platforms for machine in known if platform.endswith(f"_{machine}")}
-    return tuple(sorted(found)) if len(platforms) and all("linux" in platform for platform in platforms) else ()
+    return tuple(sorted(found)) if platforms and all("linux" in platform for platform in platforms) else ()
 
 
 def _python(tags: Sequence[str]) -> str | None:
@@ -197,13 +214,15 @@ def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequenc
     """Open what is for the torch of ``python``: variants by the loader's own rules, foreign files by the wheel's tags."""
     here = opening.probe(python)
     if here is None:
-        yield finding("cannot-open", read.path.name, f"{python} has no torch that can be imported, so nothing was opened")
+        yield finding(
+            "cannot-open", read.path.name, f"{python} has no torch that can be imported, so nothing was opened"
+        )
         return
     variants = {item.variant.label: item for item in listed}
     for subject in subjects:
         if subject.variant is None:
             if opening.python_fits(subject.python, here):
-                loadable = [item for item in subject.binaries if item.is_module or operators.registers(item.elf)]
+                loadable = [item for item in subject.binaries if item.is_module or owners.registers(item.elf.undefined)]
                 yield from opening.open_all(python, loadable, variant=None, package=None)
             continue
         item = variants[subject.variant]

@@ -1,0 +1,204 @@
+"""``inspect``: what is in a wheel, as a value that is JSON, a table or a page. Works on any wheel; ours say more."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hatch_torch_ext import elf, fatbin, listing, policy, table, wheel
+from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from hatch_torch_ext.listing import Listed
+    from hatch_torch_ext.wheel import Member, Wheel
+
+FileKind = Literal["library", "module", "graft", "program", "python", "metadata", "data"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryFacts:
+    """What an ELF file says of itself. ``libc_floor`` is such as ``glibc 2.17``; ``archs`` are in torch's notation."""
+
+    machine: str
+    soname: str | None
+    needed: tuple[str, ...]
+    python: bool
+    """It is a CPython module."""
+    libc_floor: str | None
+    archs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow:
+    """One member of the wheel; sizes in bytes, unpacked and packed. ``variants`` are the labels that use it."""
+
+    path: str
+    kind: FileKind
+    size: int
+    compressed: int
+    variants: tuple[str, ...] = ()
+    binary: BinaryFacts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantRow:
+    """One variant: sizes in bytes of the files that are its alone (``own``) and of those it shares (``shared``).
+
+    ``share`` is its own part of the packed bytes of the wheel, 0 to 1.
+    """
+
+    label: str
+    package: str
+    torch: str
+    stable_abi: bool
+    cuda: str | None
+    archs: tuple[str, ...]
+    python: str | None
+    machine: str
+    libc_floor: str
+    own: int
+    shared: int
+    packed: int
+    share: float
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelReport:
+    """All that ``inspect`` tells. ``size`` is the wheel's own, ``unpacked`` what it takes when installed, in bytes."""
+
+    file: str
+    distribution: str
+    version: str
+    tags: tuple[str, ...]
+    requires_python: str | None
+    requires: tuple[str, ...]
+    generator: str | None
+    size: int
+    unpacked: int
+    variants: tuple[VariantRow, ...]
+    files: tuple[FileRow, ...]
+    problems: tuple[str, ...]
+    """What could not be read, in words; ``audit`` says more."""
+
+
+def describe(path: Path) -> WheelReport:
+    """Return what is in the wheel at ``path``. Raises ``WheelError`` for what is no wheel at all."""
+    with tempfile.TemporaryDirectory(prefix="torch-ext-inspect-") as folder:
+        read = wheel.read(path, folder=Path(folder))
+        problems = [f"{problem.file}: {problem.message}" for problem in read.problems]
+        listed: list[Listed] = []
+        for place in listing.places(read):
+            try:
+                listed += listing.read(read, place).variants
+            except WheelError as error:
+                problems.append(f"{place}: {error}")
+        files, faults = _files(read, listed)
+        metadata, generator = read.metadata("METADATA"), dict(read.metadata("WHEEL")).get("Generator")
+    return WheelReport(
+        file=path.name,
+        distribution=read.distribution,
+        version=read.version,
+        tags=read.tags,
+        requires_python=dict(metadata).get("Requires-Python"),
+        requires=tuple(value for name, value in metadata if name == "Requires-Dist"),
+        generator=generator,
+        size=read.size,
+        unpacked=sum(member.size for member in read.members),
+        variants=_variants(listed, files, read.size),
+        files=files,
+        problems=tuple(problems + faults),
+    )
+
+
+def render(report: WheelReport, console: Console) -> None:
+    """Print the report for a person."""
+    table.render(report, console)
+
+
+def _files(read: Wheel, listed: Sequence[Listed]) -> tuple[tuple[FileRow, ...], list[str]]:
+    users: dict[str, list[str]] = {}
+    kinds: dict[str, FileKind] = {}
+    for item in listed:
+        for path, file in item.files.items():
+            users.setdefault(path, []).append(item.variant.label)
+            kinds[path] = file.kind
+    rows, problems = [], []
+    for member in read.members:
+        facts: BinaryFacts | None = None
+        if member.elf:
+            try:
+                facts = _binary(read.folder / member.path)
+            except (ElfError, FatbinError) as error:
+                problems.append(str(error).replace(f"{read.folder}/", ""))
+        rows.append(
+            FileRow(
+                path=member.path,
+                kind=kinds.get(member.path) or _kind(member, facts, read),
+                size=member.size,
+                compressed=member.compressed,
+                variants=tuple(sorted(users.get(member.path, ()))),
+                binary=facts,
+            )
+        )
+    return tuple(rows), problems
+
+
+def _kind(member: Member, facts: BinaryFacts | None, read: Wheel) -> FileKind:
+    if member.elf:
+        if facts is not None and facts.python:
+            return "module"
+        return "graft" if ".libs/" in member.path else "library"
+    if member.path.startswith(f"{read.dist_info}/") or f"/{member.path}".endswith(listing.PLACE):
+        return "metadata"
+    return "python" if member.path.endswith((".py", ".pyi")) else "data"
+
+
+def _binary(path: Path) -> BinaryFacts:
+    facts = elf.read(path)
+    versions = [version for _, needed in facts.version_needs for version in needed]
+    libc = policy.libc_of(facts.needed)
+    floor = None if libc is None else policy.floor(libc, policy.lowest(facts.machine, libc, versions), versions)
+    return BinaryFacts(
+        machine=facts.machine,
+        soname=facts.soname,
+        needed=facts.needed,
+        python=any(symbol.startswith("PyInit_") for symbol in facts.exported),
+        libc_floor=None if floor is None else f"{libc} {floor}",
+        archs=fatbin.archs(path) if facts.nv_fatbin else (),
+    )
+
+
+def _variants(listed: Sequence[Listed], files: Sequence[FileRow], total: int) -> tuple[VariantRow, ...]:
+    by_path: Mapping[str, FileRow] = {row.path: row for row in files}
+    rows = []
+    for item in listed:
+        variant = item.variant
+        mine = [by_path[path] for path in sorted(item.files) if path in by_path]
+        own = [row for row in mine if len(row.variants) == 1]
+        packed = sum(row.compressed for row in own)
+        rows.append(
+            VariantRow(
+                label=variant.label,
+                package=item.package,
+                torch=variant.torch,
+                stable_abi=variant.stable_abi,
+                cuda=variant.cuda,
+                archs=variant.archs,
+                python=variant.python,
+                machine=variant.machine,
+                libc_floor=f"{variant.libc} {variant.libc_floor}",
+                own=sum(row.size for row in own),
+                shared=sum(row.size for row in mine if len(row.variants) > 1),
+                packed=packed,
+                share=packed / total if total else 0.0,
+                files=tuple(row.path for row in mine),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: policy.natural(row.label)))

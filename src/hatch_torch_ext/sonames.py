@@ -1,0 +1,84 @@
+"""Names of shared libraries: what a name says about who brings it. Patterns, never lists of versions."""
+
+from __future__ import annotations
+
+import re
+
+TORCH = re.compile(
+    r"lib(?:torch(?:_(?:cpu|cuda\w*|python|global_deps|hip|xpu|nvshmem))?|c10(?:_(?:cuda|hip|xpu))?|shm|caffe2\w*)"
+)
+"""torch's own: NEEDED of these is set anew from the symbols."""
+
+_CUDA = re.compile(
+    r"lib(?:cudart|cublas|cublasLt|nvblas|cudnn\w*|cudss\w*|cufft|cufftw|cufile\w*|curand|cusolver|cusolverMg|cusparse|cusparseLt"
+    r"|nccl|nvrtc|nvrtc-builtins|nvJitLink|nvToolsExt|nvtx\w*|cupti|nvperf\w*|nvshmem\w*|nvvm|cuda|nvidia-ml)"
+)  # fmt: skip
+_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.\d+")
+_OPENMP = re.compile(r"lib(?:gomp|omp|iomp5)")
+_PYTHON = re.compile(r"libpython3[\w.]*\.so(?:\.[\d.]+)?")
+_MANGLED = re.compile(r"[-.][0-9a-f]{8,}$")
+
+_CUDA_SYMBOLS = {
+    "libcudart": ("cuda", "__cuda"),
+    "libcuda": ("cu",),
+    "libcublas": ("cublas",),
+    "libcublasLt": ("cublasLt",),
+    "libcufft": ("cufft",),
+    "libcurand": ("curand",),
+    "libcusolver": ("cusolver",),
+    "libcusparse": ("cusparse",),
+    "libcudnn": ("cudnn",),
+    "libnvrtc": ("nvrtc",),
+    "libnvToolsExt": ("nvtx",),
+    "libnccl": ("nccl", "pnccl"),
+    "libnvJitLink": ("nvJitLink", "__nvJitLink"),
+    "libcupti": ("cupti",),
+    "libnvidia-ml": ("nvml",),
+}
+"""How the C names begin that a library of CUDA exports: without one of them, NEEDED of the library is idle."""
+
+
+def stem(name: str) -> str:
+    """Return a name without version and without a repair tool's hash: ``libcudart-d0da41ae.so.11.0`` -> ``libcudart``."""
+    return _MANGLED.sub("", name.rpartition("/")[2].partition(".so")[0])
+
+
+def version(name: str) -> str:
+    """Return what follows ``.so`` in a library's name: ``11.0``, or nothing."""
+    return name.partition(".so")[2].lstrip(".")
+
+
+def plain(name: str) -> str:
+    """Return the name that the library had before a repair tool put a hash into it."""
+    base, dot_so, rest = name.rpartition("/")[2].partition(".so")
+    return _MANGLED.sub("", base) + dot_so + rest
+
+
+def is_torch(name: str) -> bool:
+    """Say whether the library is one of torch's own."""
+    return TORCH.fullmatch(stem(name)) is not None
+
+
+def is_cuda(name: str) -> bool:
+    """Say whether the library is one that torch's nvidia wheels or the driver bring."""
+    return _CUDA.fullmatch(stem(name)) is not None
+
+
+def is_driver(name: str) -> bool:
+    """Say whether the library comes with the user's card."""
+    return _DRIVER.fullmatch(plain(name)) is not None
+
+
+def is_openmp(name: str) -> bool:
+    """Say whether the library is an OpenMP runtime."""
+    return _OPENMP.fullmatch(stem(name)) is not None
+
+
+def is_python(name: str) -> bool:
+    """Say whether the library is the interpreter's own."""
+    return _PYTHON.fullmatch(plain(name)) is not None
+
+
+def cuda_prefixes(name: str) -> tuple[str, ...] | None:
+    """Return how the symbols of a CUDA library begin, or None where that is not known."""
+    return _CUDA_SYMBOLS.get(stem(name))

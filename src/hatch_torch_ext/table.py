@@ -1,0 +1,149 @@
+"""The table that ``inspect`` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.bar import Bar
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
+
+    from hatch_torch_ext.report import FileRow, VariantRow, WheelReport
+
+BAR_WIDTH = 14
+MAX_OTHERS = 4
+_BRINGERS = ("libtorch", "libc10")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for a person: ``312 kB``, ``4.1 MB``."""
+    if count < 1000:  # noqa: PLR2004 - decimal units, as PyPI counts
+        return f"{count} B"
+    for factor, unit in ((1e3, "kB"), (1e6, "MB")):
+        if count < factor * 1000:
+            value = count / factor
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"  # noqa: PLR2004 - two digits tell enough
+    return f"{count / 1e9:.2f} GB"
+
+
+def torch(row: VariantRow) -> str:
+    """Return which torch the variant serves, in words."""
+    return f"{row.torch} and newer" if row.stable_abi else row.torch
+
+
+def render(report: WheelReport, console: Console) -> None:
+    """Print facts of the wheel, then its variants or, in a foreign wheel, its compiled files, then the rest of the bytes."""
+    console.print(_head(report), soft_wrap=True, highlight=False)
+    body = _variant_table(report) if report.variants else _binary_table(report)
+    console.print(Padding(body, (1, 0, 0, 1)))
+    for line in _rest(report):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    for problem in report.problems:
+        console.print(Text(f" ! {problem}", style="yellow"), soft_wrap=True)
+
+
+def _head(report: WheelReport) -> Text:
+    head = Text()
+    head.append(f" {report.distribution} {report.version}", style="bold")
+    head.append(f"  {size(report.size)}, {size(report.unpacked)} unpacked\n")
+    for name, values in (
+        ("tag", report.tags),
+        ("Python", (report.requires_python,) if report.requires_python else ()),
+        ("needs", tuple(value for value in report.requires if "extra ==" not in value)),
+        ("made by", (report.generator,) if report.generator else ()),
+    ):
+        if values:
+            head.append(f" {name:<8}", style="dim")
+            head.append(f"{', '.join(values)}\n")
+    head.rstrip()
+    return head
+
+
+def _variant_table(report: WheelReport) -> Table:
+    machines = {row.machine for row in report.variants}
+    made = _table("variant", "torch", "CUDA", "archs", "Python", "needs", "own", "shared", "share of the wheel")
+    for row in report.variants:
+        made.add_row(
+            Text(row.label, style="bold"),
+            torch(row),
+            row.cuda or "CPU",
+            " ".join(row.archs) or "-",
+            row.python or "any",
+            row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}",
+            size(row.own),
+            size(row.shared) if row.shared else "-",
+            _bar(row.share),
+        )
+    return made
+
+
+def _binary_table(report: WheelReport) -> RenderableType:
+    rows = [row for row in report.files if row.binary is not None]
+    if not rows:
+        return Text("no compiled files", style="dim")
+    made = _table("file", "kind", "torch", "archs", "needs", "size", "packed", "share of the wheel")
+    for row in sorted(rows, key=lambda row: (-row.compressed, row.path)):
+        facts = row.binary
+        if facts is None:
+            continue
+        made.add_row(
+            Text(row.path, style="bold"),
+            row.kind,
+            _torch_needs(row) or "-",
+            " ".join(facts.archs) or "-",
+            facts.libc_floor or "-",
+            size(row.size),
+            size(row.compressed),
+            _bar(row.compressed / report.size if report.size else 0.0),
+        )
+    return made
+
+
+def _table(*columns: str) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        amount = column in {"own", "shared", "size", "packed"}
+        made.add_column(
+            column, justify="right" if amount else "left", no_wrap=column not in {"file", "archs"}, overflow="fold"
+        )
+    return made
+
+
+def _bar(share: float) -> Table:
+    cell = Table.grid(padding=(0, 1, 0, 0))
+    cell.add_column(width=BAR_WIDTH)
+    cell.add_column(justify="right")
+    cell.add_row(
+        Bar(1.0, 0.0, share, width=BAR_WIDTH, color="cyan"), f"{share:.0%}" if share >= 0.01 or not share else "<1%"
+    )  # noqa: PLR2004 - below that a percentage says 0
+    return cell
+
+
+def _torch_needs(row: FileRow) -> str:
+    """Return which parts of torch a file needs: ``cuda``, ``cpu``, ``python``."""
+    if row.binary is None:
+        return ""
+    needed = [name for name in row.binary.needed if name.startswith(_BRINGERS)]
+    parts = [part for part in ("cuda", "python") if any(f"_{part}." in name for name in needed)]
+    return " ".join(["cpu", *parts]) if needed else ""
+
+
+def _rest(report: WheelReport) -> Iterator[str]:
+    """Say what the bytes outside the variants' own files are."""
+    shared = sorted((row for row in report.files if len(row.variants) > 1), key=lambda row: -row.size)
+    for row in shared:
+        name = row.path.rpartition("/")[2]
+        yield f" shared  {name}, {size(row.size)}, by {len(row.variants)} variants"
+    others = [row for row in report.files if not row.variants and row.binary is None]
+    if others:
+        packed = sum(row.compressed for row in others)
+        yield f" other   {len(others)} files, {size(sum(row.size for row in others))}, {size(packed)} packed"
+    strays = [row for row in report.files if report.variants and not row.variants and row.binary is not None]
+    for row in strays[:MAX_OTHERS]:
+        yield f" besides {row.path}, {size(row.size)}: compiled, and of no variant"
