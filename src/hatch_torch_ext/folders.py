@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.options import HOOK
+from hatch_torch_ext.options import HOOK, alternatives
 
 if TYPE_CHECKING:
     from hatch_torch_ext.options import Options
@@ -29,7 +29,7 @@ def package(options: Options, root: Path, project_name: str) -> tuple[str, Path]
         for name, folder in folders:
             if is_package(folder):
                 return name, folder
-    places = " or ".join(f"`{folder.relative_to(root).as_posix()}`" for _, folder in reversed(folders))
+    places = alternatives([folder.relative_to(root).as_posix() for _, folder in reversed(folders)])
     if named is None:
         options.problems.append(
             f"No folder {places} for the package of project `{project_name}`; create it, or name another package with "

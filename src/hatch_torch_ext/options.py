@@ -23,13 +23,21 @@ def describe(name: str) -> str:
     return f"Option `{name}` {HOOK}"
 
 
+def alternatives(texts: Sequence[str]) -> str:
+    """Return ```a`, `b` or `c```."""
+    quoted = [f"`{text}`" for text in texts]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
 def suggest(name: str, known: Sequence[str]) -> str | None:
     """Return the known option that ``name`` was probably meant to be, or None.
 
     Underscores count as dashes, and the last part of a name in a table counts as the name (``build-type``).
     """
     plain = name.lower().replace("_", "-")
-    by_plain = {option: option for option in known} | {option.replace(".", "-"): option for option in known}
+    tables = {option.partition(".")[0] for option in known if "." in option}
+    by_plain = {option: option for option in [*sorted(tables), *known]}
+    by_plain |= {option.replace(".", "-"): option for option in known}
     if plain in by_plain:
         return by_plain[plain]
     last = plain.rpartition(".")[2]
@@ -124,8 +132,7 @@ class Options:
             if text == value:
                 return value
         if text is not None:
-            listed = ", ".join(f"`{value}`" for value in values[:-1]) + f" or `{values[-1]}`"
-            self.fault(name, f"must be {listed}, not `{text}`")
+            self.fault(name, f"must be {alternatives(values)}, not `{text}`")
         return default
 
     def strings(self, name: str, *, or_string: bool = False) -> tuple[str, ...]:

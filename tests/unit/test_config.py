@@ -1,0 +1,513 @@
+"""The hook's options become one value, or one error that tells every fault."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tomlkit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hatch_torch_ext import config
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOOK = "for build hook `torch-ext`"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return the root of a project with a package in `src` and a CMake project in `csrc`."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "CMakeLists.txt").touch()
+    (tmp_path / "src" / "my_pkg").mkdir(parents=True)
+    (tmp_path / "src" / "my_pkg" / "__init__.py").touch()
+    return tmp_path
+
+
+def parse(root: Path, text: str = "", *, name: str = "my-pkg", environ: Mapping[str, str] | None = None) -> Config:
+    """Parse the TOML of a hook's table."""
+    return config.parse(tomlkit.parse(text).unwrap(), root=root, project_name=name, environ=environ or {})
+
+
+def problems(root: Path, text: str, *, name: str = "my-pkg", environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is wrong with the TOML of a hook's table."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse(root, text, name=name, environ=environ)
+    return list(caught.value.problems)
+
+
+def test_defaults(project: Path) -> None:
+    """An empty table is a whole configuration: everything else is found or has a default."""
+    assert parse(project) == Config(
+        root=project, package="my_pkg", package_dir=project / "src" / "my_pkg", source=project / "csrc"
+    )
+
+
+def test_every_option(project: Path) -> None:
+    """Every option, as an author writes it, reaches the value that the stages read."""
+    (project / "native").mkdir()
+    (project / "native" / "CMakeLists.txt").touch()
+    text = """
+        environment = "wheels"
+        source = "native"
+        package = "my_pkg"
+        sdk = "environment"
+        only = ["*.2.8*"]
+        skip = ["torch2.4_*", "x"]
+        archs.13 = ["9.0", "10.0f", "12.0+PTX"]
+        archs."12.8" = ["9.0a"]
+        debug-symbols = "split"
+        max-size = "100 MB"
+        manylinux = "2_28"
+        exclude = ["libfoo.so*"]
+        ignore = ["TE101"]
+        jobs = 4
+        index-url = "https://download.pytorch.org/whl/{cuda}"
+        extra-index-url = "https://pypi.org/simple"
+        cuda-home = "/opt/cuda-{cuda}"
+        cuda.compress = "size"
+        compiler-launcher = "tools/launch"
+        editable.only = ["*.2.13*"]
+        audit-symbols = "fetch"
+
+        [cmake]
+        args = ["-Wno-dev"]
+        build-type = "RelWithDebInfo"
+        torch-package = "upstream"
+        [cmake.define]
+        WITH_X = true
+        WITH_Y = false
+        NAME = "a name"
+        COUNT = 3
+        FACTOR = 1.5
+        PARTS = ["a", "b;c", 2, true]
+        EMPTY = ""
+    """
+    assert parse(project, text) == Config(
+        root=project,
+        package="my_pkg",
+        package_dir=project / "src" / "my_pkg",
+        source=project / "native",
+        environment="wheels",
+        sdk="environment",
+        only=("*.2.8*",),
+        skip=("torch2.4_*", "x"),
+        cmake=CMakeConfig(
+            args=("-Wno-dev",),
+            define=(
+                ("WITH_X", "ON"),
+                ("WITH_Y", "OFF"),
+                ("NAME", "a name"),
+                ("COUNT", "3"),
+                ("FACTOR", "1.5"),
+                ("PARTS", r"a;b\;c;2;ON"),
+                ("EMPTY", ""),
+            ),
+            build_type="RelWithDebInfo",
+            torch_package="upstream",
+        ),
+        archs=(("13", ("9.0", "10.0f", "12.0+PTX")), ("12.8", ("9.0a",))),
+        cuda_home="/opt/cuda-{cuda}",
+        cuda_compress="size",
+        compiler_launcher=str(project / "tools" / "launch"),
+        debug_symbols="split",
+        max_size=100_000_000,
+        manylinux="manylinux_2_28",
+        exclude=("libfoo.so*",),
+        ignore=("TE101",),
+        jobs=4,
+        index_url="https://download.pytorch.org/whl/{cuda}",
+        extra_index_url=("https://pypi.org/simple",),
+        editable_only=("*.2.13*",),
+        audit_symbols="fetch",
+    )
+
+
+def test_every_known_option_is_read(project: Path) -> None:
+    """Each option of the list is looked at: a wrong type for it is a fault that names it."""
+    wrong: dict[str, object] = {}
+    for option in config.KNOWN:
+        table, _, name = option.rpartition(".")
+        holder = wrong.setdefault(table, {}) if table else wrong
+        assert isinstance(holder, dict)
+        holder[name] = object()
+    with pytest.raises(ConfigurationError) as caught:
+        config.parse(wrong, root=project, project_name="my-pkg", environ={})
+    named = {problem.split("`")[1] for problem in caught.value.problems}
+    assert named == set(config.KNOWN)
+
+
+def test_options_of_every_hook_pass(project: Path) -> None:
+    """What hatchling reads from any hook's table is none of our business."""
+    text = """
+        dependencies = ["ninja"]
+        enable-by-default = false
+        require-runtime-dependencies = true
+        require-runtime-features = ["cuda"]
+    """
+    assert parse(project, text) == parse(project)
+
+
+def test_reserved_options_are_hatchlings_own() -> None:
+    """The options that pass are those that hatchling's own source reads from the table of any hook."""
+    from hatchling.builders import config as hatchlings  # noqa: PLC0415 - looked at here alone
+
+    source = Path(hatchlings.__file__).read_text(encoding="utf-8")
+    for option in config.RESERVED:
+        assert f'config.get("{option}"' in source
+
+
+def test_wrong_types_are_all_told_at_once(project: Path) -> None:
+    """Every wrong type is told in one error, in a stable order, entries counted from 1."""
+    text = """
+        cmake.args = "-Wno-dev"
+        cmake.define.X = [[1]]
+        cmake.build-type = 3
+        cuda = "13"
+        only = "matrix.*"
+        skip = ["a", 3, ""]
+        environment = ""
+        strip = "yes"
+        jobs = true
+        max-size = 1.5
+        manylinux = 2.28
+        extra-index-url = 3
+        archs = "9.0"
+    """
+    assert problems(project, text) == [
+        f"Option `cuda` {HOOK} must be a table",
+        f"Option `extra-index-url` {HOOK} must be a string or an array of strings",
+        f"Option `environment` {HOOK} must not be empty if defined",
+        f"Option `only` {HOOK} must be an array of strings",
+        f"Entry #2 of option `skip` {HOOK} must be a string",
+        f"Entry #3 of option `skip` {HOOK} must not be empty",
+        f"Option `cmake.define.X` {HOOK} must be a string, a boolean, a number, or an array of these",
+        f"Option `cmake.args` {HOOK} must be an array of strings",
+        f"Option `cmake.build-type` {HOOK} must be a string",
+        f'Option `archs` {HOOK} must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays',
+        f"Option `strip` {HOOK} must be a boolean",
+        f"Option `max-size` {HOOK} must be a number of bytes, or a size such as `100 MB` or `64 MiB`",
+        f"Option `manylinux` {HOOK} must be a string",
+        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `True`",
+    ]
+
+
+def test_wrong_values_are_all_told_at_once(project: Path) -> None:
+    """Every wrong value is told in one error, with what may stand there."""
+    text = """
+        sdk = "thick"
+        cuda.compress = "best"
+        cmake.torch-package = "mine"
+        cmake.define."A B" = 1
+        debug-symbols = "some"
+        audit-symbols = "never"
+        jobs = 0
+        index-url = "download.pytorch.org/{torch}/{cuda}/{python}/{"
+        cuda-home = "/opt/{version}"
+        [archs]
+        cu130 = ["9.0"]
+        13 = ["sm_90", "compute_100f", "Hopper", "9.0"]
+    """
+    archs = "must be an architecture such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX`, `all` or `all-major`"
+    compress = "must be `default`, `none`, `size`, `speed` or `balance`, not `best`"
+    assert problems(project, text) == [
+        f"Option `index-url` {HOOK} must be an address that starts with `https://`, `http://` or `file://`",
+        f"Option `index-url` {HOOK} may hold the fields `{{torch}}` and `{{cuda}}` only, not an unpaired brace",
+        f"Option `cuda.compress` {HOOK} {compress}",
+        f"Option `sdk` {HOOK} must be `thin` or `environment`, not `thick`",
+        f"Option `cmake.define.A B` {HOOK} must be named for a CMake variable, without spaces and `=`",
+        f"Option `cmake.torch-package` {HOOK} must be `hatch-torch-ext` or `upstream`, not `mine`",
+        f"Option `archs.cu130` {HOOK} must be named for a CUDA version, such as `13` or `12.8`",
+        f"Entry #1 of option `archs.13` {HOOK} {archs}: write `9.0` for `sm_90`",
+        f"Entry #2 of option `archs.13` {HOOK} {archs}: write `10.0f+PTX` for `compute_100f`",
+        f"Entry #3 of option `archs.13` {HOOK} {archs}, not `Hopper`",
+        f"Option `cuda-home` {HOOK} may hold the fields `{{cuda}}` and `{{cuda_major}}` only, not `{{version}}`",
+        f"Option `debug-symbols` {HOOK} must be `strip`, `split` or `keep`, not `some`",
+        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `0`",
+        f"Option `audit-symbols` {HOOK} must be `cached` or `fetch`, not `never`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "remedy"),
+    [
+        ("max_size = 1", "max_size", "did you mean `max-size`?"),
+        ("pakage = 'x'", "pakage", "did you mean `package`?"),
+        ("build-type = 'Debug'", "build-type", "did you mean `cmake.build-type`?"),
+        ("cmake_args = []", "cmake_args", "did you mean `cmake.args`?"),
+        ("cmake.defines = {}", "cmake.defines", "did you mean `cmake.define`?"),
+        ("cmake.build_type = 'Debug'", "cmake.build_type", "did you mean `cmake.build-type`?"),
+        ("cmake.source = 'csrc'", "cmake.source", "did you mean `source`?"),
+        ("cuda.home = 'x'", "cuda.home", "did you mean `cuda-home`?"),
+        ("editable.onyl = []", "editable.onyl", "did you mean `editable.only`?"),
+        ("CMake = {}", "CMake", "did you mean `cmake`?"),
+        ("'cmake.args' = []", "cmake.args", "write `cmake.args` without quotes, so that it is a table"),
+        ("zzz = 1", "zzz", None),
+    ],
+)
+def test_unknown_options_suggest_the_known(project: Path, text: str, unknown: str, remedy: str | None) -> None:
+    """An unknown option names the one that was probably meant, in tables too, else all there are."""
+    listed = ", ".join(f"`{option}`" for option in config.KNOWN)
+    assert problems(project, text) == [f"Unknown option `{unknown}` {HOOK}: {remedy or f'the options are {listed}'}"]
+
+
+def test_unknown_options_come_first_in_the_authors_order(project: Path) -> None:
+    """The order of problems is the author's for what is unknown, and fixed for the rest."""
+    found = problems(project, "zeta = 1\nsdk = 1\nalpha = 1\njobs = 'x'\n[cmake]\nflags = 1")
+    assert [problem.split("`")[1] for problem in found] == ["zeta", "alpha", "cmake.flags", "sdk", "jobs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("archs = ['8.0', '9.0+PTX', '8.0']", (("", ("8.0", "9.0+PTX")),)),
+        ("archs = ['all-major']", (("", ("all-major",)),)),
+        ("archs = []", ()),
+        ("archs.12.8 = ['9.0']\narchs.12.6 = ['8.0']\narchs.13 = ['10.0']", None),
+        ("archs = { '12.8' = ['9.0'], '12.6' = ['8.0'], 13 = ['10.0'] }", None),
+    ],
+)
+def test_archs_by_cuda_version(
+    project: Path, text: str, expected: tuple[tuple[str, tuple[str, ...]], ...] | None
+) -> None:
+    """One list for every CUDA, or one for each; `12.8` means the version with and without quotes in TOML."""
+    by_version = (("12.8", ("9.0",)), ("12.6", ("8.0",)), ("13", ("10.0",)))
+    assert parse(project, text).archs == (by_version if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("12345", 12345),
+        ("'12345'", 12345),
+        ("'100 MB'", 100_000_000),
+        ("'64MiB'", 64 * 2**20),
+        ("'1.5 gb'", 1_500_000_000),
+        ("'10kB'", 10_000),
+        ("'2 KiB'", 2048),
+        ("'1GiB'", 2**30),
+        ("'7 B'", 7),
+    ],
+)
+def test_sizes(project: Path, value: str, expected: int) -> None:
+    """Bytes, decimal and binary units, with a fraction and in any case."""
+    assert parse(project, f"max-size = {value}").max_size == expected
+
+
+@pytest.mark.parametrize("value", ["0", "'0.2 B'"])
+def test_size_of_nothing(project: Path, value: str) -> None:
+    """A limit that no wheel can keep is refused."""
+    shown = value.strip("'")
+    assert problems(project, f"max-size = {value}") == [
+        f"Option `max-size` {HOOK} must be at least one byte, not `{shown}`"
+    ]
+
+
+@pytest.mark.parametrize("value", ["'100 parsec'", "'MB'", "-5", "'1,5 MB'"])
+def test_sizes_that_are_none(project: Path, value: str) -> None:
+    """What is no size is refused with examples."""
+    shown = value.strip("'")
+    expected = f"must be a number of bytes, or a size such as `100 MB` or `64 MiB`, not `{shown}`"
+    assert problems(project, f"max-size = {value}") == [f"Option `max-size` {HOOK} {expected}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("auto", None),
+        ("2_28", "manylinux_2_28"),
+        ("manylinux_2_28", "manylinux_2_28"),
+        ("manylinux1", "manylinux_2_5"),
+        ("manylinux2010", "manylinux_2_12"),
+        ("manylinux2014", "manylinux_2_17"),
+    ],
+)
+def test_manylinux_policies(project: Path, value: str, expected: str | None) -> None:
+    """Old names and short ones are the policy that they stand for; `auto` asks for none."""
+    assert parse(project, f"manylinux = '{value}'").manylinux == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("manylinux_2_28_x86_64", ": leave the machine out of `manylinux_2_28_x86_64`, it is that of the build"),
+        ("manylinux2014_aarch64", ": leave the machine out of `manylinux2014_aarch64`, it is that of the build"),
+        ("musllinux_1_2", ", not `musllinux_1_2`"),
+        ("2.28", ", not `2.28`"),
+    ],
+)
+def test_manylinux_policies_that_are_none(project: Path, value: str, remedy: str) -> None:
+    """A policy with the machine's name, another libc's, or a mistyped one is told with what to write."""
+    expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
+    assert problems(project, f"manylinux = '{value}'") == [f"Option `manylinux` {HOOK} {expected}{remedy}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", "strip"), ("strip = true", "strip"), ("strip = false", "keep"), ("debug-symbols = 'keep'", "keep")],
+)
+def test_strip_is_short_for_debug_symbols(project: Path, text: str, expected: str) -> None:
+    """`strip` turns symbols off or keeps them."""
+    assert parse(project, text).debug_symbols == expected
+
+
+def test_strip_beside_debug_symbols(project: Path) -> None:
+    """One thing said twice is an error, even where both agree."""
+    assert problems(project, "strip = true\ndebug-symbols = 'strip'") == [
+        f"Option `strip` {HOOK} says the same as `debug-symbols`; keep one of the two"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", "auto"), ("compiler-launcher = 'none'", "none"), ("compiler-launcher = 'sccache'", "sccache")],
+)
+def test_compiler_launcher(project: Path, text: str, expected: str) -> None:
+    """A bare name is looked up later on PATH; it is no file of the project."""
+    assert parse(project, text).compiler_launcher == expected
+
+
+def test_paths_are_the_projects(project: Path) -> None:
+    """Relative paths count from the project's root, whatever folder the build is started in."""
+    (project / "deep" / "er").mkdir(parents=True)
+    (project / "CMakeLists.txt").touch()
+    found = parse(project, "source = 'deep/er/../..'\ncuda-home = 'cuda/{cuda_major}'")
+    assert found.source == project
+    assert found.cuda_home == f"{project}/cuda/{{cuda_major}}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "only", "skip"),
+    [
+        ({}, ("a",), ("b",)),
+        ({"HATCH_TORCH_EXT_ONLY": "x,y z"}, ("x", "y", "z"), ("b",)),
+        ({"HATCH_TORCH_EXT_SKIP": " torch2.8_* ,\n*cu1[23]* "}, ("a",), ("torch2.8_*", "*cu1[23]*")),
+        ({"HATCH_TORCH_EXT_ONLY": "", "HATCH_TORCH_EXT_SKIP": " , "}, ("a",), ("b",)),
+    ],
+)
+def test_environment_variables_override_selectors(
+    project: Path, environ: dict[str, str], only: tuple[str, ...], skip: tuple[str, ...]
+) -> None:
+    """Globs apart by commas or blanks take the option's place; a blank variable is as good as none."""
+    found = parse(project, "only = ['a']\nskip = ['b']", environ=environ)
+    assert (found.only, found.skip) == (only, skip)
+
+
+def test_jobs_from_the_environment(project: Path) -> None:
+    """The variable goes before the option, and is checked like it."""
+    assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": " 8 "}).jobs == 8
+    assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": ""}).jobs == 2
+    for value in ("many", "0", "-1", "1.5"):
+        assert problems(project, "", environ={"HATCH_TORCH_EXT_JOBS": value}) == [
+            f"Environment variable `HATCH_TORCH_EXT_JOBS` must be a whole number of at least 1, not `{value}`"
+        ]
+
+
+def test_secrets_of_an_index_are_not_repeated(project: Path) -> None:
+    """A message about an index never shows the address, which may hold a password."""
+    for text in ("index-url = 'user:secret@host'", "extra-index-url = ['https://user:secret@host/{secret:secret}/{']"):
+        assert not any("secret@" in problem for problem in problems(project, text))
+
+
+def test_source_beside_the_project_file(tmp_path: Path) -> None:
+    """Without `csrc`, a CMakeLists.txt in the root is found."""
+    (tmp_path / "my_pkg").mkdir()
+    (tmp_path / "CMakeLists.txt").touch()
+    found = parse(tmp_path)
+    assert (found.source, found.package_dir) == (tmp_path, tmp_path / "my_pkg")
+
+
+def test_no_source_and_no_package(tmp_path: Path) -> None:
+    """Where nothing is found, the places that were looked at are named, and the option that settles it."""
+    no_package = (
+        "No folder `src/my_pkg_ext`, `my_pkg_ext`, `src/My_Pkg_ext` or `My_Pkg_ext` for the package of project "
+        f"`My-Pkg.ext`; create it, or name another package with option `package` {HOOK}"
+    )
+    no_source = (
+        "No CMakeLists.txt in `csrc` or in the project's root; create one, or name its folder with option "
+        f"`source` {HOOK}"
+    )
+    assert problems(tmp_path, "", name="My-Pkg.ext") == [no_package, no_source]
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("nope", "is `nope`, but there is no such folder; name the one that holds CMakeLists.txt"),
+        ("src", "is `src`, which has no CMakeLists.txt; create it there, or name its folder"),
+        ("csrc/CMakeLists.txt", "is `csrc/CMakeLists.txt`, which is a file; name the folder that holds CMakeLists.txt"),
+    ],
+)
+def test_source_without_cmakelists(project: Path, source: str, fault: str) -> None:
+    """A named source that cannot be configured is told before any work, without looking elsewhere."""
+    assert problems(project, f"source = '{source}'") == [f"Option `source` {HOOK} {fault}"]
+
+
+def test_package_that_does_not_exist(project: Path) -> None:
+    """The places that were looked at are named."""
+    fault = "is `my_pkg.ops`, but there is no folder `src/my_pkg/ops` or `my_pkg/ops`; create it, or correct the name"
+    assert problems(project, "package = 'my_pkg.ops'") == [f"Option `package` {HOOK} {fault}"]
+
+
+@pytest.mark.parametrize("name", ["my-pkg", "src/my_pkg", "my_pkg.", ".ops", "my_pkg.import", "1st"])
+def test_package_that_cannot_be_imported(project: Path, name: str) -> None:
+    """A folder's or a distribution's name is not taken for an import name."""
+    assert problems(project, f"package = '{name}'") == [
+        f"Option `package` {HOOK} must be an import name such as `my_package` or `my.package`, not `{name}`"
+    ]
+
+
+def test_dotted_package(project: Path) -> None:
+    """A package inside another is found with its parents."""
+    (project / "src" / "my_pkg" / "ops").mkdir()
+    found = parse(project, "package = 'my_pkg.ops'")
+    assert (found.package, found.package_dir) == ("my_pkg.ops", project / "src" / "my_pkg" / "ops")
+
+
+def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
+    """A folder of sources that shares the project's name is no package; of two packages hatchling's choice counts."""
+    (project / "my_pkg").mkdir()
+    assert parse(project).package_dir == project / "src" / "my_pkg"
+    (project / "my_pkg" / "__init__.py").touch()
+    assert parse(project).package_dir == project / "my_pkg"
+
+
+def test_project_name_with_capitals(project: Path) -> None:
+    """A folder spelt like the project's name is found, and so is the normalised one."""
+    (project / "src" / "My_Pkg").mkdir()
+    assert parse(project, name="My.Pkg").package == "my_pkg"
+    (project / "src" / "My_Pkg" / "__init__.py").touch()
+    assert parse(project, name="My.Pkg").package == "My_Pkg"
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from([*config.KNOWN, *(option.partition(".")[0] for option in config.KNOWN)]) | st.text(max_size=8)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(raw=st.dictionaries(NAMES, VALUES, max_size=6), jobs=st.text(max_size=4))
+def test_any_table_gives_a_configuration_or_its_problems(project: Path, raw: dict[str, object], jobs: str) -> None:
+    """Whatever is written, the answer is a value or a list of problems, always the same, and the table is untouched."""
+
+    def answer() -> str:
+        try:
+            found = config.parse(raw, root=project, project_name="my-pkg", environ={"HATCH_TORCH_EXT_JOBS": jobs})
+        except ConfigurationError as error:
+            return str(error)
+        return repr(found)
+
+    before = repr(copy.deepcopy(raw))
+    assert answer() == answer()
+    assert repr(raw) == before
