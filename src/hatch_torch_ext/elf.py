@@ -73,9 +73,8 @@ def is_elf(path: Path) -> bool:
 def read(path: Path) -> ElfFile:
     """Return the facts of the ELF file ``path``. Raises ``ElfError`` when it is none or contradicts itself."""
     try:
-        with path.open("rb") as stream:
-            with _map(stream) as data:
-                return _facts(path, Image(data))
+        with path.open("rb") as stream, _map(stream) as data:
+            return _facts(path, Image(data))
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import digest, elf, policy, releases, variant
+from hatch_torch_ext.errors import MergeError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.variant import Variant
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.variant import BuiltVariant, Variant, VariantFile
+
+FOLDER = "_torch_ext"
+SHARED = "shared"
+MANIFEST_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +52,169 @@ class Layout:
     tag: str
     requires: str
     manifest: str
+
+
+def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str) -> Layout:
+    """Return what the wheel of ``variants`` holds, whatever their order.
+
+    Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
+    """
+    if not variants:
+        raise MergeError("no variant to put into the wheel; let `only` and `skip` leave at least one entry")
+    ordered = sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry))
+    distinct = _collapse(ordered)
+    places = _places(distinct)
+    files: dict[str, Path] = {}
+    placed = []
+    for built in distinct:
+        own = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
+        placed.append(PlacedVariant(variant=built.variant, places=own))
+        for path, target in own:
+            files.setdefault(target, built.root / path)
+    package_files = _package_files(ordered)
+    if clash := sorted(files.keys() & package_files.keys()):
+        raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
+    tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, config)}"
+    requires = releases.torch_requirement((built.variant.torch, built.variant.stable_abi) for built in distinct)
+    head = {"package": config.package, "distribution": distribution, "tag": tag, "requires": requires}
+    return Layout(
+        package=config.package,
+        variants=tuple(placed),
+        files=tuple(
+            LayoutFile(target=target, source=path) for target, path in sorted({**files, **package_files}.items())
+        ),
+        tag=tag,
+        requires=requires,
+        manifest=_manifest(head, placed, package_files),
+    )
+
+
+def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
+    """Return the ``count`` largest files of the wheel, as (target, bytes), the largest first."""
+    sizes = [(file.target, file.source.stat().st_size) for file in layout.files]
+    return tuple(sorted(sizes, key=lambda pair: (-pair[1], pair[0]))[:count])
+
+
+def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
+    """Return one variant for each label: entries that gave the same bytes are one, others cannot both be in."""
+    kept: dict[str, BuiltVariant] = {}
+    for built in ordered:
+        first = kept.setdefault(built.variant.label, built)
+        ours, theirs = ({file.path: file.sha256 for file in each.variant.files} for each in (first, built))
+        if differing := sorted(path for path, _ in ours.items() ^ theirs.items()):
+            names = f"{first.variant.build.entry} and {built.variant.build.entry}"
+            raise MergeError(
+                f"{names} both give the variant {built.variant.label}, but `{differing[0]}` is not the same in them: a "
+                f"user's machine could not choose. Leave one out with `skip`, or let the build not depend on what tells "
+                f"them apart."
+            )
+    return tuple(kept.values())
+
+
+def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
+    """Return the target of each (label, path). A file keeps its place unless its bytes are in several variants."""
+    owners: dict[str, list[tuple[str, VariantFile]]] = defaultdict(list)
+    for built in distinct:
+        for file in built.variant.files:
+            owners[file.sha256].append((built.variant.label, file))
+    places = {}
+    for sha256, group in owners.items():
+        shared = sorted({file.path for _, file in group if file.path.startswith(f"{SHARED}/")})
+        names = sorted({file.path.rpartition("/")[2] for _, file in group})
+        for label, file in group:
+            if file.path in shared:
+                place = file.path  # others find it by this name
+            elif len({owner for owner, _ in group}) > 1:
+                place = shared[0] if shared else f"{SHARED}/{sha256[:12]}/{names[0]}"
+            else:
+                place = file.path
+            places[label, file.path] = f"{FOLDER}/{place}"
+    return places
+
+
+def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
+    """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it."""
+    found: dict[str, tuple[str, Path]] = {}
+    for built in ordered:
+        entry = built.variant.build.entry
+        for target, path in built.package_files:
+            other, first = found.setdefault(target, (entry, path))
+            if first != path and digest.sha256(first) != digest.sha256(path):
+                raise MergeError(
+                    f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one place "
+                    f"for it. Let CMake write the same everywhere, or install it under a name that tells them apart."
+                )
+    return {target: path for target, (_, path) in sorted(found.items())}
+
+
+def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
+    """Return the Python and ABI tags: one Python's where every variant is for it alone, else any Python 3."""
+    pythons = {built.variant.python for built in distinct}
+    limited = sorted((python for python in pythons if python and python.startswith("abi3-")), key=policy.natural)
+    if len(limited) == len(pythons):
+        return f"{limited[0].removeprefix('abi3-')}-abi3"
+    only = next(iter(pythons))
+    if len(pythons) > 1 or only is None:
+        return "py3-none"
+    return f"{only.rstrip('t')}-{only}"
+
+
+def _platform_tag(distinct: Sequence[BuiltVariant], config: Config) -> str:
+    """Return the strictest policy over all variants of each machine, or the one asked for where that is no lower."""
+    strictest: dict[tuple[str, policy.Libc], policy.Policy] = {}
+    for built in distinct:
+        libc = built.variant.libc
+        met = policy.lowest(built.variant.machine, libc, _versions(built.variant))
+        key = built.variant.machine, libc
+        strictest[key] = max(strictest.get(key, met), met, key=lambda each: each.rank)
+    if config.manylinux is None:
+        return ".".join(sorted(met.name for met in strictest.values()))
+    asked = []
+    for (machine, libc), met in strictest.items():
+        wanted = policy.named(config.manylinux, machine)
+        if wanted is None or wanted.name.startswith("musl") != (libc == "musl"):
+            raise MergeError(
+                f'`manylinux = "{config.manylinux}"` is no policy for {libc} on {machine}; {_highest(met)}'
+            )
+        if wanted.rank < met.rank:
+            raise MergeError(_too_low(wanted, met, [built for built in distinct if built.variant.machine == machine]))
+        asked.append(wanted.name)
+    return ".".join(sorted(asked))
+
+
+def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[BuiltVariant]) -> str:
+    for built in variants:
+        for file in built.variant.files:
+            if beyond := policy.breaking(wanted, built.variant.machine, file.versions):
+                symbol = _symbol(built.root / file.path, beyond[-1])
+                return (
+                    f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, which "
+                    f"that policy does not promise; {_highest(met)}, or build in the image of {wanted.name}"
+                )
+    return f"{wanted.name} is asked for, but is not met; {_highest(met)}"
+
+
+def _symbol(file: Path, version: str) -> str:
+    """Return ``name@version`` of a symbol that asks for ``version``, or the version alone where none does."""
+    return next((f"{name}@{asked}" for name, asked in elf.read(file).symbol_versions if asked == version), version)
+
+
+def _highest(met: policy.Policy) -> str:
+    return f"take the option `manylinux` out or set it to {met.name}"
+
+
+def _versions(described: Variant) -> Iterator[str]:
+    return (version for file in described.files for version in file.versions)
+
+
+def _manifest(head: Mapping[str, str], placed: Iterable[PlacedVariant], package_files: Mapping[str, Path]) -> str:
+    described = []
+    for each in placed:
+        data = variant.to_json(each.variant)
+        described.append({**data, "places": dict(each.places)})
+    installed = [
+        {"target": target, "sha256": digest.sha256(path), "size": path.stat().st_size}
+        for target, path in package_files.items()
+    ]
+    content = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -1,0 +1,165 @@
+"""The install tree, sorted out: shared objects of the variant, data of the package, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+from hatch_torch_ext import digest, elf
+from hatch_torch_ext.errors import RepairError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.elf import ElfFile
+
+CUDA_MACHINE = "machine190"
+"""A .cubin is an ELF file for a GPU: data of the variant, nothing that ld.so opens."""
+_TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
+_SITE = ("site-packages", "dist-packages")
+_TRANSPARENT = ("lib", "lib64", "bin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Binary:
+    """A shared object or program. ``place`` is its folded path; ``names`` are all that it can be found by.
+
+    ``origin`` is the package URL of a library that was not in the install tree.
+    """
+
+    source: Path
+    place: str
+    names: frozenset[str]
+    kind: Literal["library", "module", "graft", "program"]
+    elf: ElfFile
+    module: str | None = None
+    origin: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file itself."""
+        return self.place.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What an install tree holds: ``data`` is the package's, ``variant_data`` the variant's (GPU code in files)."""
+
+    binaries: tuple[Binary, ...]
+    data: tuple[tuple[str, Path], ...]
+    variant_data: tuple[tuple[str, Path], ...]
+
+
+def read(entry: str, tree: InstallTree, *, package: str, machine: str, report: Callable[[str], None]) -> Contents:
+    """Sort out ``tree``. Raises ``RepairError`` for broken links, files of another machine and places taken twice."""
+    binaries: dict[str, Binary] = {}
+    data: dict[str, Path] = {}
+    variant_data: dict[str, Path] = {}
+    for source, links in _files(entry, tree):
+        first = links[0]
+        if source.suffix in {".a", ".o"}:
+            report(f"{entry}: {first} is left out: static archives and object files serve no user of a wheel")
+            continue
+        facts = elf.read(source) if elf.is_elf(source) else None
+        if facts is None:
+            for link in links:
+                _place(entry, data, _fold(link, package), source)
+        elif facts.machine == CUDA_MACHINE:
+            _place(entry, variant_data, _fold(first, package, transparent=True), source)
+        elif facts.type == "other":
+            report(f"{entry}: {first} is left out: an object file serves no user of a wheel")
+        else:
+            _check_machine(entry, first, facts, machine)
+            binary = _binary(source, links, facts, package)
+            other = binaries.setdefault(binary.place, binary)
+            if other is not binary and digest.sha256(other.source) != digest.sha256(source):
+                raise _taken(entry, binary.place, other.source, source)
+    return Contents(
+        binaries=tuple(binary for _, binary in sorted(binaries.items())),
+        data=tuple(sorted(data.items())),
+        variant_data=tuple(sorted(variant_data.items())),
+    )
+
+
+def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each real file with the places that lead to it, its own first."""
+    groups: dict[Path, list[str]] = defaultdict(list)
+    for relative in tree.files:
+        path = tree.prefix / relative
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise RepairError(
+                entry, f"CMake installed the link `{relative}`, which leads nowhere; let it install the file as well"
+            ) from error
+        if real.is_file():
+            groups[real].append(relative)
+    for real, links in sorted(groups.items()):
+        links.sort(key=lambda link: ((tree.prefix / link).is_symlink(), link))
+        yield real, links
+
+
+def _fold(relative: str, package: str, *, transparent: bool = False) -> str:
+    """Return the place in the package: a leading site-packages and the package's own path stand for its folder."""
+    parts = list(PurePosixPath(relative).parts)
+    for number, part in enumerate(parts[:-1]):
+        if part in _SITE:
+            parts = parts[number + 1 :]
+            break
+    names = package.split(".")
+    for _ in range(2):
+        if transparent and len(parts) > 1 and parts[0] in _TRANSPARENT:
+            parts = parts[1:]
+            if len(parts) > 1 and _TRIPLET.fullmatch(parts[0]):
+                parts = parts[1:]
+        if len(parts) > len(names) and parts[: len(names)] == names:
+            parts = parts[len(names) :]
+    return "/".join(parts)
+
+
+def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Binary:
+    names = {link.rpartition("/")[2] for link in links}
+    link = next((link for link in links if link.rpartition("/")[2] == facts.soname), links[0])
+    place = _fold(link, package, transparent=True)
+    module = _module(place, facts)
+    kind: Literal["library", "module", "program"] = (
+        "program" if facts.type == "program" else "module" if module else "library"
+    )
+    names.add(facts.soname or place.rpartition("/")[2])
+    return Binary(source=source, place=place, names=frozenset(names), kind=kind, elf=facts, module=module)
+
+
+def _module(place: str, facts: ElfFile) -> str | None:
+    """Return the dotted name of an extension module: what PyInit_ says, in the folder where the file lies."""
+    folder, _, name = place.rpartition("/")
+    inits = [symbol.removeprefix("PyInit_") for symbol in facts.exported if symbol.startswith("PyInit_")]
+    if not inits or facts.type != "shared":
+        return None
+    stem = name.partition(".")[0]
+    own = next((init for init in (stem, stem.removeprefix("lib")) if init in inits), inits[0])
+    return ".".join([*folder.split("/"), own]) if folder else own
+
+
+def _check_machine(entry: str, relative: str, facts: ElfFile, machine: str) -> None:
+    if facts.machine != machine:
+        raise RepairError(
+            entry,
+            f"`{relative}` is for {facts.machine}, the variant for {machine}; compile it for {machine}, or leave it out",
+        )
+
+
+def _place(entry: str, places: dict[str, Path], target: str, source: Path) -> None:
+    other = places.setdefault(target, source)
+    if other != source and digest.sha256(other) != digest.sha256(source):
+        raise _taken(entry, target, other, source)
+
+
+def _taken(entry: str, target: str, first: Path, second: Path) -> RepairError:
+    return RepairError(
+        entry,
+        f"{first} and {second} both go to `{target}` of the package; install one of them elsewhere, or not at all",
+    )

@@ -1,0 +1,239 @@
+"""What a file will need once it is in the wheel: who brings each of its NEEDED, and which of torch's it really uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import digest, licences, owners, sonames
+from hatch_torch_ext.contents import Binary
+from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.provided import TORCH_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.elf import ElfFile
+    from hatch_torch_ext.provided import Provided
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The changes of a file's NEEDED, and what it needs afterwards.
+
+    ``targets`` are the binaries of the wheel among it, ``folders`` those below site-packages that hold the rest.
+    """
+
+    remove: tuple[str, ...]
+    replace: tuple[tuple[str, str], ...]
+    add: tuple[str, ...]
+    targets: tuple[Binary, ...]
+    folders: tuple[str, ...]
+    cuda: bool
+
+
+class _Draft:
+    """``Links`` as it comes about."""
+
+    def __init__(self) -> None:
+        self.remove: set[str] = set()
+        self.replace: set[tuple[str, str]] = set()
+        self.add: set[str] = set()
+        self.targets: dict[str, Binary] = {}
+        self.folders: set[str] = set()
+        self.cuda = False
+
+    def rename(self, old: str, new: str) -> None:
+        if old != new:
+            self.replace.add((old, new))
+
+    def finish(self) -> Links:
+        return Links(
+            remove=tuple(sorted(self.remove)),
+            replace=tuple(sorted(self.replace)),
+            add=tuple(sorted(self.add)),
+            targets=tuple(target for _, target in sorted(self.targets.items())),
+            folders=tuple(sorted(self.folders)),
+            cuda=self.cuda,
+        )
+
+
+class Linker:
+    """Decides for the files of one variant; grafts that it finds on the way are kept in ``grafts`` by source."""
+
+    def __init__(
+        self,
+        *,
+        entry: str,
+        sdk: Sdk,
+        provided: Provided,
+        search: Search,
+        exclude: tuple[str, ...],
+        siblings: Mapping[str, Binary],
+        report: Callable[[str], None],
+    ) -> None:
+        self._entry = entry
+        self._sdk = sdk
+        self._provided = provided
+        self._search = search
+        self._exclude = exclude
+        self._siblings = siblings
+        self._own = frozenset(symbol for binary in siblings.values() for symbol in binary.elf.exported)
+        self._report = report
+        self.grafts: dict[Path, Binary] = {}
+        self.licences: dict[str, tuple[Path, ...]] = {}
+
+    def links(self, binary: Binary) -> Links:
+        """Return what ``binary`` will need. Raises ``RepairError`` where something is brought by nobody."""
+        draft = _Draft()
+        for name in binary.elf.needed:
+            self._need(binary, name, draft)
+        self._torch(binary, draft)
+        final = {dict(draft.replace).get(name, name) for name in binary.elf.needed if name not in draft.remove}
+        for file, _ in binary.elf.version_needs:
+            # ld.so asserts that the file of a version need is loaded; some linkers leave it out of NEEDED.
+            if dict(draft.replace).get(file, file) not in final and self._provided.bringer(file) == "system":
+                draft.add.add(file)
+        return draft.finish()
+
+    def _need(self, binary: Binary, name: str, draft: _Draft) -> None:
+        plain = name.rpartition("/")[2]
+        sibling = self._siblings.get(plain)
+        match self._provided.bringer(plain) if sibling is None else None:
+            case "python":
+                if binary.kind != "program":  # a module finds the interpreter's symbols in the program that opens it
+                    draft.remove.add(name)
+            case "torch" if sonames.is_torch(plain):
+                draft.remove.add(name)  # set anew from the symbols
+            case "cuda":
+                self._cuda(binary, name, draft)
+            case "openmp":
+                self._openmp(binary, name, draft)
+            case "torch":
+                self._torchs_own_copy(binary, name, draft)
+            case "system":
+                pass
+            case _:
+                self._other(binary, name, sibling, draft)
+
+    def _other(self, binary: Binary, name: str, sibling: Binary | None, draft: _Draft) -> None:
+        if sibling is None and self._excluded(name):
+            return
+        target = sibling or self._graft(binary, name)
+        if target is not binary:
+            draft.targets[target.name] = target
+        draft.rename(name, target.name)
+
+    def _excluded(self, name: str) -> bool:
+        return any(fnmatchcase(name.rpartition("/")[2], glob) for glob in self._exclude)
+
+    def _torch(self, binary: Binary, draft: _Draft) -> None:
+        """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
+        wanted = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
+        cuda = sorted(wanted & {owners.CUDA, owners.C10_CUDA})
+        if cuda and self._sdk.cuda is None:
+            symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(cuda))
+            raise RepairError(
+                self._entry,
+                f"`{binary.place}` uses {symbol} of {cuda[0]}, which torch {self._sdk.version} does not have: it is a CPU "
+                f"build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it",
+            )
+        draft.cuda = draft.cuda or bool(cuda)
+        draft.add |= wanted - set(binary.elf.needed)
+        draft.remove -= wanted
+        if wanted:
+            draft.folders.add(TORCH_FOLDER)
+
+    def _cuda(self, binary: Binary, name: str, draft: _Draft) -> None:
+        if _idle(name, binary.elf):
+            draft.remove.add(name)
+            return
+        draft.cuda = True
+        if sonames.is_driver(name):
+            draft.rename(name, sonames.plain(name))
+            return
+        brought = self._provided.real(name)
+        if brought is not None:
+            draft.rename(name, brought.name)
+            if brought.folder is not None:
+                draft.folders.add(brought.folder)
+        elif self._excluded(name):
+            return
+        elif self._sdk.cuda is None:
+            raise RepairError(
+                self._entry,
+                f"`{binary.place}` needs {name}, but torch {self._sdk.version} is a CPU build and brings no CUDA; take a CUDA "
+                f"build of torch for this entry, or link {sonames.stem(name)} statically",
+            )
+        elif others := self._provided.same_stem(name):
+            raise RepairError(
+                self._entry,
+                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} brings {', '.join(others)}; compile "
+                f"with the toolkit of CUDA {self._sdk.cuda}",
+            )
+        else:
+            draft.rename(name, sonames.plain(name))
+
+    def _openmp(self, binary: Binary, name: str, draft: _Draft) -> None:
+        """Point to the one OpenMP runtime that torch has: a second one starts its threads twice, or pins them."""
+        brought = self._provided.real(name)
+        if brought is not None:
+            draft.rename(name, brought.name)
+            if brought.folder is not None:
+                draft.folders.add(brought.folder)
+        elif sonames.stem(name) == "libgomp":
+            draft.rename(name, sonames.plain(name))
+        elif not self._excluded(name):
+            raise RepairError(
+                self._entry,
+                f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} does not have, and "
+                f"two runtimes in one process do not get along; compile with GCC, or with `-fopenmp=libgomp`",
+            )
+
+    def _torchs_own_copy(self, binary: Binary, name: str, draft: _Draft) -> None:
+        """Use a library that torch brings for itself where it is the very one; another version is a graft."""
+        brought = self._provided.real(name)
+        if brought is None:
+            self._other(binary, name, None, draft)
+            return
+        draft.rename(name, brought.name)
+        if brought.folder is not None:
+            draft.folders.add(brought.folder)
+
+    def _graft(self, binary: Binary, name: str) -> Binary:
+        found = self._search.find(name, binary)
+        if found is None:
+            raise RepairError(
+                self._entry,
+                f"`{binary.place}` needs {name}, which is in no folder that was looked through; set its RPATH in the build, add "
+                f"its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it",
+            )
+        path, facts = found
+        source = path.resolve()
+        if source not in self.grafts:
+            provenance = licences.of(source)
+            graft = _graft(source, facts, provenance.url)
+            self.grafts[source] = graft
+            self.licences[graft.name] = provenance.licences
+            licence = "" if provenance.licences else ", no licence found beside it"
+            self._report(f"{self._entry}: {source} goes into the wheel as {graft.name} ({provenance.url}{licence})")
+        return self.grafts[source]
+
+
+def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
+    """Return the graft of ``source``, named by its content: no other library of that name is taken for it."""
+    base, dot_so, rest = (facts.soname or source.name).partition(".so")
+    name = f"{base}-{digest.sha256(source)[:8]}{dot_so}{rest}"
+    return Binary(source=source, place=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin)
+
+
+def _idle(name: str, facts: ElfFile) -> bool:
+    """Say whether no symbol of the CUDA library ``name`` is used: the linker took it because it stood in its command."""
+    prefixes = sonames.cuda_prefixes(name)
+    if prefixes is None or any(file == name for file, _ in facts.version_needs):
+        return False
+    return not any(symbol.startswith(prefixes) for symbol in (*facts.undefined, *facts.weak))

@@ -1,0 +1,83 @@
+"""Which of torch's own libraries owns an undefined symbol: one rule on mangled names, for every SDK alike.
+
+The rule needs no exports, because a thin SDK has none, and NEEDED must come out the same for thin and full. It holds
+for the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++ symbols ask for
+both (the second needs the first anyway); what CUDA and Python own stands in namespaces and names of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+C10, CPU, CUDA, C10_CUDA, PYTHON = (
+    "libc10.so",
+    "libtorch_cpu.so",
+    "libtorch_cuda.so",
+    "libc10_cuda.so",
+    "libtorch_python.so",
+)
+
+# Mangled: _Z, a special name (vtable, typeinfo, guard, thunk), N, qualifiers, then length and name of each scope.
+_SCOPE = r"_Z(?:T[VISTC]|GV|GR|T[hv]n?\d+_(?:n?\d+_)?)?N?[rVKRO]*"
+_STD = r"(?:St|NSt|Sp|SI|S[aosb]|I)"
+
+_RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    # Python: names of THP… (C and C++), signatures that hold PyObject, PyTypeObject or a pybind11 type, and the few
+    # others that the Python half exports. No symbol of libtorch_cpu.so or libc10.so has any of these.
+    (re.compile(r"(?:_Z(?:N?[rVKRO]*)?\d+)?THP[A-Z_]|_Z16getPyInterpreterv"), (PYTHON,)),
+    (re.compile(_SCOPE + r"(?:5torch|2at|3c10|8pybind116detail)\w*(?:P7_object|11_typeobject|8pybind11|5torch\d+getTHP)"), (PYTHON,)),
+    (re.compile(_SCOPE + r"8pybind116detail11type_caster\w*(?:2at|3c10|5torch)"), (PYTHON,)),
+    (re.compile(_SCOPE + r"5torch(?:15PythonArgParser|10PythonArgs|17FunctionSignature|17FunctionParameter|9TypeError)"), (PYTHON,)),
+    (re.compile(_SCOPE + r"5torch(?:\d+getTHP|12py_symbolize|14createPyObject|15processErrorMsg|16PyWarningHandler)"), (PYTHON,)),
+    (re.compile(_SCOPE + r"5torch\d+get_(?:dynint|symint|symbool|symfloat)_class"), (PYTHON,)),
+    (re.compile(_SCOPE + r"5torch(?:3jit10toPyObject|7tensors|8autograd18functionToPyObject|8autograd6python)"), (PYTHON,)),
+    (re.compile(_SCOPE + r"5torch5utils(?:\d+(?:tensor_|getTHP|is_numpy|aten_to_numpy|numpy_|device_lazy|is_device_in))"), (PYTHON,)),
+    # CUDA. torch::cuda's few public functions are in libtorch_cpu.so, which asks at run time whether CUDA is there.
+    (re.compile(_SCOPE + r"3c104cuda"), (C10_CUDA,)),
+    (re.compile(_SCOPE + r"5torch4cuda(?:12device_count|12is_available|18cudnn_is_available|11manual_seed|15manual_seed_all|11synchronize)"), (C10, CPU)),
+    (re.compile(_SCOPE + r"(?:2at4cuda|5torch4cuda|4c10d\w*(?:NCCL|nccl))"), (CUDA,)),
+    (re.compile(r"(?:aoti_)?torch_(?!device_type_|tag_)\w*cuda(?!graph)"), (CUDA,)),
+    # The rest of torch: its C names, its namespaces, and the standard library's templates over them.
+    (re.compile(r"aoti_torch_|torch_[a-z]"), (CPU,)),
+    (re.compile(_SCOPE + r"(?:2at|3c10|5torch|6caffe2|4c10d|10onnx_torch)(?=[\dCDEILlaSTK]|[a-z]{2})"), (C10, CPU)),
+    (re.compile(_SCOPE + _STD + r"\w*?(?:N2at\d|N3c10\d|N5torch\d)"), (C10, CPU)),
+)  # fmt: skip
+
+REGISTRATION = re.compile(
+    r"_ZN[RO]?K?5torch(?:7Library|6detail(?:16TorchLibraryInit|10class_base)|3jit17RegisterOperators)"
+    r"|_ZN[RO]?K?3c1017RegisterOperators"
+    r"|aoti_torch_library_\w+|torch_library_\w+"
+)
+"""Symbols of torch/library.h, torch/custom_class.h and torch/csrc/stable/library.h: who uses them registers something."""
+
+PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]")
+
+
+def libraries(symbols: Iterable[str]) -> frozenset[str]:
+    """Return the torch libraries that own the undefined ``symbols``, by the names that every torch since 1.13 has."""
+    found: set[str] = set()
+    for symbol in symbols:
+        found.update(owner(symbol))
+    return frozenset(found)
+
+
+def owner(symbol: str) -> tuple[str, ...]:
+    """Return the libraries that ``symbol`` asks for; none where it is not torch's."""
+    for pattern, owners in _RULES:
+        if pattern.match(symbol):
+            return owners
+    return ()
+
+
+def registers(symbols: Iterable[str]) -> bool:
+    """Say whether a file with these undefined symbols registers operators or classes with torch."""
+    return any(REGISTRATION.match(symbol) for symbol in symbols)
+
+
+def needs_python(symbols: Iterable[str]) -> bool:
+    """Say whether a symbol of the interpreter is among ``symbols``."""
+    return any(PYTHON_SYMBOL.match(symbol) for symbol in symbols)

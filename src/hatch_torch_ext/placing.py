@@ -1,0 +1,101 @@
+"""Where the binaries of a variant lie below ``_torch_ext``, the order of writing, and the RPATHs between them.
+
+A file that others of the variant need lies in ``shared/<hash>/`` under its own name, the hash being that of its final
+bytes; so it is written after what it needs itself. Files that need each other share one folder, named by what goes in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.contents import Binary
+    from hatch_torch_ext.linking import Links
+
+SHARED = "shared"
+HASH_LENGTH = 12
+
+
+def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
+    """Return the binaries, each after all that it needs; those that need each other stand together, sorted by place.
+
+    Tarjan's algorithm, without recursion: https://doi.org/10.1137/0201010
+    """
+    number: dict[Binary, int] = {}
+    low: dict[Binary, int] = {}
+    stack: list[Binary] = []
+    found: list[tuple[Binary, ...]] = []
+    for root in sorted(links, key=_key):
+        work: list[tuple[Binary, Iterator[Binary]]] = [(root, iter(()))] if root not in number else []
+        while work:
+            node, targets = work.pop()
+            if node not in number:
+                number[node] = low[node] = len(number)
+                stack.append(node)
+                targets = iter(links[node].targets)
+            for target in targets:
+                if target not in number:
+                    work += [(node, targets), (target, iter(()))]
+                    break
+                if target in stack:
+                    low[node] = min(low[node], number[target])
+            else:
+                if low[node] == number[node]:
+                    start = stack.index(node)
+                    found.append(tuple(sorted(stack[start:], key=_key)))
+                    del stack[start:]
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+    return found
+
+
+def is_shared(binary: Binary, links: Mapping[Binary, Links]) -> bool:
+    """Say whether another file of the variant needs ``binary``."""
+    return binary.kind == "graft" or any(binary in other.targets for other in links.values())
+
+
+def run_path(place: str, *, depth: int, shared: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the RUNPATH of the file at ``place`` (below ``_torch_ext``): only folders that hold something it needs.
+
+    ``depth`` is the number of the package's dotted parts, ``shared`` the hashes and ``folders`` the places below
+    site-packages. A file of a label's folder may be moved to ``shared/<hash>/`` when another variant has the same
+    bytes, so that it carries the way from both.
+    """
+    hashes, outside = (
+        sorted(set(shared)),
+        sorted(set(folders), key=lambda folder: (not folder.startswith("torch/"), folder)),
+    )
+    parts = place.split("/")[:-1]
+    found: list[str] = []
+    if parts[0] != SHARED:
+        up = "/".join([".."] * len(parts))
+        found += [f"$ORIGIN/{up}/{SHARED}/{folder}" for folder in hashes]
+        found += [f"$ORIGIN/{up}/{'../' * (depth + 1)}{folder}" for folder in outside]
+    own = parts[1] if parts[0] == SHARED else None
+    found += ["$ORIGIN" if folder == own else f"$ORIGIN/../{folder}" for folder in hashes]
+    found += [f"$ORIGIN/../../{'../' * (depth + 1)}{folder}" for folder in outside]
+    return tuple(dict.fromkeys(found))
+
+
+def hash_of_group(files: Sequence[Path], needs: Iterable[str]) -> str:
+    """Return the folder of files that need each other: no file's own bytes can name it, for they hold its name."""
+    together = hashlib.sha256()
+    for line in _lines(files, needs):
+        together.update(f"{line}\n".encode())
+    return together.hexdigest()[:HASH_LENGTH]
+
+
+def _lines(files: Sequence[Path], needs: Iterable[str]) -> Iterator[str]:
+    yield from (f"{file.name} {digest.sha256(file)}" for file in files)
+    yield from sorted(needs)
+
+
+def _key(binary: Binary) -> tuple[str, str]:
+    return binary.place, binary.source.as_posix()

@@ -1,0 +1,60 @@
+"""What torch's installation brings: recognised by what this torch really has, and by pattern where it does not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hatch_torch_ext import sonames
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.policy import Policy
+    from hatch_torch_ext.sdk import Sdk
+
+TORCH_FOLDER = "torch/lib"
+
+Bringer = Literal["torch", "cuda", "openmp", "python", "system"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """A library of torch's installation: the name that it really has, and its folder below site-packages."""
+
+    name: str
+    folder: str | None
+
+
+class Provided:
+    """Answers for one SDK and one policy who brings a library, and under which name."""
+
+    def __init__(self, sdk: Sdk, policy: Policy) -> None:
+        self._policy = policy
+        found = [(name, TORCH_FOLDER) for name in sdk.libraries] + list(sdk.nvidia_libraries)
+        self._by_name = {name: Brought(name=name, folder=folder) for name, folder in reversed(found)}
+        self._stems = {sonames.stem(name) for name in self._by_name}
+
+    def bringer(self, name: str) -> Bringer | None:
+        """Return who brings the library ``name``, or None where the wheel would have to."""
+        plain = sonames.plain(name)
+        if sonames.is_python(plain):
+            return "python"
+        if sonames.is_openmp(plain):
+            return "openmp"
+        if sonames.is_torch(plain):
+            return "torch"
+        if sonames.is_cuda(plain):
+            return "cuda"
+        if self._policy.brings(plain):
+            return "system"
+        return "torch" if sonames.stem(plain) in self._stems else None
+
+    def real(self, name: str) -> Brought | None:
+        """Return the library of torch's installation that ``name`` stands for: the same stem and version, any hash."""
+        if name in self._by_name:
+            return self._by_name[name]
+        wanted = sonames.plain(name)
+        return next((self._by_name[other] for other in sorted(self._by_name) if sonames.plain(other) == wanted), None)
+
+    def same_stem(self, name: str) -> tuple[str, ...]:
+        """Return what torch's installation has of the library in any version, sorted."""
+        return tuple(sorted(other for other in self._by_name if sonames.stem(other) == sonames.stem(name)))

@@ -1,0 +1,269 @@
+"""Install tree -> variant: sort out, take out what torch and CUDA bring, graft the rest, set NEEDED and RPATH, describe.
+
+States the order. ``contents`` reads the tree, ``linking`` decides file by file, ``placing`` and ``writing`` carry it out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from hatch_torch_ext import contents, digest, fatbin, labels, owners, policy, search
+from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
+from hatch_torch_ext.linking import Linker, Links
+from hatch_torch_ext.provided import Provided
+from hatch_torch_ext.variant import BuildRecord, BuiltVariant, Variant, VariantFile
+from hatch_torch_ext.writing import Writer, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.contents import Binary, Contents
+    from hatch_torch_ext.environments import Interpreter
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
+
+LICENCES = "_torch_ext/licenses"
+_LIMITED = re.compile(r"Py_LIMITED_API=(?:0[xX]([0-9A-Fa-f]{8})|3\b)")
+_OLDEST_LIMITED = "cp32"
+
+
+class _Identity(NamedTuple):
+    """What tells a variant apart, and where its files are found by users: the label, and what it is made of."""
+
+    label: str
+    cuda: str | None
+    cxx11_abi: bool | None
+    python: str | None
+    archs: tuple[str, ...]
+
+
+def repair(
+    entry: Entry,
+    config: Config,
+    tree: InstallTree,
+    sdk: Sdk,
+    interpreter: Interpreter,
+    toolchain: Toolchain,
+    *,
+    work: Path,
+    report: Callable[[str], None],
+) -> BuiltVariant:
+    """Return the variant of ``entry``, its files in ``<work>/<entry>/repaired``. Raises ``RepairError``."""
+    folder = work / entry.name
+    root = folder / "repaired"
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        found = contents.read(entry.name, tree, package=config.package, machine=interpreter.machine, report=report)
+        links, linker = _links(entry, config, found, sdk, interpreter, build=folder / "build", report=report)
+        identity = _identity(entry, sdk, interpreter, tree, links)
+    except (ElfError, FatbinError) as error:
+        raise RepairError(entry.name, str(error)) from error
+    writer = Writer(
+        entry=entry.name,
+        config=config,
+        toolchain=toolchain,
+        label=identity.label,
+        root=root,
+        debug=folder / "debug",
+        log=folder / "log.txt",
+    )
+    written = writer.write(links)
+    files = [_describe(each) for each in written]
+    files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
+    variant = _variant(entry, tree, sdk, interpreter, toolchain, identity, files)
+    report(f"{entry.name}: {variant.label}, {_size(files)}, {variant.policy}")
+    return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
+
+
+def _links(
+    entry: Entry,
+    config: Config,
+    found: Contents,
+    sdk: Sdk,
+    interpreter: Interpreter,
+    *,
+    build: Path,
+    report: Callable[[str], None],
+) -> tuple[dict[Binary, Links], Linker]:
+    """Return what each file will need: those of the install tree that stay, and the grafts that they lead to."""
+    facts = [binary.elf for binary in found.binaries]
+    libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
+    versions = {version for each in facts for _, names in each.version_needs for version in names}
+    provided = Provided(sdk, policy.lowest(interpreter.machine, libc, versions))
+    kept = []
+    for binary in found.binaries:
+        if bringer := next(filter(None, map(provided.bringer, sorted(binary.names))), None):
+            report(f"{entry.name}: {binary.place} is left out: {_WORDS[bringer]} brings it")
+        else:
+            kept.append(binary)
+    if not kept:
+        raise RepairError(
+            entry.name, "CMake installed no library and no module; add `install(TARGETS <yours> LIBRARY DESTINATION .)`"
+        )
+    linker = Linker(
+        entry=entry.name,
+        sdk=sdk,
+        provided=provided,
+        search=search.Search(
+            machine=interpreter.machine, build=build, prefixes=search.prefixes(config), environ=os.environ
+        ),
+        exclude=config.exclude,
+        siblings={name: binary for binary in kept for name in binary.names},
+        report=report,
+    )
+    links: dict[Binary, Links] = {}
+    waiting = list(kept)
+    while waiting:
+        binary = waiting.pop()
+        links[binary] = linker.links(binary)
+        waiting += [target for target in links[binary].targets if target not in links and target not in waiting]
+    return links, linker
+
+
+_WORDS = {
+    "torch": "torch",
+    "cuda": "torch or the driver",
+    "openmp": "torch",
+    "python": "the interpreter",
+    "system": "every system",
+}
+
+
+def _identity(
+    entry: Entry, sdk: Sdk, interpreter: Interpreter, tree: InstallTree, links: Mapping[Binary, Links]
+) -> _Identity:
+    device = [binary for binary in links if binary.elf.nv_fatbin]
+    archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
+    is_cuda = bool(device) or any(each.cuda for each in links.values())
+    if is_cuda and sdk.cuda is None:
+        raise RepairError(
+            entry.name,
+            f"`{device[0].place}` has GPU code, but torch {sdk.version} is a CPU build; take a CUDA build of torch for this "
+            f"entry, or leave the CUDA sources out of it",
+        )
+    cuda = sdk.cuda if is_cuda else None
+    cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
+    python = _python(links, interpreter, tree)
+    label = labels.label(
+        torch_minor=sdk.minor,
+        stable_abi=entry.stable_abi,
+        cuda=cuda,
+        cxx11_abi=cxx11_abi,
+        machine=interpreter.machine,
+        python=python,
+    )
+    return _Identity(label, cuda, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
+
+
+def _python(binaries: Iterable[Binary], interpreter: Interpreter, tree: InstallTree) -> str | None:
+    """Return the Python that the files belong to: none, the oldest of the limited API, or the interpreter's own."""
+    limited = False
+    for binary in binaries:
+        if binary.module is not None and binary.name.endswith(".abi3.so"):
+            limited = True
+        elif binary.module is not None or _needs_python(binary):
+            return interpreter.tag
+    return f"abi3-{_limited(tree, interpreter)}" if limited else None
+
+
+def _needs_python(binary: Binary) -> bool:
+    symbols = binary.elf.undefined
+    return owners.needs_python((*symbols, *binary.elf.weak)) or owners.PYTHON in owners.libraries(symbols)
+
+
+def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
+    """Return the oldest Python that the limited API was asked for; without a word of it, the one compiled with."""
+    asked = [match[1] for _, flags in tree.flags for match in _LIMITED.finditer(flags)]
+    if not asked:
+        return interpreter.tag.rstrip("t")
+    newest = max(asked, key=lambda number: int(number or "0", 16))
+    return f"cp{int(newest[:2], 16)}{int(newest[2:4], 16)}" if newest else _OLDEST_LIMITED
+
+
+def _describe(written: Written) -> VariantFile:
+    binary, facts = written.binary, written.elf
+    return VariantFile(
+        path=written.place,
+        kind=binary.kind,
+        sha256=written.sha256,
+        size=facts.path.stat().st_size,
+        soname=facts.soname,
+        needed=facts.needed,
+        module=binary.module,
+        registers=owners.registers(facts.undefined),
+        versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
+        origin=binary.origin,
+    )
+
+
+def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
+    target = root / label / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    return VariantFile(path=f"{label}/{place}", kind="data", sha256=digest.sha256(target), size=target.stat().st_size)
+
+
+def _variant(
+    entry: Entry,
+    tree: InstallTree,
+    sdk: Sdk,
+    interpreter: Interpreter,
+    toolchain: Toolchain,
+    identity: _Identity,
+    files: Sequence[VariantFile],
+) -> Variant:
+    libc = policy.libc_of(name for file in files for name in file.needed) or "glibc"
+    versions = {version for file in files for version in file.versions}
+    met = policy.lowest(interpreter.machine, libc, versions)
+    return Variant(
+        label=identity.label,
+        torch=sdk.minor,
+        stable_abi=entry.stable_abi,
+        backend="cpu" if identity.cuda is None else "cuda",
+        cuda=identity.cuda,
+        cxx11_abi=identity.cxx11_abi,
+        python=identity.python,
+        machine=interpreter.machine,
+        libc=libc,
+        libc_floor=policy.floor(libc, met, versions),
+        policy=met.name,
+        archs=identity.archs,
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        build=BuildRecord(
+            entry=entry.name,
+            variables=entry.variables,
+            torch_version=sdk.version,
+            python=interpreter.version,
+            sdk=sdk.kind,
+            compiler=tree.compiler,
+            cmake=toolchain.cmake.version,
+            cuda_compiler=tree.cuda_compiler,
+            flags=tree.flags,
+            torch_sha256=sdk.wheel_sha256,
+        ),
+    )
+
+
+def _package_files(entry: Entry, found: Contents, linker: Linker) -> tuple[tuple[str, Path], ...]:
+    """Return what CMake installed for the package as a whole, and the licences of the grafts."""
+    files = dict(found.data)
+    for taken in ("_variants.py", "_torch_ext"):
+        if clash := next((target for target in files if target.split("/")[0] == taken), None):
+            raise RepairError(
+                entry.name, f"CMake installed `{clash}`, a name that the wheel needs itself; give it another"
+            )
+    for graft, licences in linker.licences.items():
+        folder = graft.partition(".so")[0]
+        files.update({f"{LICENCES}/{folder}/{licence.name}": licence for licence in licences})
+    return tuple(sorted(files.items()))
+
+
+def _size(files: Iterable[VariantFile]) -> str:
+    return f"{sum(file.size for file in files) / 1e6:.2f} MB"

@@ -1,0 +1,124 @@
+"""Where a library lies that a file of the install tree needs: looked for the way the dynamic linker and CMake would."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import elf
+from hatch_torch_ext.errors import ElfError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.contents import Binary
+    from hatch_torch_ext.elf import ElfFile
+
+LD_SO_CONF = Path("/etc/ld.so.conf")
+_DEFAULT = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+_MAX_INCLUDES = 100
+
+
+class Search:
+    """Finds libraries by name for files of one machine.
+
+    Looked through in this order: the RPATH or RUNPATH of the file, that of the same file in the build tree (CMake
+    writes every linked library's folder there and takes it out when it installs), the prefixes that CMake was given,
+    ``LD_LIBRARY_PATH``, and the system's folders.
+    """
+
+    def __init__(self, *, machine: str, build: Path, prefixes: Iterable[Path], environ: Mapping[str, str]) -> None:
+        self._machine = machine
+        self._build = build
+        self._built: dict[str, list[Path]] | None = None
+        given = [Path(part) for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+        roots = [*prefixes, *(Path(part) for part in environ.get("CMAKE_PREFIX_PATH", "").split(":") if part)]
+        self._folders = [
+            *(root / name for root in roots for name in ("lib", "lib64", f"lib/{machine}-linux-gnu")),
+            *given,
+            *system_folders(machine),
+        ]
+
+    def find(self, name: str, wanted_by: Binary) -> tuple[Path, ElfFile] | None:
+        """Return the library ``name`` that ``wanted_by`` was linked with, with its facts, or None."""
+        candidates: Iterator[Path]
+        if "/" in name:
+            candidates = iter([Path(name)])
+        else:
+            candidates = (folder / name for folder in self._places(wanted_by))
+        for path in candidates:
+            try:
+                if path.is_absolute() and elf.is_elf(path):
+                    facts = elf.read(path)
+                    if facts.machine == self._machine and facts.type == "shared":
+                        return path, facts
+            except (ElfError, OSError):
+                continue
+        return None
+
+    def _places(self, wanted_by: Binary) -> Iterator[Path]:
+        yield from _run_path(wanted_by.elf)
+        for twin in self._twins(wanted_by):
+            try:
+                yield from _run_path(elf.read(twin))
+            except ElfError:
+                continue
+        if wanted_by.origin is not None:
+            yield wanted_by.source.parent
+            yield wanted_by.source.resolve().parent
+        yield from self._folders
+
+    def _twins(self, binary: Binary) -> list[Path]:
+        if self._built is None:
+            self._built = {}
+            for folder, _, names in os.walk(self._build):
+                for name in sorted(names):
+                    if ".so" in name:
+                        self._built.setdefault(name, []).append(Path(folder) / name)
+        return sorted(path for path in self._built.get(binary.source.name, ()) if elf.is_elf(path))
+
+
+def prefixes(config: Config) -> tuple[Path, ...]:
+    """Return the prefixes that the author's own definitions hand to CMake."""
+    found = []
+    for name, value in config.cmake.define:
+        if name.partition(":")[0] == "CMAKE_PREFIX_PATH":
+            found += [Path(part) for part in value.split(";") if part]
+    return tuple(found)
+
+
+@cache
+def system_folders(machine: str) -> tuple[Path, ...]:
+    """Return the folders that ld.so looks through by itself: those of ld.so.conf, then the built-in ones."""
+    built_in = [Path(folder.format(triplet=f"{machine}-linux-gnu")) for folder in _DEFAULT]
+    return tuple(dict.fromkeys([*_configured(LD_SO_CONF, set()), *built_in]))
+
+
+def _configured(conf: Path, seen: set[Path]) -> Iterator[Path]:
+    if conf in seen or len(seen) > _MAX_INCLUDES:
+        return
+    seen.add(conf)
+    try:
+        text = conf.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for raw in text.splitlines():
+        line = raw.partition("#")[0].strip()
+        if include := re.fullmatch(r"include\s+(\S+)", line):
+            pattern = Path(conf.parent, include[1])
+            for other in sorted(pattern.parent.glob(pattern.name)):
+                yield from _configured(other, seen)
+        elif line.startswith("/"):
+            yield Path(line)
+
+
+def _run_path(facts: ElfFile) -> Iterator[Path]:
+    folder = os.fspath(facts.path.parent)
+    for entry in (*facts.runpath, *facts.rpath):
+        expanded = re.sub(r"\$(?:ORIGIN|\{ORIGIN\})", lambda _: folder, entry)
+        if expanded.startswith("/"):
+            yield Path(expanded)
