@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import stat
 import struct
 import zipfile
 import zlib
@@ -79,7 +80,7 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
     parts = name.split("/")
     if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or re.match(r"[A-Za-z]:", name):
         raise ArchiveError(f"it has a file that would land outside its folder ({name!r})")
-    if (info.external_attr >> 16) & 0o170000 == 0o120000:
+    if stat.S_ISLNK(info.external_attr >> 16):
         raise ArchiveError(f"it has a link where a file belongs ({name!r})")
     if end - start < LOCAL_HEADER.size + info.compress_size:
         raise ArchiveError(f"it has files that lie over each other ({name!r})")

@@ -20,7 +20,8 @@ from hatch_torch_ext.sdk.archive import ArchiveError, copy
 from hatch_torch_ext.sdk.record import REAL, Record
 from hatch_torch_ext.sdk.remote import FileSource, Http, HttpSource, RemoteError
 from hatch_torch_ext.sdk.settings import IndexSettings
-from hatch_torch_ext.sdk.store import Store, opened, path as store_path
+from hatch_torch_ext.sdk.store import Store, opened
+from hatch_torch_ext.sdk.store import path as store_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,7 +95,7 @@ def of(
             record = Record.read(folder)
             if not fetch and record.wheel.path is None:
                 return None
-            names = _of_wheel(store, sdk, record, soname, report, settings or IndexSettings())
+            names = _of_wheel(store, sdk, record, soname, report=report, settings=settings or IndexSettings())
         found[soname] = frozenset(names)
     return found
 
@@ -106,7 +107,7 @@ def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) 
 
 
 def _of_wheel(
-    store: Store, sdk: Sdk, record: Record, soname: str, report: Callable[[str], None], settings: IndexSettings
+    store: Store, sdk: Sdk, record: Record, soname: str, *, report: Callable[[str], None], settings: IndexSettings
 ) -> list[str]:
     member = next(member for member in record.libraries if Path(member.name).name == soname)
     with Http(settings) as http:

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hatch_torch_ext.sdk.facts import TorchFacts
 
 SOURCE = Path(__file__).parent.parent / "resources" / "facade" / "torch"
 WHEELS_OWN = "version.py"
 
 
-def write(prefix: Path, found: TorchFacts) -> None:
-    """Write the facade into the folder ``prefix`` of a torch whose facts are ``found``."""
+def files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
+    """Yield the facade's files for a torch whose facts are ``found``: POSIX path below ``torch``, and content."""
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE)
         text = file.read_text(encoding="utf-8")
@@ -22,6 +24,4 @@ def write(prefix: Path, found: TorchFacts) -> None:
         if name.as_posix() == "_facts.py":
             head, _, _ = text.partition("FACTS = ")
             text = f"{head}FACTS = {{'cxx11_abi': {found.cxx11_abi!r}}}\n"
-        target = prefix / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        yield name.as_posix(), text.encode()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.sdk import archive, progress
 from hatch_torch_ext.sdk.archive import ArchiveError
-from hatch_torch_ext.sdk.remote import FileSource, Http, HttpSource, NoRangesError, RemoteError
+from hatch_torch_ext.sdk.remote import FileSource, HttpSource, NoRangesError, RemoteError
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
 
     from hatch_torch_ext.sdk.archive import Member
-    from hatch_torch_ext.sdk.remote import Source
+    from hatch_torch_ext.sdk.remote import Http, Source
     from hatch_torch_ext.sdk.resolve import Scope, Wheel
 
 
@@ -48,37 +48,39 @@ def read(
     path = wheel.path
     if path is not None:
         try:
-            return _read(FileSource(path), wanted, lambda: 0, lambda _: None)
+            return _read(FileSource(path), wanted, lambda _: None)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
-    with Http(scope.settings, scope.limits) as http:
+    http = scope.http
+    try:
+        source = HttpSource(http, wheel.url, wheel.size)
+        with progress.shown(f"{wheel.name} {wheel.version}", None) as tick:
+            fetched = _read(source, wanted, tick)
+        return replace(fetched, received=source.received)
+    except (NoRangesError, ArchiveError) as error:
+        problem = str(error)
+    except RemoteError as error:
+        raise FetchError(str(error)) from error
+    scope.report(f"{wheel.name} {wheel.version}: fetching the whole wheel, since {problem}")
+    with _whole(scope, wheel, http) as whole:
         try:
-            with progress.shown(f"{wheel.name} {wheel.version}", None) as tick:
-                return _read(HttpSource(http, wheel.url, wheel.size), wanted, lambda: http.received, tick)
-        except (NoRangesError, ArchiveError) as error:
-            problem = str(error)
-        except RemoteError as error:
-            raise FetchError(str(error)) from error
-        scope.report(f"{wheel.name} {wheel.version}: fetching the whole wheel, since by ranges {problem}")
-        with _whole(scope, wheel, http) as source:
-            try:
-                fetched = _read(source, wanted, lambda: http.received, lambda _: None)
-                if with_whole is not None:
-                    with_whole(source, fetched.members)
-            except ArchiveError as error:
-                raise FetchError(
-                    f"the wheel of {wheel.name} {wheel.version} is damaged: {error}. Tell the owner of the index"
-                ) from error
-            return fetched
+            fetched = _read(whole, wanted, lambda _: None)
+            if with_whole is not None:
+                with_whole(whole, fetched.members)
+        except ArchiveError as error:
+            raise FetchError(
+                f"the wheel of {wheel.name} {wheel.version} is damaged: {error}. Tell the owner of the index"
+            ) from error
+        return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, wanted: re.Pattern[str], received: Callable[[], int], tick: Callable[[int], None]) -> Fetched:
+def _read(source: Source, wanted: re.Pattern[str], tick: Callable[[int], None]) -> Fetched:
     members = archive.directory(source)
     contents = []
     for member, data in archive.extract(source, [one for one in members if wanted.fullmatch(one.name)]):
         tick(member.compressed)
         contents.append((member, data))
-    return Fetched(members=members, contents=tuple(contents), received=received())
+    return Fetched(members=members, contents=tuple(contents), received=0)
 
 
 @contextlib.contextmanager

@@ -90,9 +90,7 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
     def fill(made: Path) -> Mapping[str, object]:
         fetched = fetch.read(scope, wheel, HEADER)
         for member, data in fetched.contents:
-            target = made / member.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            scope.store.put(data, target)
+            scope.store.put(data, made, member.name)
         matches = filter(None, (LIBRARY.fullmatch(member.name) for member in fetched.members))
         folders = {
             match[0] for member in fetched.members if (match := re.match(r"(?:[^/]+/)*?include(?=/)", member.name))

@@ -39,10 +39,10 @@ def explain(scope: Scope, requirement: str) -> str | None:
     found: dict[Version, set[Tag]] = {}
     for name in names:
         try:
-            _, version, _, tags = parse_wheel_filename(name)
+            _, version, _, wheel_tags = parse_wheel_filename(name)
         except (InvalidWheelFilename, InvalidVersion):
             continue
-        found.setdefault(version, set()).update(tags)
+        found.setdefault(version, set()).update(wheel_tags)
     if not found:
         return " ".join(problems) or f"no index has a wheel of {asked.name}. Check `index-url`"
     fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
@@ -53,8 +53,10 @@ def explain(scope: Scope, requirement: str) -> str | None:
     here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
     if not here:
         platforms = ", ".join(sorted({tag.platform for tag in found[best]}))
-        return f"{asked.name} {best} has no wheel for {scope.interpreter.machine} Linux; it has {platforms}. Skip this entry"
-    pythons = sorted({tag.abi if tag.abi != "none" else tag.interpreter for tag in here}, key=_python_order)
+        machine = scope.interpreter.machine
+        return f"{asked.name} {best} has no wheel for {machine} Linux; it has {platforms}. Skip {scope.entry.name}"
+    tags = {tag.abi if tag.abi != "none" else tag.interpreter for tag in here}
+    pythons = sorted(tags, key=_python_order)
     if scope.interpreter.tag not in pythons:
         return (
             f"{asked.name} {best} has no wheel for {scope.interpreter.tag}; it has {', '.join(pythons)}. "
@@ -64,7 +66,7 @@ def explain(scope: Scope, requirement: str) -> str | None:
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
-    numbers = [int(number) for number in re.findall(r"\d+", requirement.split("==")[-1].split("+")[0])][:3]
+    numbers = [int(number) for number in re.findall(r"\d+", requirement.rpartition("==")[2].partition("+")[0])][:3]
     wanted = (*numbers, 0, 0, 0)[:3]
 
     def distance(version: Version) -> tuple[int, ...]:
@@ -83,7 +85,7 @@ def _files(scope: Scope, name: str) -> tuple[list[str], list[str]]:
     files: list[str] = []
     problems: list[str] = []
     settings = scope.settings
-    with Http(settings, replace(scope.limits, attempts=ATTEMPTS)) as http:
+    with Http(settings, replace(scope.http.limits, attempts=ATTEMPTS)) as http:
         for place in settings.find_links:
             parts = urlsplit(place)
             folder = Path(unquote(parts.path) if parts.scheme == "file" else place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -77,11 +78,10 @@ class Http:
     def __init__(self, settings: IndexSettings, limits: Limits | None = None) -> None:
         self.settings = settings
         self.limits = limits or Limits()
-        self.received = 0
-        """Bytes of bodies so far."""
         self._clients: dict[bool, httpx.Client] = {}
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> Http:
+    def __enter__(self) -> Http:  # noqa: PYI034 - Self is of typing from 3.11 on
         return self
 
     def __exit__(
@@ -138,7 +138,6 @@ class Http:
                 self._check_status(url, response)
                 skip = position - accept(response)
                 for data in response.iter_raw(CHUNK):
-                    self.received += len(data)
                     kept, skip = data[max(skip, 0) :], skip - len(data)
                     if kept:
                         yield kept
@@ -171,16 +170,19 @@ class Http:
         parts = urlsplit(url)
         hosts = {parts.hostname, f"{parts.hostname}:{parts.port}"}
         trusted = not hosts.isdisjoint(self.settings.trusted_hosts)
-        if trusted not in self._clients:
-            own = self.settings.certificates
-            context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)
-            if trusted:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            self._clients[trusted] = httpx.Client(
-                verify=context, timeout=self.settings.timeout, follow_redirects=True, proxy=self.settings.proxy
-            )
-        return self._clients[trusted]
+        with self._lock:
+            if trusted not in self._clients:
+                self._clients[trusted] = self._new_client(trusted=trusted)
+            return self._clients[trusted]
+
+    def _new_client(self, *, trusted: bool) -> httpx.Client:
+        own = self.settings.certificates
+        context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)
+        if trusted:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        timeout, proxy = self.settings.timeout, self.settings.proxy
+        return httpx.Client(verify=context, timeout=timeout, follow_redirects=True, proxy=proxy)
 
     def page(self, url: str, accept: str) -> tuple[bytes, str, str]:
         """Return the body of ``url``, its content type, and the address after redirects."""
@@ -220,6 +222,8 @@ class HttpSource:
     def __init__(self, http: Http, url: str, size: int | None) -> None:
         self.http = http
         self.url = url
+        self.received = 0
+        """Bytes so far."""
         self.size = size if size is not None else self._ask_size()
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
@@ -237,6 +241,7 @@ class HttpSource:
         position = start
         for data in self.http.stream(self.url, accept, start=start, until=end):
             position += len(data)
+            self.received += len(data)
             if position > end:
                 raise NoRangesError(f"{public(self.url)} is served with longer ranges than were asked for")
             yield data

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -18,19 +19,16 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import releases
-from hatch_torch_ext.sdk.remote import Limits
 from hatch_torch_ext.sdk.settings import UV_INDEX_VARIABLES, public, without_credentials
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.sdk.remote import Http
     from hatch_torch_ext.sdk.settings import IndexSettings
     from hatch_torch_ext.sdk.store import Store
 
@@ -73,11 +71,15 @@ class Scope:
     entry: Entry
     interpreter: Interpreter
     python: Path
-    settings: IndexSettings
     root: Path
     store: Store
+    http: Http
     report: Callable[[str], None]
-    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def settings(self) -> IndexSettings:
+        """Return where packages come from."""
+        return self.http.settings
 
 
 def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[Wheel, ...]:
@@ -157,7 +159,8 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
         done = process.run(
             [*command, scratch / "requirements.txt"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT
         )
-    return tomllib.loads(done.stdout)
+    lock: dict[str, object] = tomllib.loads(done.stdout)
+    return lock
 
 
 def _read(entry: Entry, lock: Mapping[str, object]) -> tuple[Wheel, ...]:

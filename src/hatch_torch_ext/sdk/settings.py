@@ -96,7 +96,8 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
     uvs = [_unnamed(environ, url) for url in re.split(r"[\s,]+", environ.get("UV_INDEX", "").strip())]
     uvs += re.split(r"[\s,]+", environ.get("UV_EXTRA_INDEX_URL", "").strip())
     pips = environ.get("PIP_EXTRA_INDEX_URL", "").split()
-    links = [*re.split(r"[\s,]+", environ.get("UV_FIND_LINKS", "").strip()), *environ.get("PIP_FIND_LINKS", "").split()]
+    links = re.split(r"[\s,]+", environ.get("UV_FIND_LINKS", "").strip())
+    links += environ.get("PIP_FIND_LINKS", "").split()
     trusted = [*environ.get("PIP_TRUSTED_HOST", "").split(), *environ.get("UV_INSECURE_HOST", "").split()]
     no_index = _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
@@ -138,7 +139,7 @@ def _filled(entry: Entry, option: str, url: str | None) -> str | None:
     if missing:
         raise SdkError(
             entry.name,
-            f"`{option}` = {public(url)!r} has the field {{{missing[0]}}}, but the entry has no variable `{missing[0]}` "
+            f"`{option}` = {public(url)!r} has the field {{{missing[0]}}}, but the entry has no `{missing[0]}` "
             f"(it has {', '.join(sorted(values)) or 'none'}). Add it to the matrix, or write the address without it",
         )
     return re.sub(r"{(\w+)}", lambda match: values[match[1]], url)
@@ -151,7 +152,7 @@ def _unnamed(environ: Mapping[str, str], index: str) -> str:
     name, url = re.sub(r"[^0-9A-Za-z]", "_", match[1]).upper(), match[2]
     user, password = environ.get(f"UV_INDEX_{name}_USERNAME"), environ.get(f"UV_INDEX_{name}_PASSWORD")
     parts = urlsplit(url)
-    if user is None and password is None or parts.username:
+    if (user is None and password is None) or parts.username:
         return url
     return urlunsplit((parts.scheme, f"{user or ''}:{password or ''}@{parts.netloc}", parts.path, parts.query, ""))
 

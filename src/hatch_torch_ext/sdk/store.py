@@ -28,7 +28,10 @@ VARIABLE = "HATCH_TORCH_EXT_CACHE"
 MARKER = "finished.json"
 LEFT_OVER = 24 * 3600.0  # seconds after which an unfinished folder belongs to nobody
 KINDS = ("torch", "nvidia")
-TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Caches of hatch-torch-ext; `hatch-torch-ext sdk prune` empties them.\n"
+TAG = """\
+Signature: 8a477f597d28d172789f06886806bc55
+# A cache of hatch-torch-ext; `hatch-torch-ext sdk prune` empties it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,9 @@ class Store:
                 made = scratch / "made"
                 made.mkdir()
                 said = dict(fill(made))
-                (made / MARKER).write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                marker = made / MARKER
+                marker.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                marker.chmod(0o444)
                 _seal(made)
                 final.parent.mkdir(exist_ok=True)
                 made.rename(final)
@@ -92,7 +97,7 @@ class Store:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a folder on the store's file system that is removed afterwards, and left-overs of killed runs with it."""
+        """Give a folder on the store's file system that is removed afterwards, as are left-overs of killed runs."""
         parent = self.root / "unfinished"
         parent.mkdir(exist_ok=True)
         for old in parent.iterdir():
@@ -105,27 +110,33 @@ class Store:
         finally:
             remove(folder)
 
-    def put(self, data: bytes, target: Path) -> None:
-        """Write ``data`` to ``target``, sharing the bytes with every file of the store that has the same ones."""
+    def put(self, data: bytes, folder: Path, name: str) -> None:
+        """Write the new file ``name`` below ``folder``, sharing the bytes with every file of the store that has them.
+
+        Called ten thousand times for one SDK: paths are strings here, since ``pathlib`` would take half of the time.
+        """
+        target = f"{folder}/{name}"
         digest = hashlib.sha256(data).hexdigest()
-        blob = self.root / "blobs" / digest[:2] / digest
+        shelf = f"{self.root}/blobs/{digest[:2]}"
+        blob = f"{shelf}/{digest}"
         try:
-            known = blob.stat().st_size == len(data)
-        except OSError:
-            known = False
-        if known:
-            try:
-                os.link(blob, target)
-            except OSError:  # no hard links here, or too many
-                pass
-            else:
+            known = os.stat(blob).st_size == len(data)  # noqa: PTH116
+            if known:
+                _with_parent(target, lambda: os.link(blob, target))
                 return
-        target.write_bytes(data)
-        target.chmod(0o444)
+        except FileNotFoundError:
+            known = False
+        except OSError:  # no hard links on this file system, or too many of this file
+            known = True
+
+        def write() -> None:
+            with open(target, "xb", opener=_read_only) as stream:
+                stream.write(data)
+
+        _with_parent(target, write)
         if not known:
-            blob.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(OSError):
-                os.link(target, blob)
+                _with_parent(blob, lambda: os.link(target, blob))
 
     def text(self, kind: str, name: str) -> bytes | None:
         """Return the small record ``name``, or None."""
@@ -219,10 +230,22 @@ def opened(root: Path) -> Store:
     return Store(root)
 
 
+def _with_parent(path: str, make: Callable[[], None]) -> None:
+    """Call ``make``, which makes the file ``path``; make the folders above it only when they are missing."""
+    try:
+        make()
+    except FileNotFoundError:
+        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+        make()
+
+
+def _read_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o444)
+
+
 def _seal(folder: Path) -> None:
-    for parent, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            Path(parent, name).chmod(0o444)
+    """Make every folder below ``folder`` read-only; the files are already."""
+    for parent, _, _ in os.walk(folder, topdown=False):
         if Path(parent) != folder:  # a folder must be writable to be renamed
             Path(parent).chmod(0o555)
 

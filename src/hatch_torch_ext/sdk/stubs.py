@@ -45,8 +45,8 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     for name in exports:
         symbols += SYMBOL.pack(string(name), _GLOBAL_FUNC, 0, 1, 0, 0)
     count = len(symbols) // SYMBOL.size
-    chain = list(range(1, count)) + [0] if count > 1 else [0]  # one bucket: every symbol in one chain
-    hashes = struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), 0, *chain[1:])
+    chain = [0, *range(2, count), 0][:count]  # one bucket that begins at symbol 1: every symbol in one chain
+    hashes = struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
 
     segments_at = HEADER.size
     symbols_at = segments_at + 3 * SEGMENT.size
@@ -67,7 +67,9 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     names = b"\0.dynsym\0.hash\0.dynstr\0.dynamic\0.shstrtab\0"
     sections_at = -(-(loaded + len(names)) // 8) * 8
 
-    def section(name: bytes, kind: int, flags: int, at: int, size: int, link: int, info: int, entry: int) -> bytes:
+    def section(  # noqa: PLR0917 - a row of the table below
+        name: bytes, kind: int, flags: int, at: int, size: int, link: int, info: int, entry: int
+    ) -> bytes:
         address = at if flags & _ALLOC else 0
         align = 8 if entry else 1
         return SECTION.pack(

@@ -17,8 +17,8 @@ from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, reso
 from hatch_torch_ext.sdk import settings as index_settings
 from hatch_torch_ext.sdk import store as sdk_store
 from hatch_torch_ext.sdk.environment import torch_include_dirs
-from hatch_torch_ext.sdk.remote import Limits
 from hatch_torch_ext.sdk.record import LAYOUT, REAL, Record
+from hatch_torch_ext.sdk.remote import Http
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk.archive import Member
-    from hatch_torch_ext.sdk.store import Store
+    from hatch_torch_ext.sdk.remote import Limits
 
 WANTED = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
@@ -57,23 +57,25 @@ def acquire(
             f"thin torch SDKs are made for {' and '.join(stubs.MACHINES)}, not for {interpreter.machine}: "
             'use `sdk = "environment"`',
         )
-    scope = resolve.Scope(
-        entry=entry,
-        interpreter=interpreter,
-        python=python,
-        settings=index_settings.read(entry, config, environ),
-        root=config.root,
-        store=sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report),
-        report=report,
-        limits=limits or Limits(),
-    )
-    try:
-        wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
-        folder, said = scope.store.make("torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel))
-        record = Record.parse(said)
-        cuda = nvidia.acquire(scope, record) if record.facts.cuda and nvidia.wanted(config) else nvidia.NOTHING
-    except (fetch.FetchError, OSError) as error:
-        raise SdkError(entry.name, fetch.sentence(error, scope)) from error
+    settings = index_settings.read(entry, config, environ)
+    store = sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report)
+    with Http(settings, limits) as http:
+        scope = resolve.Scope(
+            entry=entry,
+            interpreter=interpreter,
+            python=python,
+            root=config.root,
+            store=store,
+            http=http,
+            report=report,
+        )
+        try:
+            wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
+            folder, said = store.make("torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel))
+            record = Record.parse(said)
+            cuda = nvidia.acquire(scope, record) if record.facts.cuda and nvidia.wanted(config) else nvidia.NOTHING
+        except (fetch.FetchError, OSError) as error:
+            raise SdkError(entry.name, fetch.sentence(error, scope)) from error
     return _sdk(folder, record, cuda)
 
 
@@ -117,7 +119,8 @@ def _fill(made: Path, scope: resolve.Scope, wheel: resolve.Wheel) -> dict[str, o
             "Check `index-url`",
         )
     for member, data in fetched.contents:
-        _place(scope.store, made, member, data)
+        name = member.name
+        scope.store.put(data, made, f"{REAL}/{name.rpartition('/')[2]}" if LIBRARY.fullmatch(name) else name)
     try:
         found = facts.read(made / "torch", libc10=made / REAL / "libc10.so")
     except facts.FactError as error:
@@ -126,9 +129,10 @@ def _fill(made: Path, scope: resolve.Scope, wheel: resolve.Wheel) -> dict[str, o
             f"the wheel of torch {wheel.version} is not one to compile against: {error}. Check `index-url`",
         ) from error
     for member in libraries:
-        name = Path(member.name).name
-        scope.store.put(stubs.stub(name, scope.interpreter.machine), _parent(made / "torch" / "lib" / name))
-    facade.write(made / "torch", found)
+        soname = Path(member.name).name
+        scope.store.put(stubs.stub(soname, scope.interpreter.machine), made, f"torch/lib/{soname}")
+    for name, text in facade.files(found):
+        scope.store.put(text, made, f"torch/{name}")
     size = f" of {wheel.size / 1e6:.0f}" if wheel.size else ""
     scope.report(
         f"torch {found.version}: {fetched.received / 1e6:.1f}{size} MB fetched in {time.monotonic() - began:.1f} s"
@@ -140,17 +144,6 @@ def _fill(made: Path, scope: resolve.Scope, wheel: resolve.Wheel) -> dict[str, o
 
 def _libraries(members: tuple[Member, ...]) -> tuple[Member, ...]:
     return tuple(member for member in members if LIBRARY.fullmatch(member.name))
-
-
-def _place(store: Store, made: Path, member: Member, data: bytes) -> None:
-    name = member.name
-    target = made / REAL / Path(name).name if LIBRARY.fullmatch(name) else made / name
-    store.put(data, _parent(target))
-
-
-def _parent(target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
 
 
 def _requires(made: Path) -> tuple[str, ...]:
