@@ -1,0 +1,91 @@
+"""``Layout`` -> the text of the package's ``_variants.py``: a real module with one literal put in."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.merge import FOLDER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.merge import Layout, PlacedVariant
+
+TEMPLATE = "_variants.py"
+OPENED = ("library", "module", "graft")
+_START = "DATA: Dict[str, Any] = {\n"
+_END = "}\n"
+
+
+def template() -> str:
+    """Return the module as it stands in our own tree, with the data of no package."""
+    return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
+
+
+def render(layout: Layout, *, distribution: str, environment: str, base: Path | None = None) -> str:
+    """Return the text of ``_variants.py`` for the package of ``layout``.
+
+    ``distribution`` is the name that users install, ``environment`` the hatch environment whose matrix was built.
+    ``base`` is the absolute folder that holds ``_torch_ext`` where that is not the package's own (editable installs).
+    The same layout gives the same text, whatever the order of its variants.
+    """
+    before, start, rest = template().partition(_START)
+    _, end, after = rest.partition(_END)
+    variants = sorted(layout.variants, key=lambda placed: placed.variant.label)
+    data = [
+        f'    "distribution": {_literal(distribution)},\n',
+        f'    "package": {_literal(layout.package)},\n',
+        f'    "environment": {_literal(environment)},\n',
+        f'    "base": {_literal(None if base is None else str(base))},\n',
+        '    "variants": [\n',
+        *(f"        {_literal(_fields(placed))},\n" for placed in variants),
+        "    ],\n",
+    ]
+    return "".join([before, start, *data, end, after])
+
+
+def _fields(placed: PlacedVariant) -> dict[str, object]:
+    """Return what the loader needs to know of a variant, every field of it."""
+    variant = placed.variant
+    return {
+        "label": variant.label,
+        "torch": variant.torch,
+        "stable_abi": variant.stable_abi,
+        "cuda": variant.cuda if variant.backend == "cuda" else None,
+        "archs": list(variant.archs),
+        "cxx11_abi": variant.cxx11_abi,
+        "python": variant.python,
+        "machine": variant.machine,
+        "libc": variant.libc,
+        "libc_floor": variant.libc_floor,
+        "files": _files(placed),
+    }
+
+
+def _files(placed: PlacedVariant) -> list[object]:
+    """Return the ELF files of a variant in the order of their paths; data files are nothing to the loader."""
+    places = dict(placed.places)
+    return [
+        {
+            "path": PurePosixPath(places.get(file.path, f"{FOLDER}/{file.path}")).relative_to(FOLDER).as_posix(),
+            "size": file.size,
+            "sha256": file.sha256,
+            "module": file.module,
+            "registers": file.registers,
+        }
+        for file in sorted(placed.variant.files, key=lambda file: file.path)
+        if file.kind in OPENED
+    ]
+
+
+def _literal(value: object) -> str:
+    """Return ``value`` as Python source on one line, with the quotes that formatters use."""
+    if isinstance(value, str):
+        return '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,442 @@
+"""Which of this package's compiled variants fits the torch that is installed here: chosen first, then loaded once.
+
+Written by hatch-torch-ext: the code is the same in every package, ``DATA`` is this one's. ``load()`` belongs into the
+package's ``__init__``; ``python -m <package>._variants`` explains the choice without loading anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+    Facts = Dict[str, Any]  # see facts()
+    Variant = Dict[str, Any]  # an item of DATA["variants"]
+    Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
+    Reasons = Dict[str, List[Reason]]  # by label; empty where the variant fits
+
+# A variant serves the release `torch`, with `stable_abi` newer ones too. None stands for the CPU (`cuda`), any Python
+# (`python`), either ABI (`cxx11_abi`). Its `files` lie below _torch_ext; those that register operators are opened.
+DATA: Dict[str, Any] = {
+    "distribution": "example-distribution",
+    "package": "example_package",
+    "environment": "matrix",
+    "base": None,
+    "variants": [],
+}
+
+PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
+ROOT = os.path.join(DATA["base"] or os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
+UPDATE = f"pip install -U {DATA['distribution']}"
+REPAIR = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
+FEW = 6  # variants that a message names one by one
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+_ABI = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
+
+
+class TorchExtWarning(RuntimeWarning):
+    """What was loaded works, but perhaps not as the user expects."""
+
+
+def facts() -> Facts:
+    """Read what the choice depends on: machine, Python, torch ("" where there is none). Touches no device."""
+    try:
+        libc, _, libc_version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, OSError, ValueError):
+        libc, libc_version = "musl" if sys.platform == "linux" else "", ""  # musl does not tell its version
+    python = f"{sys.implementation.name.replace('cpython', 'cp')}{sys.version_info[0]}{sys.version_info[1]}"
+    here: Facts = {"torch": "", "cuda": None, "hip": None, "xpu": None, "cxx11_abi": True}
+    here["python"] = python + "t" * ("t" in getattr(sys, "abiflags", ""))
+    here.update(system=sys.platform, machine=os.uname().machine if hasattr(os, "uname") else "")
+    here.update(libc=libc, libc_version=libc_version)
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return here
+    here.update({name: getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")})
+    here.update(torch=str(torch.__version__), cxx11_abi=bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
+    return here
+
+
+def _backend(here: Facts) -> str:
+    return "ROCm" if here["hip"] else "XPU" if here["xpu"] else f"CUDA {here['cuda']}" if here["cuda"] else "CPU"
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    """Return (2, 8) for ``2.8`` and for ``2.8a0``."""
+    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in version.split("."))
+
+
+def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
+    """Return (major, minor), whether that is final, and whether the build is a release (``2.8.0+cu128``)."""
+    public, _, local = version.partition("+")
+    final = all((part[4:] if part.startswith("post") else part).isdigit() for part in public.split("."))
+    release = final and (not local or local.split(".")[0].rstrip("0123456789") in ("cpu", "cu", "rocm", "xpu"))
+    return (*_numbers(public), 0, 0)[:2], final, release
+
+
+def _python_fits(wanted: Optional[str], python: str) -> bool:
+    if wanted is None or wanted == python:
+        return True
+    if not wanted.startswith("abi3-cp") or python[:2] != "cp" or not python[2:].isdigit():  # cp313t has no abi3
+        return False
+    return int(python[3:]) >= int(wanted[len("abi3-cp3") :])
+
+
+def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[Reason]:
+    if here["system"] != "linux":
+        yield "system", "Linux", here["system"]
+    if variant["machine"] != here["machine"]:
+        yield "machine", variant["machine"], here["machine"]
+    libc, floor, version = variant["libc"], variant["libc_floor"], here["libc_version"]
+    if libc != here["libc"] or (version and _numbers(version) < _numbers(floor)):
+        yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {version}".strip()
+    if not _python_fits(variant["python"], here["python"]):
+        yield "python", variant["python"], here["python"]
+    stable, wanted = variant["stable_abi"], _numbers(variant["torch"])
+    minor, final, release = _torch_version(here["torch"])
+    name = f"torch {variant['torch']}{' or newer' * stable}"
+    if not here["torch"] or (minor < wanted if stable else minor != wanted):
+        yield "torch", name, here["torch"] or "no torch"
+    elif not prerelease and not (release or (stable and (final or minor > wanted))):
+        yield "snapshot", f"releases of {name}", f"the snapshot {here['torch']}"
+    if here["torch"] and variant["cxx11_abi"] not in (None, here["cxx11_abi"]):
+        yield "abi", _ABI[variant["cxx11_abi"]], _ABI[here["cxx11_abi"]]
+    if here["torch"] and variant["cuda"]:
+        want, have = _numbers(variant["cuda"]), _numbers(_backend(here).partition("CUDA ")[2])
+        if have[0] != want[0] or have < want:
+            yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a {_backend(here)} torch"
+
+
+def _rank(variant: Variant) -> Tuple[Any, ...]:
+    """Sort the better variant last: CUDA over CPU, exact over stable, newer CUDA, Python-specific over agnostic."""
+    python = variant["python"] or ""
+    specific = (not python.startswith("abi3"), len(python), python) if python else ()
+    newer = _numbers(variant["cuda"] or ""), _numbers(variant["torch"])
+    return bool(variant["cuda"]), not variant["stable_abi"], newer, specific, variant["label"]
+
+
+def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False, forced: str = "") -> Choice:
+    """Choose among ``variants`` for the facts ``here``; pure. ``forced`` is a label that the user insists on."""
+    reasons = {variant["label"]: list(_objections(variant, here, prerelease=prerelease)) for variant in variants}
+    fitting = [v for v in variants if (v["label"] == forced if forced else not reasons[v["label"]])]
+    return Choice(here, variants, max(fitting, key=_rank, default=None), reasons)
+
+
+class Choice:
+    """The outcome of ``select``: the ``variant`` chosen, or None, and the ``reasons`` against each one."""
+
+    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Reasons) -> None:
+        self.here, self.variants, self.variant, self.reasons = here, variants, variant, reasons
+        self.label: str = variant["label"] if variant else ""
+        self.files = [f"{ROOT}/{file['path']}" for file in variant["files"] if file["registers"]] if variant else []
+
+    def __str__(self) -> str:
+        torch, abi = self.here["torch"], _ABI[self.here["cxx11_abi"]]
+        told = f"torch {torch} ({_backend(self.here)}, {abi})" if torch else "no torch"
+        return "Here: {}, {python}, {system} {machine}, {libc} {libc_version}".format(told, **self.here).rstrip()
+
+    def against(self, label: str) -> str:
+        """Say why the variant ``label`` does not fit, or ""."""
+        return "; ".join(f"built for {wanted}, here is {have}" for _, wanted, have in self.reasons[label])
+
+    def verdicts(self) -> Dict[str, str]:
+        """Say for every label why it was taken or left."""
+        words = {label: f"rejected: {self.against(label)}" for label in sorted(self.reasons)}
+        words.update({label: f"fits, but {self.label} is better" for label, why in self.reasons.items() if not why})
+        if self.variant:
+            words[self.label] = f"forced, though {self.against(self.label)}" if self.reasons[self.label] else "chosen"
+        return words
+
+    def refusal(self, variants: Sequence[Variant], head: str) -> str:
+        """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
+        lines = [f"  {variant['label']}: {self.against(variant['label'])}" for variant in variants]
+        if len(lines) > FEW:
+            groups: Dict[Tuple[str, str], List[str]] = {}
+            for variant in sorted(variants, key=lambda variant: (_numbers(variant["torch"]), variant["label"])):
+                rule, wanted, have = self.reasons[variant["label"]][0]
+                groups.setdefault((rule, have), []).append(wanted)
+            lines = [f"  {len(w)} built for {', '.join(dict.fromkeys(w))}; here is {k[1]}" for k, w in groups.items()]
+        tail = ["or a newer release, if there is one:", f"  {UPDATE}", f"More: python -m {PACKAGE}._variants"]
+        return "\n".join([f"{PACKAGE}: {head}", str(self), *lines, *self.remedy(variants), *tail])
+
+    def remedy(self, variants: Sequence[Variant]) -> List[str]:
+        """Name the nearest torch that this Python and this machine can have."""
+        rules = {label: {rule for rule, _, _ in reasons} for label, reasons in self.reasons.items()}
+        reachable = [v for v in variants if rules[v["label"]] <= {"torch", "snapshot", "abi", "backend"}]
+        if not reachable:
+            pythons = sorted({str(variant["python"]) for variant in variants if "python" in rules[variant["label"]]})
+            return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another machine,"]
+        minor = _torch_version(self.here["torch"] or "99.99")[0]
+
+        def nearness(variant: Variant) -> Tuple[Any, ...]:
+            torch = _numbers(variant["torch"])
+            steps = abs(minor[0] - torch[0]), abs(minor[1] - torch[1])
+            return "backend" not in rules[variant["label"]], [-step for step in steps], torch, _rank(variant)
+
+        best = max(reachable, key=nearness)
+        again = " --force-reinstall" * (_numbers(best["torch"]) == minor)
+        torch = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
+        build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"  # torch's default index has one build
+        named = "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
+        index = f" --index-url {TORCH_INDEX}{build}" * named
+        risk = "(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"
+        lines = ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}']
+        return [*lines, risk] if rules[best["label"]] == {"snapshot"} else lines
+
+    def cautions(self) -> Iterable[str]:
+        """Say what works with the chosen variant, but perhaps not as the user expects."""
+        if self.reasons[self.label]:
+            yield f"{PACKAGE}: {self.label} was forced, though it was {self.against(self.label)}: it may crash"
+        elif not self.variant["cuda"] and _backend(self.here) != "CPU":
+            rejected = [variant for variant in self.variants if variant["cuda"] and self.reasons[variant["label"]]]
+            if rejected:
+                yield self.refusal(rejected, f"only the operators for the CPU are loaded ({self.label}).")
+
+
+def _asked(name: str) -> str:
+    """Return what the user set for this package, else for all packages built this way; "" and "0" are nothing."""
+    own = f"{DATA['package'].replace('.', '_').upper()}_TORCH_EXT_{name}"
+    value = os.environ.get(own, os.environ.get(f"TORCH_EXT_{name}", ""))
+    return "" if value == "0" else value
+
+
+def choose(*, must: bool = True) -> Choice:
+    """Choose for this process and its environment variables; with ``must``, raise ImportError when nothing fits."""
+    variants, forced = DATA["variants"], _asked("VARIANT")
+    labels = [variant["label"] for variant in variants]
+    if forced and forced not in labels:
+        raise ImportError(f"{PACKAGE} has no variant {forced!r} (TORCH_EXT_VARIANT), only {', '.join(labels)}")
+    choice = select(facts(), variants, prerelease=bool(_asked("PRERELEASE")), forced=forced)
+    if must and not choice.variant:
+        raise ImportError(choice.refusal(variants, f"none of its compiled variants ({len(variants)}) fits here."))
+    return choice
+
+
+def _fault(file: Dict[str, Any], *, deep: bool = False) -> str:
+    """Say what is wrong with a file, or "". Asked before it is opened: a library cut short would kill the process."""
+    path, problem = f"{ROOT}/{file['path']}", ""
+    try:
+        size = os.stat(path).st_size
+        if size != file["size"]:
+            problem = f"is damaged: it has {size} bytes instead of {file['size']}"
+        elif deep:
+            import hashlib
+
+            with open(path, "rb") as stream:
+                found = hashlib.sha256(stream.read()).hexdigest()
+            problem = f"is damaged: its sha256 is {found}" * (found != file["sha256"])
+    except OSError as error:
+        problem, outer = f"cannot be read ({error.strerror})", path
+        while not os.path.exists(outer):
+            outer = os.path.dirname(outer)
+        if os.path.isfile(outer):
+            return f"{PACKAGE} lies inside the archive {outer}, and no library can be opened there: install it unpacked"
+    return problem and f"{path} {problem} (sha256 {file['sha256']} was installed). Repair it: {REPAIR}"
+
+
+def _process() -> Any:
+    """Return what the packages of this process share, whatever their import names: a contract between our releases.
+
+    ``packages``: (distribution, package) -> what was loaded; ``files``: sha256 of an opened library -> its path;
+    ``modules``: sha256 of an extension module -> the name under which it is imported.
+    """
+    if "_torch_ext_loaded" not in sys.modules:
+        import _thread
+
+        fresh: Any = type(sys)("_torch_ext_loaded", "The compiled variants that this process has loaded.")
+        fresh.lock, fresh.packages, fresh.files, fresh.modules = _thread.RLock(), {}, {}, {}
+        if sys.modules.setdefault("_torch_ext_loaded", fresh) is fresh and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: setattr(fresh, "lock", _thread.RLock()))  # its owner is gone
+    return sys.modules["_torch_ext_loaded"]
+
+
+def _open(variant: Variant, shared: Any) -> bool:
+    """Open the libraries that register, unless this process did; return whether this was the first time."""
+    import torch
+
+    key = (DATA["distribution"], DATA["package"])
+    digests = sorted(file["sha256"] for file in variant["files"] if file["registers"])
+    before = shared.packages.get(key)
+    if before and before["digests"] != digests:
+        raise ImportError(
+            f"{PACKAGE}: {variant['label']} of {ROOT} cannot be loaded, as {before['label']} of {before['root']} is: "
+            "operators can be registered once in a process. Start a new one, and keep one of the two on its path"
+        )
+    fault = next(filter(None, map(_fault, variant["files"])), "")
+    if fault:
+        raise ImportError(fault)
+    for file in variant["files"]:
+        if file["registers"] and not file["module"] and file["sha256"] not in shared.files:
+            try:
+                torch.ops.load_library(f"{ROOT}/{file['path']}")
+            except OSError as error:
+                opened = f"{variant['label']} fits, but cannot be opened: {error.__cause__ or error}"
+                raise ImportError(_fault(file, deep=True) or f"{PACKAGE}: {opened}") from error
+            shared.files[file["sha256"]] = f"{ROOT}/{file['path']}"
+    shared.packages[key] = {"label": variant["label"], "root": ROOT, "digests": digests}
+    return not before
+
+
+class _Modules:
+    """Makes the variant's modules importable as ``<package>.<module>``: names that pickles and graphs can keep."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.torch_ext_package = PACKAGE
+        self.files = {f"{PACKAGE}.{file['module']}": file for file in variant["files"] if file["module"]}
+        others = [finder for finder in sys.meta_path if getattr(finder, "torch_ext_package", "") != PACKAGE]
+        sys.meta_path[:] = [self, *others] if self.files else others
+
+    def find_spec(self, name: str, *_: object) -> Optional[ModuleSpec]:
+        """Serve the modules of the variant, and no other."""
+        if name not in self.files:
+            return None
+        from importlib import machinery, util
+
+        file = f"{ROOT}/{self.files[name]['path']}"
+        first = _process().modules.setdefault(self.files[name]["sha256"], name)
+        loader: Any = machinery.ExtensionFileLoader(name, file) if first == name else self
+        return util.spec_from_file_location(name, file, loader=loader)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Give a module that has another import name already: its types can be registered only once."""
+        first = _process().modules[self.files[spec.name]["sha256"]]
+        __import__(first)
+        return sys.modules[first]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing: the first import did."""
+
+
+def _watch_devices(variant: Variant) -> None:
+    """Compare the devices with the compiled architectures when CUDA is first used; nothing initialises it here."""
+    import torch
+
+    def runs(arch: str, device: Tuple[int, ...]) -> bool:  # 9.0a: on that device; 10.0f and machine code: on that major
+        built = _numbers(arch.partition("+")[0])
+        jit = "+" in arch and "f" not in arch
+        return built == device if "a" in arch else built <= device and (jit or built[0] == device[0])
+
+    def check() -> None:
+        import warnings
+
+        for index in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_capability(index)
+            if not any(runs(arch, device) for arch in variant["archs"]):
+                name = f"cuda:{index} ({torch.cuda.get_device_name(index)}, capability {device[0]}.{device[1]})"
+                text = (
+                    f"no code of {variant['label']} runs on {name}; it has {', '.join(variant['archs'])}. Try: {UPDATE}"
+                )
+                warnings.warn(f"{PACKAGE}: {text}", TorchExtWarning, stacklevel=2)
+
+    if variant["archs"] and torch.cuda.is_initialized():
+        check()
+    elif variant["archs"]:  # where torch's own checks wait; its _lazy_call would read the source of every frame first
+        torch.cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
+
+
+def _in_main_interpreter() -> bool:
+    if sys.version_info >= (3, 12):
+        return bool(__import__("_thread")._is_main_interpreter())
+    api = __import__("ctypes").pythonapi
+    return not hasattr(api, "PyInterpreterState_Get") or api.PyInterpreterState_Get() == api.PyInterpreterState_Main()
+
+
+def load() -> Choice:
+    """Load the variant that fits, once in a process, and return the choice: ``label``, ``files``, ``verdicts()``.
+
+    Raises ImportError when none fits; what the extension itself raises while it registers comes through unchanged.
+    """
+    module = getattr(sys, "orig_argv", sys.argv)[-len(sys.argv)] if sys.argv[:1] == ["-m"] else ""
+    if module.endswith(f"{PACKAGE}._variants"):  # `python -m` imports the package first: explain, and load nothing
+        raise SystemExit(main(sys.argv[1:]))
+    if not _in_main_interpreter():
+        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
+    choice, shared = choose(), _process()
+    if _asked("TRACE") and sys.stderr is not None:
+        sys.stderr.write("".join(f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()))
+    with shared.lock:
+        first = _open(choice.variant, shared)
+        _Modules(choice.variant)
+    if first:
+        import warnings
+
+        for text in choice.cautions():
+            warnings.warn(text, TorchExtWarning, stacklevel=2)
+        _watch_devices(choice.variant)
+    for file in choice.variant["files"]:  # outside our lock: the import system has its own, and order would matter
+        if file["registers"] and file["module"]:
+            __import__(f"{PACKAGE}.{file['module']}")
+    return choice
+
+
+def library_path() -> str:
+    """Return the absolute path of the (first) library that is loaded here, for programs without Python."""
+    choice = choose()
+    paths = [f"{ROOT}/{file['path']}" for file in choice.variant["files"] if file["registers"] and not file["module"]]
+    if not paths:
+        raise ImportError(f"{PACKAGE}: {choice.label} has no library, only Python modules")
+    return paths[0]
+
+
+def explain() -> str:
+    """Return the facts, what becomes of each variant, and the remedy when none fits. Loads nothing but torch."""
+    choice = choose(must=False)
+    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
+    return "\n".join(lines if choice.variant else [*lines, *choice.remedy(choice.variants)])
+
+
+def _as_json() -> str:
+    import json
+
+    choice = choose(must=False)
+    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
+    return json.dumps({**DATA, **found}, indent=2)
+
+
+def _check() -> str:
+    """Compare every file of the chosen variant with its hash, load it in a process of its own, list its operators."""
+    import json
+    import subprocess
+
+    choice = choose()
+    faults = [fault for fault in (_fault(file, deep=True) for file in choice.variant["files"]) if fault]
+    if faults:
+        raise ImportError("\n".join(faults))
+    program = (
+        "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); import torch; "
+        "names = torch._C._dispatch_get_all_op_names; before = set(names()); "
+        "importlib.import_module(sys.argv[2]).load(); print(*sorted(set(names()) - before), sep=', ')"
+    )
+    command = [sys.executable, "-c", program, json.dumps(sys.path), f"{PACKAGE}._variants"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise ImportError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
+    return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
+    actions = {"": explain, "--json": _as_json, "--library-path": library_path, "--check": _check}
+    action = actions.get(" ".join(arguments))
+    if action is None:
+        print(f"usage: python -m {PACKAGE}._variants [{' | '.join(filter(None, actions))}]", file=sys.stderr)
+        return 2
+    try:
+        print(action())
+        return 0 if choose(must=False).variant else 1
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
