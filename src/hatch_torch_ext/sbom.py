@@ -1,0 +1,134 @@
+"""``Layout`` -> a CycloneDX document for the wheel (PEP 770): which torch, CUDA, compilers and grafts went in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from hatch_torch_ext import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.merge import Layout, PlacedVariant
+    from hatch_torch_ext.variant import Variant
+
+SPECIFICATION = "1.6"
+
+Component = dict[str, object]
+
+
+def render(layout: Layout, *, distribution: str) -> str:
+    """Return the document as JSON text: the same for the same layout, without times and serial numbers."""
+    components: dict[str, Component] = {}
+    dependencies: list[dict[str, object]] = []
+    for placed in layout.variants:
+        used: set[str] = set()
+        for component in _used(placed):
+            reference = str(component["bom-ref"])
+            components.setdefault(reference, component)
+            used.add(reference)
+        variant = _variant(placed)
+        components[str(variant["bom-ref"])] = variant
+        dependencies.append({"ref": variant["bom-ref"], "dependsOn": sorted(used)})
+    root = f"pkg:pypi/{_project(distribution)}"
+    dependencies.append({"ref": root, "dependsOn": sorted(str(each["ref"]) for each in dependencies)})
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": SPECIFICATION,
+        "version": 1,
+        "metadata": {
+            "component": {"type": "library", "bom-ref": root, "name": distribution, "purl": root},
+            "tools": {"components": [{"type": "application", "name": "hatch-torch-ext", "version": __version__}]},
+        },
+        "components": [component for _, component in sorted(components.items())],
+        "dependencies": sorted(dependencies, key=lambda each: str(each["ref"])),
+    }
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _variant(placed: PlacedVariant) -> Component:
+    variant = placed.variant
+    places = dict(placed.places)
+    return {
+        "type": "library",
+        "bom-ref": f"variant:{variant.label}",
+        "name": variant.label,
+        "components": [
+            {
+                "type": "file",
+                "bom-ref": f"variant:{variant.label}#{file.path}",
+                "name": places.get(file.path, file.path),
+                "hashes": [{"alg": "SHA-256", "content": file.sha256}],
+            }
+            for file in sorted(variant.files, key=lambda file: file.path)
+        ],
+        "properties": [
+            {"name": f"hatch-torch-ext:flags:{name}", "value": value} for name, value in sorted(variant.build.flags)
+        ],
+    }
+
+
+def _used(placed: PlacedVariant) -> Iterator[Component]:
+    """Yield what a variant was made with, and what of others is in it."""
+    variant = placed.variant
+    yield _torch(variant)
+    yield _tool(variant.build.compiler, "compiler")
+    yield _tool(f"CMake {variant.build.cmake}", "build tool")
+    if variant.build.cuda_compiler is not None:
+        yield _tool(variant.build.cuda_compiler, "compiler")
+    if variant.cuda is not None:
+        reference = f"pkg:generic/nvidia-cuda@{variant.cuda}"
+        yield {"type": "framework", "bom-ref": reference, "name": "CUDA", "version": variant.cuda, "purl": reference}
+    for file in variant.files:
+        if file.kind == "graft":
+            yield _graft(file.origin or f"pkg:generic/{quote(PurePosixPath(file.path).name)}", file.path, file.sha256)
+
+
+def _torch(variant: Variant) -> Component:
+    version = variant.build.torch_version
+    reference = f"pkg:pypi/torch@{quote(version)}"
+    component: Component = {
+        "type": "framework",
+        "bom-ref": reference,
+        "name": "torch",
+        "version": version,
+        "purl": reference,
+        "scope": "required",
+    }
+    if variant.build.torch_sha256 is not None:
+        component["bom-ref"] = f"{reference}#{variant.build.torch_sha256[:12]}"
+        component["hashes"] = [{"alg": "SHA-256", "content": variant.build.torch_sha256}]
+    return component
+
+
+def _tool(words: str, description: str) -> Component:
+    name, _, version = words.partition(" ")
+    return {
+        "type": "application",
+        "bom-ref": f"tool:{quote(words)}",
+        "name": name,
+        "version": version,
+        "description": description,
+        "scope": "excluded",
+    }
+
+
+def _graft(origin: str, path: str, sha256: str) -> Component:
+    name, _, version = origin.partition("?")[0].rpartition("/")[2].partition("@")
+    component: Component = {
+        "type": "library",
+        "bom-ref": f"{origin}#{sha256[:12]}",
+        "name": name,
+        "purl": origin,
+        "hashes": [{"alg": "SHA-256", "content": sha256}],
+        "properties": [{"name": "hatch-torch-ext:file", "value": PurePosixPath(path).name}],
+    }
+    return component | ({"version": version} if version else {})
+
+
+def _project(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
