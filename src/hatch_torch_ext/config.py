@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import folders, grammar
+from hatch_torch_ext import archs, folders, grammar
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.options import Options
 
@@ -96,14 +96,14 @@ class Config:
     """``strip = false`` is read as ``keep``."""
     max_size: int | None = None
     manylinux: str | None = None
-    """The policy asked for, such as ``manylinux_2_28``; None takes the lowest that is really met."""
+    """The policy asked for (``manylinux_2_28``, ``manylinux2014``); None takes the lowest that is really met."""
     exclude: tuple[str, ...] = ()
     """Globs over SONAMEs that are never grafted: the user's system is trusted to bring them."""
     ignore: tuple[str, ...] = ()
     """Audit codes that are not held against the wheel."""
     jobs: int | None = None
     index_url: str | None = None
-    """Where torch is fetched from; may hold ``{torch}`` and ``{cuda}``. None follows the installer's settings."""
+    """Where torch is fetched from; may hold matrix variables (``{cuda}``). None follows the installer's settings."""
     extra_index_url: tuple[str, ...] = ()
     editable_only: tuple[str, ...] = ()
     """What an editable install builds; empty means the newest torch of the matrix."""
@@ -180,7 +180,7 @@ def _archs(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return architectures by CUDA version; an array stands for every version."""
     raw = options.raw.get("archs", {})
     if isinstance(raw, (list, tuple)):
-        found = options.parsed_strings("archs", grammar.architecture)
+        found = options.parsed_strings("archs", _architecture)
         return (("", found),) if found else ()
     if not isinstance(raw, Mapping):
         options.fault("archs", 'must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays')
@@ -189,10 +189,18 @@ def _archs(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
     flat: dict[str, object] = {}
     for version, value in raw.items():
         nested = value if isinstance(value, Mapping) else {}
-        flat.update({f"{version}.{minor}": archs for minor, archs in nested.items()} or {version: value})
+        flat.update({f"{version}.{minor}": inner for minor, inner in nested.items()} or {version: value})
     table = Options(raw=flat, problems=options.problems, prefix="archs.")
     versions = table.names(r"\d{2}(\.\d{1,2})?", "a CUDA version, such as `13` or `12.8`")
-    return tuple((version, table.parsed_strings(version, grammar.architecture)) for version in versions)
+    return tuple((version, table.parsed_strings(version, _architecture)) for version in versions)
+
+
+def _architecture(text: str) -> str:
+    try:
+        archs.check(text)
+    except ValueError as error:
+        raise ValueError(f"is wrong: {error}") from error
+    return text.strip()
 
 
 def _index_urls(options: Options) -> tuple[str | None, tuple[str, ...]]:
@@ -203,13 +211,13 @@ def _index_urls(options: Options) -> tuple[str | None, tuple[str, ...]]:
         for url in urls:
             if not url.startswith(("https://", "http://", "file://")):
                 options.fault(name, "must be an address that starts with `https://`, `http://` or `file://`")
-            options.fields(name, url, ("torch", "cuda"))
+            options.fields(name, url)
     return index_url, extra
 
 
 def _cuda_home(options: Options, root: Path) -> str | None:
     value = options.string("cuda-home")
-    options.fields("cuda-home", value, ("cuda", "cuda_major"))
+    options.fields("cuda-home", value or "", ("cuda", "cuda_major"))
     return os.path.join(root, value) if value else None  # noqa: PTH118 - a template, not yet a path
 
 

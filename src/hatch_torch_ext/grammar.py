@@ -1,4 +1,4 @@
-"""What the values of options look like: sizes, policies, architectures, CMake definitions. Pure.
+"""What the values of options look like: sizes, policies, counts, CMake definitions. Pure.
 
 Each function raises ``ValueError`` whose text goes on after "Option `x` for build hook `torch-ext` ".
 """
@@ -7,12 +7,6 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-
-MANYLINUX_ALIASES = {
-    "manylinux1": "manylinux_2_5",
-    "manylinux2010": "manylinux_2_12",
-    "manylinux2014": "manylinux_2_17",
-}
 
 # fmt: off
 SIZE_UNITS = {
@@ -38,29 +32,18 @@ def size(value: object) -> int:
 
 
 def policy(value: object) -> str | None:
-    """Return ``manylinux_2_28`` for it, ``2_28`` and the old names; None for ``auto``."""
+    """Return ``manylinux_2_28`` for it and for ``2_28``, older names as they are, None for ``auto``."""
     if not isinstance(value, str):
         raise ValueError("must be a string")  # noqa: TRY004 - one kind of error, whose text is what counts
     if value == "auto":
         return None
-    if match := re.fullmatch(r"(?:manylinux_)?(\d+)_(\d+)", value):
-        return f"manylinux_{match[1]}_{match[2]}"
-    if value in MANYLINUX_ALIASES:
-        return MANYLINUX_ALIASES[value]
-    expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
-    if re.fullmatch(r"(?:manylinux_\d+_\d+|manylinux(?:1|2010|2014))_(?:x86_64|aarch64)", value):
-        raise ValueError(f"{expected}: leave the machine out of `{value}`, it is that of the build")
-    raise ValueError(f"{expected}, not `{value}`")
-
-
-def architecture(value: str) -> str:
-    """Return a GPU architecture in torch's notation (``9.0``, ``9.0a``, ``10.0f``, ``9.0+PTX``), or ``all[-major]``."""
-    if re.fullmatch(r"\d{1,2}\.\d[af]?(\+PTX)?|all|all-major", value):
+    if re.fullmatch(r"\d+_\d+", value):
+        return f"manylinux_{value}"
+    if re.fullmatch(r"(many|musl)linux_\d+_\d+|manylinux(1|2010|2014)", value):
         return value
-    expected = "must be an architecture such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX`, `all` or `all-major`"
-    if match := re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,2})(\d)([af]?)(-real|-virtual)?", value.lower()):
-        ptx = "+PTX" if value.startswith("compute") or match[4] == "-virtual" else ""
-        raise ValueError(f"{expected}: write `{match[1]}.{match[2]}{match[3]}{ptx}` for `{value}`")
+    expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
+    if value.endswith(("_x86_64", "_aarch64")):
+        raise ValueError(f"{expected}: leave the machine out of `{value}`, it is that of the build")
     raise ValueError(f"{expected}, not `{value}`")
 
 

@@ -175,7 +175,8 @@ def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) 
         problems.append(f"{entry.name}: the variable `cuda`: {error}")
         return None
     local = re.search(r"\+(cpu|cu\d{3})\b", str(requirement.specifier))
-    if local and parse_cuda(local[1]) != cuda:
+    # A CPU variant may be compiled against any build of torch; a CUDA variant only against its own.
+    if cuda is not None and local and parse_cuda(local[1]) != cuda:
         problems.append(
             f"{entry.name}: the variable `cuda` is `{value}`, but the requirement `{entry.torch_requirement}` takes "
             f"torch's build for `{local[1]}`; make them agree"

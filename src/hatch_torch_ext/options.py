@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from string import Formatter
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -173,14 +172,14 @@ class Options:
                 self.entry_fault(i, name, str(error))
         return tuple(kept)
 
-    def fields(self, name: str, text: str | None, allowed: Sequence[str]) -> None:
-        """Note fields in braces in ``text`` that are not in ``allowed``; the text itself may hold secrets."""
-        try:
-            found = [field for _, field, _, _ in Formatter().parse(text or "") if field is not None]
-        except ValueError:
-            found = ["{"]
-        listed = " and ".join(f"`{{{field}}}`" for field in allowed)
-        for field in dict.fromkeys(found):
-            if field not in allowed:
-                shown = f"`{{{field}}}`" if re.fullmatch(r"\w*", field) else "an unpaired brace"
-                self.fault(name, f"may hold the fields {listed} only, not {shown}")
+    def fields(self, name: str, text: str, allowed: Sequence[str] = ()) -> None:
+        """Note braces in ``text`` that are no field, and fields not in ``allowed`` if that is given.
+
+        The text itself is not repeated: it may hold secrets.
+        """
+        if re.search(r"[{}]", re.sub(r"\{\w+\}", "", text)):
+            self.fault(name, "has a brace that is part of no field such as `{cuda}`; correct or remove it")
+        for field in dict.fromkeys(re.findall(r"\{(\w+)\}", text)):
+            if allowed and field not in allowed:
+                fields = alternatives([f"{{{field}}}" for field in allowed])
+                self.fault(name, f"may hold the field {fields}, not `{{{field}}}`")

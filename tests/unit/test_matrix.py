@@ -205,6 +205,12 @@ def test_exact_and_stable_side_by_side() -> None:
     assert [entry.stable_abi for entry in matrix.select(found)] == [False, True]
 
 
+def test_cpu_variant_of_a_cuda_build() -> None:
+    """What needs no CUDA may be compiled against any build of torch, so `cpu` contradicts none."""
+    (entry,) = expand({"a": {"torch": "2.8", "cuda": "cpu"}}, {"a": ["torch==2.8.0+cu128"]})
+    assert (entry.torch, entry.cuda) == ("2.8", "cpu")
+
+
 SAMPLE = ("2.8-cpu", "2.8-cu128", "2.9-cpu", "2.9-cu130", "2.10-cpu")
 
 

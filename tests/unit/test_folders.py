@@ -1,0 +1,123 @@
+"""Where the package and the CMake project are looked for, and what is said where they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import folders
+from hatch_torch_ext.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOOK = "for build hook `torch-ext`"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return the root of a project with a package in `src` and a CMake project in `csrc`."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "CMakeLists.txt").touch()
+    (tmp_path / "src" / "my_pkg").mkdir(parents=True)
+    (tmp_path / "src" / "my_pkg" / "__init__.py").touch()
+    return tmp_path
+
+
+def package(root: Path, named: str | None = None, *, project: str = "my-pkg") -> tuple[str, Path]:
+    """Return what is found without a fault."""
+    options = Options(raw={} if named is None else {"package": named}, problems=[])
+    found = folders.package(options, root, project)
+    assert options.problems == []
+    return found
+
+
+def faults(root: Path, *, project: str = "my-pkg", **raw: str) -> list[str]:
+    """Return the faults of `package` and `source`."""
+    options = Options(raw=raw, problems=[])
+    folders.package(options, root, project)
+    folders.source(options, root)
+    return options.problems
+
+
+def test_usual_places(project: Path) -> None:
+    """The package in `src`, CMakeLists.txt in `csrc`."""
+    assert package(project) == ("my_pkg", project / "src" / "my_pkg")
+    assert folders.source(Options(raw={}, problems=[]), project) == project / "csrc"
+
+
+def test_places_in_the_root(tmp_path: Path) -> None:
+    """Without `src` and `csrc`, the project's root is looked at."""
+    (tmp_path / "my_pkg").mkdir()
+    (tmp_path / "CMakeLists.txt").touch()
+    assert package(tmp_path) == ("my_pkg", tmp_path / "my_pkg")
+    assert folders.source(Options(raw={}, problems=[]), tmp_path) == tmp_path
+
+
+def test_nothing_to_be_found(tmp_path: Path) -> None:
+    """Where nothing is found, the places that were looked at are named, and the option that settles it."""
+    no_package = (
+        "No folder `src/my_pkg_ext`, `my_pkg_ext`, `src/My_Pkg_ext` or `My_Pkg_ext` for the package of project "
+        f"`My-Pkg.ext`; create it, or name another package with option `package` {HOOK}"
+    )
+    no_source = (
+        "No CMakeLists.txt in `csrc` or in the project's root; create one, or name its folder with option "
+        f"`source` {HOOK}"
+    )
+    assert faults(tmp_path, project="My-Pkg.ext") == [no_package, no_source]
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("nope", "is `nope`, but there is no such folder; name the one that holds CMakeLists.txt"),
+        ("src", "is `src`, which has no CMakeLists.txt; create it there, or name its folder"),
+        ("csrc/CMakeLists.txt", "is `csrc/CMakeLists.txt`, which is a file; name the folder that holds CMakeLists.txt"),
+    ],
+)
+def test_source_without_cmakelists(project: Path, source: str, fault: str) -> None:
+    """A named source that cannot be configured is told before any work, without looking elsewhere."""
+    assert faults(project, source=source) == [f"Option `source` {HOOK} {fault}"]
+
+
+def test_source_outside_the_project(tmp_path: Path, project: Path) -> None:
+    """CMakeLists.txt may lie beside the project, as where Python is one part of a larger source tree."""
+    root = project / "python"
+    root.mkdir()
+    assert folders.source(Options(raw={"source": "../csrc"}, problems=[]), root) == tmp_path / "csrc"
+
+
+def test_package_that_does_not_exist(project: Path) -> None:
+    """The places that were looked at are named."""
+    fault = "is `my_pkg.ops`, but there is no folder `src/my_pkg/ops` or `my_pkg/ops`; create it, or correct the name"
+    assert faults(project, package="my_pkg.ops") == [f"Option `package` {HOOK} {fault}"]
+
+
+@pytest.mark.parametrize("name", ["my-pkg", "src/my_pkg", "my_pkg.", ".ops", "my_pkg.import", "1st"])
+def test_package_that_cannot_be_imported(project: Path, name: str) -> None:
+    """A folder's or a distribution's name is not taken for an import name."""
+    fault = f"must be an import name such as `my_package` or `my.package`, not `{name}`"
+    assert faults(project, package=name) == [f"Option `package` {HOOK} {fault}"]
+
+
+def test_dotted_package(project: Path) -> None:
+    """A package inside another is found with its parents."""
+    (project / "src" / "my_pkg" / "ops").mkdir()
+    assert package(project, "my_pkg.ops") == ("my_pkg.ops", project / "src" / "my_pkg" / "ops")
+
+
+def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
+    """A folder of sources that shares the project's name is no package; of two packages hatchling's choice counts."""
+    (project / "my_pkg").mkdir()
+    assert package(project) == ("my_pkg", project / "src" / "my_pkg")
+    (project / "my_pkg" / "__init__.py").touch()
+    assert package(project) == ("my_pkg", project / "my_pkg")
+
+
+def test_project_name_with_capitals(project: Path) -> None:
+    """A folder spelt like the project's name is found, and so is the normalised one."""
+    (project / "src" / "My_Pkg").mkdir()
+    assert package(project, project="My.Pkg") == ("my_pkg", project / "src" / "my_pkg")
+    (project / "src" / "My_Pkg" / "__init__.py").touch()
+    assert package(project, project="My.Pkg") == ("My_Pkg", project / "src" / "My_Pkg")
