@@ -1,4 +1,4 @@
-"""The torch SDK of an entry whose environment has torch installed: read where it lies, nothing is copied.
+"""The torch SDK of an entry whose environment has torch installed: read where it lies, nothing of torch is copied.
 
 torch need not be importable: ``pip install --no-deps torch`` is enough to compile and link against it.
 """
@@ -6,12 +6,14 @@ torch need not be importable: ``pip install --no-deps torch`` is enough to compi
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
-from hatch_torch_ext.sdk import Sdk, facts
+from hatch_torch_ext.sdk import Sdk, facts, stubs
+from hatch_torch_ext.sdk import store as sdk_store
 
 if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
@@ -31,13 +33,13 @@ def acquire(entry: Entry, environment: Environment) -> Sdk:
             entry.name,
             f'the torch in {prefix} is not one to compile against: {error}. Reinstall it, or use `sdk = "thin"`',
         ) from error
-    library_dir = prefix / "lib"
-    if not (library_dir / "libtorch_cpu.so").is_file():
+    if not (prefix / "lib" / "libtorch_cpu.so").is_file():
         raise SdkError(
             entry.name,
             f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. "
             'Reinstall it, or use `sdk = "thin"`',
         )
+    libraries = _shared_objects(prefix / "lib")
     return Sdk(
         kind="environment",
         version=found.version,
@@ -46,10 +48,10 @@ def acquire(entry: Entry, environment: Environment) -> Sdk:
         cxx11_abi=found.cxx11_abi,
         cxx_standard=found.cxx_standard,
         prefix=prefix,
-        library_dir=library_dir,
+        library_dir=_link_targets(environment, libraries),
         include_dirs=torch_include_dirs(prefix),
         cuda_include_dirs=_cuda_include_dirs(nvidia),
-        libraries=_shared_objects(library_dir),
+        libraries=libraries,
         nvidia_libraries=_nvidia_libraries(nvidia),
     )
 
@@ -76,6 +78,13 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
             f"Make the environment anew: `hatch env remove {entry.name}`",
         )
     return Path(found["torch"]), tuple(Path(folder) for folder in found["nvidia"])
+
+
+def _link_targets(environment: Environment, libraries: tuple[str, ...]) -> Path:
+    # Stubs here too: a linker that sees what the real libraries define writes other symbol tables (types of undefined
+    # symbols, `_edata`), and a variant must be the same bytes whichever SDK it was built with.
+    store = sdk_store.usable(os.environ, environment.prefix / "torch-ext-cache", lambda _: None)
+    return stubs.folder(store, libraries, environment.interpreter.machine)
 
 
 def _shared_objects(folder: Path) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def of(
     wanted = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
         store = _writable(os.environ)
-        return {soname: frozenset(_of_file(store, sdk.library_dir / soname)) for soname in wanted}
+        return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname)) for soname in wanted}
     folder = sdk.prefix.parent
     store = Store(folder.parent.parent)
     found: dict[str, frozenset[str]] = {}

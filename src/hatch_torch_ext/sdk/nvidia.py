@@ -30,10 +30,11 @@ MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaParts:
-    """The two CUDA fields of ``Sdk``."""
+    """The two CUDA fields of ``Sdk``, and the bytes that were fetched for them."""
 
     include_dirs: tuple[Path, ...] = ()
     libraries: tuple[tuple[str, str], ...] = ()
+    received: int = 0
 
 
 NOTHING = CudaParts()
@@ -56,9 +57,13 @@ def acquire(scope: Scope, record: Record) -> CudaParts:
     wheels = resolve.wheels(scope, asked, dependencies=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         parts = list(pool.map(lambda wheel: _one(scope, wheel), wheels))
+    received = sum(part.received for part in parts)
+    if received:
+        scope.report(f"CUDA headers of {len(wheels)} wheels: {received / 1e6:.1f} MB fetched")
     return CudaParts(
-        include_dirs=tuple(sorted({folder for part in parts for folder in part.include_dirs})),
+        include_dirs=tuple(folder for part in parts for folder in part.include_dirs),
         libraries=tuple(sorted({library for part in parts for library in part.libraries})),
+        received=received,
     )
 
 
@@ -87,7 +92,10 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
 
 
 def _one(scope: Scope, wheel: Wheel) -> CudaParts:
+    received = 0
+
     def fill(made: Path) -> Mapping[str, object]:
+        nonlocal received
         fetched = fetch.read(scope, wheel, HEADER)
         for member, data in fetched.contents:
             scope.store.put(data, made, member.name)
@@ -95,7 +103,7 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
         folders = {
             match[0] for member in fetched.members if (match := re.match(r"(?:[^/]+/)*?include(?=/)", member.name))
         }
-        scope.report(f"{wheel.name} {wheel.version}: headers, {fetched.received / 1e6:.1f} MB fetched")
+        received = fetched.received
         return {
             "title": f"{wheel.name} {wheel.version}",
             "include_dirs": sorted(folders),
@@ -107,4 +115,5 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
     return CudaParts(
         include_dirs=tuple(folder / name for name in marker["include_dirs"]),
         libraries=tuple((soname, place) for soname, place in marker["libraries"]),
+        received=received,
     )

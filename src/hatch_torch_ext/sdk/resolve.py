@@ -18,7 +18,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
-from hatch_torch_ext.sdk import releases
+from hatch_torch_ext.sdk import explain
 from hatch_torch_ext.sdk.settings import UV_INDEX_VARIABLES, public, without_credentials
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
@@ -100,7 +100,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
             scope.report(f"{scope.entry.name}: the index cannot be reached; using {names} as resolved before")
             return kept[1]
-        why = None if dependencies else releases.explain(scope, requirements[0])
+        why = None if dependencies else explain.why_none(scope, requirements[0])
         asked = ", ".join(requirements)
         detail = (
             why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\nCheck `index-url`"

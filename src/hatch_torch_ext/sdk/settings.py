@@ -115,6 +115,43 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
     )
 
 
+def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what pip's variables say in uv's words, where uv's own do not say it: for an environment that uv fills."""
+    said: dict[str, str] = {}
+
+    def say(name: str, value: str | None, *others: str) -> None:
+        if value and not any(environ.get(other) for other in (name, *others)):
+            said[name] = value
+
+    say("UV_DEFAULT_INDEX", environ.get("PIP_INDEX_URL"), "UV_INDEX_URL")
+    say("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
+    if "UV_INDEX" in said:
+        say("UV_INDEX_STRATEGY", "unsafe-best-match")
+    say("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
+    say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
+    say("UV_NO_INDEX", "1" if _truth(environ.get("PIP_NO_INDEX")) else None)
+    say("SSL_CERT_FILE", environ.get("PIP_CERT"))
+    return said
+
+
+def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what uv must be told to look where pip's variables say, for what uv's own variables leave open."""
+    said: dict[str, str] = {}
+    for ours, theirs, joint in (
+        ("UV_DEFAULT_INDEX", "PIP_INDEX_URL", " "),
+        ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", " "),
+        ("UV_FIND_LINKS", "PIP_FIND_LINKS", ","),
+        ("UV_NO_INDEX", "PIP_NO_INDEX", " "),
+        ("SSL_CERT_FILE", "PIP_CERT", " "),
+    ):
+        value = environ.get(theirs)
+        if value and not environ.get(ours):
+            said[ours] = joint.join(value.split())
+    if "UV_EXTRA_INDEX_URL" in said:  # pip takes the highest version of all indexes
+        said["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return said
+
+
 def public(url: str) -> str:
     """Return ``url`` without credentials and without its query (which may hold a token): fit for a message."""
     parts = urlsplit(url)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VARIABLE = "HATCH_TORCH_EXT_CACHE"
 MARKER = "finished.json"
 LEFT_OVER = 24 * 3600.0  # seconds after which an unfinished folder belongs to nobody
-KINDS = ("torch", "nvidia")
+KINDS = ("torch", "nvidia", "stubs")
 TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55
 # A cache of hatch-torch-ext; `hatch-torch-ext sdk prune` empties it.

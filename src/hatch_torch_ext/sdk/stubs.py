@@ -6,15 +6,20 @@ object of ours the first is enough, since undefined symbols are allowed there.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.sdk.store import Store
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """``platform.machine()`` -> e_machine."""
 
+LAYOUT = 1
 PAGE = 0x10000  # the largest page size of the two machines
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -26,6 +31,19 @@ _STRTAB, _HASH, _DYNAMIC, _DYNSYM = 3, 5, 6, 11
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 4, 5, 6, 10, 11, 14
 _ALLOC, _WRITE = 2, 1
 _GLOBAL_FUNC = (1 << 4) | 2
+
+
+def folder(store: Store, sonames: Iterable[str], machine: str) -> Path:
+    """Return a folder of the store that holds a stub for each of ``sonames``."""
+    names = sorted(sonames)
+    key = hashlib.sha256("\n".join((f"{LAYOUT}", machine, *names)).encode()).hexdigest()
+
+    def fill(made: Path) -> dict[str, object]:
+        for name in names:
+            store.put(stub(name, machine), made, name)
+        return {"title": f"{len(names)} link stubs for {machine}"}
+
+    return store.make("stubs", key, fill)[0]
 
 
 def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:

@@ -29,7 +29,7 @@ SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 ATTEMPTS = 2
 
 
-def explain(scope: Scope, requirement: str) -> str | None:
+def why_none(scope: Scope, requirement: str) -> str | None:
     """Return one sentence on why no wheel fits, and what would; None when the index does not explain it."""
     try:
         asked = Requirement(requirement)
