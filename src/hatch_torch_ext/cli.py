@@ -151,22 +151,27 @@ def _audit(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        for finding in findings:
-            print(finding)
+        if findings:
+            print(audit.text(findings))
         print(f"{options.wheel.name}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
     return 1 if findings else 0
 
 
 def _sdk(options: argparse.Namespace) -> int:
+    from hatch_torch_ext import table
     from hatch_torch_ext.sdk import store
 
+    place = store.path(os.environ)
     if options.action == "path":
-        print(store.path())
+        print(place)
         return 0
-    rows = store.listing() if options.action == "list" else store.prune()
+    kept = store.Store(place)
+    rows = kept.listing() if options.action == "list" else kept.prune()
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2, default=str))
-    else:
-        for row in rows:
-            print(row)
+        return 0
+    for row in rows:
+        print(f"{table.size(row.size):>8}  {row.title}")
+    total = table.size(sum(row.size for row in rows))
+    print(f"{total:>8}  {'in' if options.action == 'list' else 'removed from'} {place}")
     return 0

@@ -6,6 +6,7 @@ all variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
+from hatch_torch_ext import audit, cmake, environments, loader, matrix, merge, repair, sbom, table, toolchain
 from hatch_torch_ext import sdk as torch_sdk
-from hatch_torch_ext.errors import BuildError, ConfigurationError, EntryError
+from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, store, thin
+from hatch_torch_ext.sdk import exports, settings, store, thin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.variant import BuiltVariant
 
+    Exports = Mapping[str, frozenset[str]]
     Report = Callable[[str], None]
 
 MACHINES = ("aarch64", "x86_64")
-CLEAN_ROOM = ("PYTHONHOME", "PYTHONPATH")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def work_folder(root: Path) -> Path:
     else:
         if os.access(preferred, os.W_OK):
             return preferred
-    fallback = store.path() / "work" / store.key_of(str(root))
+    fallback = store.path(os.environ) / "work" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
     fallback.mkdir(parents=True, exist_ok=True)
     return fallback
 
@@ -126,6 +127,18 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, report
         return _write(config, layout, distribution=distribution, folder=work / "wheel")
 
 
+def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
+    """Audit the finished wheel, whole, and say its size. Raises ``AuditError`` for what must not be published."""
+    findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size)
+    # The variants' own warnings were said when each was built.
+    faults = [finding for finding in findings if not finding.warning]
+    largest = ", ".join(f"{target} {table.size(size)}" for target, size in merge.largest(layout, 3))
+    if faults:
+        raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}\nThe largest files: {largest}")
+    count = len(layout.variants)
+    report(f"{wheel.name}: {table.size(wheel.stat().st_size)}, {count} variant{'s' if count != 1 else ''}; largest: {largest}")
+
+
 def clean(config_root: Path) -> None:
     """Remove everything that builds left under the project."""
     folder = config_root / "build" / "torch-ext"
@@ -139,7 +152,7 @@ def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) ->
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
     tree = cmake.build(entry, config, environment, sdk, tools, work=work, jobs=_jobs(config), report=report)
     built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
-    names = _exports(config, built, sdk, report=report)
+    names = _exports(config, entry, built, sdk, report=report)
     findings = audit.audit_variant(built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names)
     _judge(entry, findings, report=report)
     return built
@@ -151,23 +164,27 @@ def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Re
         lasting = not (config.root / "PKG-INFO").exists()
         environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
         return environment, sdk_environment.acquire(entry, environment)
-    installer = thin.installer_environment(entry, config)
-    environment = environments.without_torch(entry, data=work, uv=Path(uv.find_uv_bin()), installer=installer)
-    return environment, thin.acquire(entry, environment.interpreter, environment.python, config, report=report)
+    environ = {**os.environ, **dict(entry.env_vars)}
+    environment = environments.without_torch(
+        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
+    )
+    sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
+    return environment, sdk
 
 
-def _exports(config: Config, built: BuiltVariant, sdk: Sdk, *, report: Report) -> Mapping[str, frozenset[str]] | None:
-    needed = sorted({name for file in built.variant.files for name in file.needed})
-    return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report)
+def _exports(config: Config, entry: Entry, built: BuiltVariant, sdk: Sdk, *, report: Report) -> Exports | None:
+    needed = {name for file in built.variant.files for name in file.needed}
+    indexes = settings.read(entry, config, {**os.environ, **dict(entry.env_vars)})
+    return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report, settings=indexes)
 
 
 def _judge(entry: Entry, findings: Sequence[Finding], *, report: Report) -> None:
-    for finding in findings:
-        if finding.warning:
-            report(f"{entry.name}: warning: {finding}")
+    warnings = [finding for finding in findings if finding.warning]
+    if warnings:
+        report(f"{entry.name}: {audit.text(warnings)}")
     faults = [finding for finding in findings if not finding.warning]
     if faults:
-        raise EntryError(entry.name, "the audit found\n" + "\n".join(f"  {finding}" for finding in faults))
+        raise EntryError(entry.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
 
 
 def _write(config: Config, layout: Layout, *, distribution: str, folder: Path) -> Product:

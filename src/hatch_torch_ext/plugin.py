@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 from hatch_torch_ext import config as configuration
-from hatch_torch_ext import editable, environments, pipeline, report
+from hatch_torch_ext import editable, environments, pipeline
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     """Builds every entry of the matrix before the wheel is written, and looks at the wheel afterwards."""
 
     PLUGIN_NAME = "torch-ext"
+
+    _product: Product | None = None
+    """What ``initialize`` built, for ``finalize``: hatchling calls both on one instance."""
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
@@ -65,6 +68,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         else:
             selected = pipeline.select(config, entries, report=self._say)
         product = pipeline.build(config, selected, distribution=self._distribution, report=self._say)
+        self._product = product
         build_data["dependencies"].append(product.layout.requires)
         build_data["pure_python"] = False
         if version == "editable":
@@ -77,9 +81,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             build_data["sbom_files"].append(str(product.sbom))
 
     def _finalize(self, wheel: Path) -> None:
-        pipeline.check_wheel(wheel, self._config(), report=self._say)
-        for line in report.summary(wheel):
-            self._say(line)
+        if self._product is not None:
+            pipeline.check_wheel(wheel, self._config(), self._product.layout, report=self._say)
 
     def _config(self) -> Config:
         config = configuration.parse(

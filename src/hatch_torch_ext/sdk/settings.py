@@ -134,24 +134,6 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     return said
 
 
-def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what uv must be told to look where pip's variables say, for what uv's own variables leave open."""
-    said: dict[str, str] = {}
-    for ours, theirs, joint in (
-        ("UV_DEFAULT_INDEX", "PIP_INDEX_URL", " "),
-        ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", " "),
-        ("UV_FIND_LINKS", "PIP_FIND_LINKS", ","),
-        ("UV_NO_INDEX", "PIP_NO_INDEX", " "),
-        ("SSL_CERT_FILE", "PIP_CERT", " "),
-    ):
-        value = environ.get(theirs)
-        if value and not environ.get(ours):
-            said[ours] = joint.join(value.split())
-    if "UV_EXTRA_INDEX_URL" in said:  # pip takes the highest version of all indexes
-        said["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    return said
-
-
 def public(url: str) -> str:
     """Return ``url`` without credentials and without its query (which may hold a token): fit for a message."""
     parts = urlsplit(url)
