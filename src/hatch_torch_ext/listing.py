@@ -31,7 +31,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One manifest: ``root`` is the folder that is the variants' alone, ``package_files`` maps members to their sha256."""
+    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their sha256."""
 
     place: str
     root: str

@@ -97,7 +97,7 @@ def describe(path: Path) -> WheelReport:
         for place in listing.places(read):
             try:
                 listed += listing.read(read, place).variants
-            except WheelError as error:
+            except WheelError as error:  # noqa: PERF203 - there are one or two
                 problems.append(f"{place}: {error}")
         files, faults = _files(read, listed)
         metadata, generator = read.metadata("METADATA"), dict(read.metadata("WHEEL")).get("Generator")

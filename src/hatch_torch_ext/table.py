@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 14
 MAX_OTHERS = 4
+ONE_PERCENT = 0.01
 _BRINGERS = ("libtorch", "libc10")
 
 
@@ -38,7 +39,7 @@ def torch(row: VariantRow) -> str:
 
 
 def render(report: WheelReport, console: Console) -> None:
-    """Print facts of the wheel, then its variants or, in a foreign wheel, its compiled files, then the rest of the bytes."""
+    """Print facts of the wheel, its variants or, in a foreign wheel, its compiled files, then the rest of the bytes."""
     console.print(_head(report), soft_wrap=True, highlight=False)
     body = _variant_table(report) if report.variants else _binary_table(report)
     console.print(Padding(body, (1, 0, 0, 1)))
@@ -115,13 +116,16 @@ def _table(*columns: str) -> Table:
     return made
 
 
+def percent(share: float) -> str:
+    """Return a share of 0 to 1 for a person."""
+    return f"{share:.0%}" if share >= ONE_PERCENT or not share else "<1%"
+
+
 def _bar(share: float) -> Table:
     cell = Table.grid(padding=(0, 1, 0, 0))
     cell.add_column(width=BAR_WIDTH)
     cell.add_column(justify="right")
-    cell.add_row(
-        Bar(1.0, 0.0, share, width=BAR_WIDTH, color="cyan"), f"{share:.0%}" if share >= 0.01 or not share else "<1%"
-    )  # noqa: PLR2004 - below that a percentage says 0
+    cell.add_row(Bar(1.0, 0.0, share, width=BAR_WIDTH, color="cyan"), percent(share))
     return cell
 
 

@@ -31,6 +31,7 @@ MAX_MEMBERS = 100_000
 MAX_RATIO = 200
 RATIO_FREE_BYTES = 64 << 20
 MAX_TEXT = 32 << 20
+MAX_NAME = 255
 # What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 RECORD_HASHES = ("sha256", "sha384", "sha512")
@@ -110,7 +111,7 @@ class Wheel:
 
 
 def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: False) -> Wheel:
-    """Read the wheel at ``path``; ELF files, Python files, metadata and what ``keep`` names are written below ``folder``.
+    """Read the wheel at ``path``; ELF and Python files, metadata and what ``keep`` names are written below ``folder``.
 
     Every member is read once, and compared with RECORD. Raises ``WheelError`` for what is no wheel at all.
     """
@@ -162,7 +163,8 @@ def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
         name, version, _, tags = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
         raise WheelError(
-            f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. Give the file its published name back"
+            f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
+            "Give the file its published name back"
         ) from error
     return name, str(version), tuple(sorted(str(tag) for tag in tags))
 
@@ -226,7 +228,8 @@ def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.
     size = path.stat().st_size
     if total > MAX_RATIO * size + RATIO_FREE_BYTES:
         raise WheelError(
-            f"{path}: {size} bytes say that they unpack to {total}, as a zip bomb does. It is not read: build or fetch the wheel again"
+            f"{path}: {size} bytes say that they unpack to {total}, as a zip bomb does. "
+            "It is not read: build or fetch the wheel again"
         )
 
 
@@ -241,8 +244,11 @@ def _name_fault(info: zipfile.ZipInfo) -> str | None:
         (":" in parts[0], "its name begins with a drive"),
         (".." in parts, "its name climbs out of the folder that it is unpacked to"),
         ("" in parts or "." in parts, "its name has an empty part"),
-        (any(len(part.encode(errors="replace")) > 255 for part in parts), "its name is longer than file systems take"),
-        (not _printable(name) == name, "its name has control characters"),
+        (
+            any(len(part.encode(errors="replace")) > MAX_NAME for part in parts),
+            "its name is longer than file systems take",
+        ),
+        (_printable(name) != name, "its name has control characters"),
         (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
         (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
         (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),

@@ -48,54 +48,96 @@ _REBUILD = "Build the wheel again, and change nothing in it afterwards."
 
 CODES = {
     "abi3-violation": Code(
-        remedy="Build the module without the limited API, or with Py_LIMITED_API set to the oldest Python that you promise."
+        remedy="Build the module without the limited API, or with Py_LIMITED_API set to the oldest Python that you "
+        "promise.",
     ),
     "build-path": Code(
         warning=True,
-        remedy="Map the folder away (-ffile-prefix-map, which the build hook passes unless CMAKE_CXX_FLAGS is overwritten).",
+        remedy="Map the folder away (-ffile-prefix-map, which the build hook passes unless CMAKE_CXX_FLAGS is "
+        "overwritten).",
     ),
-    "bundled-cuda": Code(remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so."),
-    "bundled-torch": Code(remedy="Leave torch's library out: two copies in one process break each other. The hook's repair does so."),
-    "crash": Code(remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in."),
+    "bundled-cuda": Code(
+        remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so.",
+    ),
+    "bundled-torch": Code(
+        remedy="Leave torch's library out: two copies in one process break each other. The hook's repair does so.",
+    ),
     "cannot-open": Code(remedy="Link what is missing, or compile it against the torch that it is opened in."),
+    "crash": Code(
+        remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in.",
+    ),
     "duplicate-file": Code(remedy=_REBUILD),
-    "executable-stack": Code(remedy="Link with -Wl,-z,noexecstack; assembler files need a .note.GNU-stack section."),
+    "executable-stack": Code(
+        remedy="Link with -Wl,-z,noexecstack; assembler files need a .note.GNU-stack section.",
+    ),
     "generic-namespace": Code(
         warning=True,
-        remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one namespace cannot meet.",
+        remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one "
+        "namespace cannot meet.",
     ),
-    "libpython": Code(remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load."),
+    "libpython": Code(
+        remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load.",
+    ),
     "manifest-hash": Code(remedy=_REBUILD),
     "manifest-invalid": Code(remedy=_REBUILD),
     "manifest-missing-file": Code(remedy=_REBUILD),
     "manifest-unknown-file": Code(remedy=_REBUILD),
     "missing-library": Code(
-        remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it in `exclude`."
+        remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it "
+        "in `exclude`.",
     ),
-    "not-stripped": Code(warning=True, remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.'),
-    "openmp-twice": Code(remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch brings the one to use."),
-    "operator-twice": Code(remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each operator once."),
-    "policy-too-low": Code(remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met."),
+    "not-stripped": Code(
+        warning=True,
+        remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.',
+    ),
+    "openmp-twice": Code(
+        remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch brings the one to use.",
+    ),
+    "operator-twice": Code(
+        remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each "
+        "operator once.",
+    ),
+    "policy-too-low": Code(
+        remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met.",
+    ),
     "python-in-library": Code(
         warning=True,
-        remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library serves every Python.",
+        remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library "
+        "serves every Python.",
     ),
     "python-tag": Code(remedy="Build the module with the Python that its file name and its wheel name."),
     "record-hash": Code(remedy=_REBUILD),
     "record-missing-file": Code(remedy=_REBUILD),
     "record-unknown-file": Code(remedy=_REBUILD),
-    "rpath": Code(remedy="Use paths that begin with $ORIGIN and stay inside site-packages, or none. The hook's repair sets them."),
-    "size": Code(remedy="Build fewer architectures or variants, compress device code (`cuda-compress`), or raise `max-size`."),
-    "text-relocations": Code(remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static libraries too."),
-    "torch-abi": Code(remedy="Compile everything with the _GLIBCXX_USE_CXX11_ABI of the torch that it is for (TORCH_CXX_FLAGS says it)."),
-    "undefined-symbol": Code(remedy="Compile against the torch release that it is for, and link the library that owns the symbol."),
+    "rpath": Code(
+        remedy="Use paths that begin with $ORIGIN and stay inside site-packages, or none. The hook's repair sets them.",
+    ),
+    "size": Code(
+        remedy="Build fewer architectures or variants, compress device code (`cuda-compress`), or raise `max-size`.",
+    ),
+    "text-relocations": Code(
+        remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static "
+        "libraries too.",
+    ),
+    "torch-abi": Code(
+        remedy="Compile everything with the _GLIBCXX_USE_CXX11_ABI of the torch that it is for (TORCH_CXX_FLAGS says "
+        "it).",
+    ),
+    "undefined-symbol": Code(
+        remedy="Compile against the torch release that it is for, and link the library that owns the symbol.",
+    ),
     "unreadable-file": Code(remedy=_REBUILD),
     "unsafe-path": Code(remedy="Do not install the wheel unless you made it; build it with a known tool."),
-    "unstable-symbol": Code(remedy="Use only torch/csrc/stable and torch/headeronly, or make the entry an ordinary one."),
-    "version-needs": Code(remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair does so."),
+    "unstable-symbol": Code(
+        remedy="Use only torch/csrc/stable and torch/headeronly, or make the entry an ordinary one.",
+    ),
+    "version-needs": Code(
+        remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair "
+        "does so.",
+    ),
     "wheel-tag": Code(remedy="Name the wheel by the platform of the files inside it, never `any`."),
     "wrong-machine": Code(remedy="Build it for the machine that the wheel names."),
-}  # fmt: skip
+}
 
 
 def finding(

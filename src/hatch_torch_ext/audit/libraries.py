@@ -45,7 +45,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _unreachable(binary: Binary, subject: Subject) -> Iterator[Finding]:
-    """Find libraries of the wheel that ld.so does not find from here. A foreign package may load them first: a warning."""
+    """Find libraries of the wheel that ld.so does not find from here; a foreign package may load them first."""
     folders = _searched(binary)
     for other in subject.binaries:
         name = other.elf.soname or other.name

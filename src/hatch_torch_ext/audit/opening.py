@@ -68,7 +68,7 @@ def serves(variant: Variant, here: Facts) -> bool:
 
 
 def python_fits(wanted: str | None, here: Facts) -> bool:
-    """Say whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) is one for that of ``here``."""
+    """Say whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) serves that of ``here``."""
     return wanted is None or wanted == here["python"] or wanted.startswith("abi3-")
 
 
@@ -121,8 +121,7 @@ def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: flo
 
 
 def _torch(outcome: _Outcome) -> Facts | None:
-    facts = next((line["facts"] for line in outcome.said if line["event"] == "torch"), None)
-    return facts
+    return next((line["facts"] for line in outcome.said if line["event"] == "torch"), None)
 
 
 def _judge(

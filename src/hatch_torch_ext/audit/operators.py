@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import Binary, Subject
 
 GENERIC = frozenset({
-    "_C", "C", "aten", "custom", "custom_op", "custom_ops", "cpp", "cuda", "ext", "extension", "kernels", "lib", "my_lib",
-    "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "quantized", "test", "torch", "torch_ext", "utils",
+    "_C", "C", "aten", "custom", "custom_op", "custom_ops", "cpp", "cuda", "ext", "extension", "kernels", "lib", 
+    "my_lib", "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "quantized", "test", "torch", "torch_ext", "utils",
 })  # fmt: skip
 """Namespaces that belong to torch, or that the next package picks as well (pytorch's tutorials use some of them)."""
 
@@ -35,7 +35,7 @@ MAX_SCHEMA = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What one file registers: namespaces opened with TORCH_LIBRARY, with its FRAGMENT form, and schemas by their text."""
+    """What one file registers: namespaces opened with TORCH_LIBRARY, with its FRAGMENT form, and schemas."""
 
     whole: frozenset[str] = frozenset()
     fragments: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ def generic(place: str, namespaces: Iterable[str], *, variant: str | None) -> It
 
 
 def _twice(found: Mapping[Binary, Registered], subject: Subject) -> Iterator[Finding]:
-    """Compare each file with those before it. Files of a foreign wheel may be meant one instead of another: a warning."""
+    """Compare each file with those before it. In a foreign wheel, one may be meant instead of another: a warning."""
     whole: dict[str, str] = {}
     schemas: dict[tuple[str, str], str] = {}
     for binary, registered in found.items():

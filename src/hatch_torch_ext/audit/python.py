@@ -1,4 +1,4 @@
-"""What a file asks of Python: the release of its suffix and no other, the limited API where it says so, nothing in a library."""
+"""What a file asks of Python: the release of its suffix, the limited API where it says so, nothing in a library."""
 
 from __future__ import annotations
 

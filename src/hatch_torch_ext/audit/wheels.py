@@ -79,7 +79,8 @@ def _depth(path: str, read: Wheel) -> int | None:
     parts = path.split("/")[:-1]
     if parts and parts[0] == read.dist_info.replace(".dist-info", ".data"):
         return len(parts) - 2 if parts[1:2] in (["purelib"], ["platlib"]) else None
-    return len(parts)
+    # Our own files may be moved one folder deeper by the merge, and their RPATH leads to torch from both places.
+    return len(parts) + ("_torch_ext" in parts)
 
 
 def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
@@ -211,7 +212,7 @@ def _python_texts(read: Wheel) -> Iterator[str]:
 
 
 def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequence[Subject]) -> Iterator[Finding]:
-    """Open what is for the torch of ``python``: variants by the loader's own rules, foreign files by the wheel's tags."""
+    """Open what is for the torch of ``python``: variants by the loader's rules, foreign files by the wheel's tags."""
     here = opening.probe(python)
     if here is None:
         yield finding(

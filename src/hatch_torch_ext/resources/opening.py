@@ -4,39 +4,46 @@ Run as a program: ``opening.py FILE`` with a JSON list of ``[path, module name o
 the mark is a JSON object; anything else on the output was printed by what was opened. The process may die in it.
 """
 
+from __future__ import annotations
+
 import importlib.machinery
 import importlib.util
 import json
 import resource
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Optional
+
 MARK = "@@torch-ext-opening "
 
 
-def say(**facts):
+def say(**facts: Any) -> None:
     """Write one marked line, at once: the next step may be the last."""
     sys.stdout.write("\n" + MARK + json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
-def words(error):
+def words(error: BaseException) -> str:
     """Say what went wrong: torch wraps the linker's own words into others that tell less."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return "%s: %s" % (type(error).__name__, error)
+    return f"{type(error).__name__}: {error}"
 
 
-def open_one(torch, path, module):
+def open_one(torch: Any, path: str, module: Optional[str]) -> None:
     """Open a library for its operators, or import a module under its own name."""
     if module is None:
         torch.ops.load_library(path)
         return
     loader = importlib.machinery.ExtensionFileLoader(module, path)
     spec = importlib.util.spec_from_file_location(module, path, loader=loader)
-    loader.exec_module(importlib.util.module_from_spec(spec))
+    if spec is not None:
+        loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def main(arguments):
+def main(arguments: List[str]) -> None:
     """Open every file that the list names."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open(arguments[0], encoding="utf-8") as stream:
@@ -47,16 +54,16 @@ def main(arguments):
     try:
         here = _variants.facts()
         import torch
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises
         say(event="no-torch", error=words(error))
         return
-    say(event="torch", facts=vars(here))
+    say(event="torch", facts=here)
     known = set(torch._C._dispatch_get_all_op_names())
     for number, (path, module) in enumerate(files):
         say(event="open", number=number)
         try:
             open_one(torch, path, module)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the library raises while it registers
             say(event="refused", number=number, error=words(error))
             continue
         now = set(torch._C._dispatch_get_all_op_names())
@@ -66,4 +73,3 @@ def main(arguments):
 
 if __name__ == "__main__":
     main(sys.argv[1:])
-    sys.stdout.flush()

@@ -1,0 +1,102 @@
+"""Small ELF files made without a compiler: what tests of readers and of the audit need, byte for byte."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PAGE = 0x1000
+MACHINES = {"x86_64": 62, "aarch64": 183}
+DYNAMIC_TAGS = {"needed": 1, "soname": 14, "rpath": 15, "runpath": 29}
+GLOBAL_FUNCTION, WEAK_FUNCTION = 0x12, 0x22
+
+
+class _Strings:
+    def __init__(self) -> None:
+        self.data = b"\0"
+
+    def add(self, text: str) -> int:
+        at = len(self.data)
+        self.data += text.encode() + b"\0"
+        return at
+
+
+def shared_object(
+    *,
+    needed: Sequence[str] = (),
+    soname: str | None = None,
+    rpath: str | None = None,
+    runpath: str | None = None,
+    undefined: Sequence[str] = (),
+    exported: Sequence[str] = (),
+    versions: Mapping[str, Sequence[str]] | None = None,
+    machine: str = "x86_64",
+    executable_stack: bool = False,
+    text_relocations: bool = False,
+    data: bytes = b"",
+) -> bytes:
+    """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` lies behind all tables.
+
+    It has no sections, so a reader must go by the program headers, as the dynamic linker does.
+    """
+    strings = _Strings()
+    tags = [(DYNAMIC_TAGS["needed"], strings.add(name)) for name in needed]
+    tags += [
+        (DYNAMIC_TAGS[name], strings.add(text))
+        for name, text in (("soname", soname), ("rpath", rpath), ("runpath", runpath))
+        if text is not None
+    ]
+    symbols = bytes(24)
+    for name in undefined:
+        symbols += struct.pack("<IBBHQQ", strings.add(name), GLOBAL_FUNCTION, 0, 0, 0, 0)
+    for name in exported:
+        symbols += struct.pack("<IBBHQQ", strings.add(name), GLOBAL_FUNCTION, 0, 1, PAGE, 1)
+    count = 1 + len(undefined) + len(exported)
+    # One bucket whose chain runs through all symbols: right, if slow.
+    hashes = struct.pack(f"<{3 + count}I", 1, count, count - 1, 0, *range(count - 1))
+    needs = _version_needs(versions or {}, strings)
+
+    headers = 64 + 56 * 3
+    places: dict[str, int] = {}
+    body = b""
+    for name, table in (("strings", strings.data), ("symbols", symbols), ("hashes", hashes), ("needs", needs)):
+        body += bytes(-len(body) % 8)
+        places[name] = headers + len(body)
+        body += table
+    tags += [(5, places["strings"]), (10, len(strings.data)), (6, places["symbols"]), (11, 24), (4, places["hashes"])]
+    if versions:
+        tags += [(0x6FFFFFFE, places["needs"]), (0x6FFFFFFF, len(versions))]
+    if text_relocations:
+        tags.append((22, 0))
+    dynamic = b"".join(struct.pack("<QQ", tag, value) for tag, value in [*tags, (0, 0)])
+    body += bytes(-len(body) % 8)
+    dynamic_at = headers + len(body)
+    body += dynamic + data
+    size = headers + len(body)
+    segments = [
+        (1, 5, 0, size, size, PAGE),
+        (2, 6, dynamic_at, len(dynamic), len(dynamic), 8),
+        (0x6474E551, 7 if executable_stack else 6, 0, 0, 0, 16),
+    ]
+    table = b"".join(
+        struct.pack("<IIQQQQQQ", kind, flags, at, at, at, in_file, in_memory, align)
+        for kind, flags, at, in_file, in_memory, align in segments
+    )
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01" + bytes(9), 3, MACHINES[machine], 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0,
+    )  # fmt: skip
+    return header + table + body
+
+
+def _version_needs(versions: Mapping[str, Sequence[str]], strings: _Strings) -> bytes:
+    found = b""
+    for number, (file, names) in enumerate(versions.items(), 1):
+        following = 0 if number == len(versions) else 16 + 16 * len(names)
+        found += struct.pack("<HHIII", 1, len(names), strings.add(file), 16, following)
+        for position, name in enumerate(names, 1):
+            found += struct.pack("<IHHII", 0, 0, position + 1, strings.add(name), 0 if position == len(names) else 16)
+    return found
