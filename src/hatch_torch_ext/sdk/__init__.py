@@ -38,7 +38,7 @@ class Sdk:
     prefix: Path
     """The folder ``torch`` itself: ``include`` and ``share/cmake`` below it; ``TORCH_INSTALL_PREFIX``."""
     library_dir: Path
-    """Where link targets lie: stubs with the SONAMEs of torch's own ``lib``; for both kinds, so that both link alike."""
+    """Where link targets lie: stubs with the SONAMEs of torch's ``lib``; for both kinds, so that both link alike."""
     include_dirs: tuple[Path, ...]
     """torch's own: ``include`` and ``include/torch/csrc/api/include``."""
     cuda_include_dirs: tuple[Path, ...] = ()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk.facts import TorchFacts
 
 SOURCE = Path(__file__).parent.parent / "resources" / "facade" / "torch"
+LITERAL = "FACTS: Dict[str, bool] = "
 WHEELS_OWN = "version.py"
 
 
@@ -22,6 +23,6 @@ def files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
         if name.as_posix() == WHEELS_OWN:
             continue
         if name.as_posix() == "_facts.py":
-            head, _, _ = text.partition("FACTS = ")
-            text = f"{head}FACTS = {{'cxx11_abi': {found.cxx11_abi!r}}}\n"
+            head, name_and_type, _ = text.partition(LITERAL)
+            text = f'{head}{name_and_type}{{"cxx11_abi": {found.cxx11_abi!r}}}\n'
         yield name.as_posix(), text.encode()

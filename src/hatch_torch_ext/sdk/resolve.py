@@ -124,7 +124,7 @@ def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: boo
     python, settings = scope.interpreter, scope.settings
     stamps = [(link, _mtime(link)) for link in settings.find_links]
     asked = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
-    where = (settings.indexes, stamps, settings.best_match)
+    where = (settings.indexes, stamps, settings.strategy)
     return hashlib.sha256(repr((asked, where)).encode()).hexdigest()
 
 
@@ -145,8 +145,8 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     command += ["--format", "pylock.toml", "--python", str(scope.python), "--only-binary", ":all:"]
     if not dependencies:
         command.append("--no-deps")
-    if settings.best_match and "UV_INDEX_STRATEGY" not in os.environ:
-        command += ["--index-strategy", "unsafe-best-match"]
+    if settings.strategy is not None:
+        command += ["--index-strategy", settings.strategy]
     for host in settings.trusted_hosts:
         command += ["--allow-insecure-host", host]
     changes: dict[str, str | None] = dict.fromkeys(UV_INDEX_VARIABLES)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
 
+BEST_MATCH = "unsafe-best-match"
 PUBLIC_INDEX = "https://pypi.org/simple"
 UV_INDEX_VARIABLES = (
     "UV_DEFAULT_INDEX",
@@ -38,14 +39,14 @@ UV_INDEX_VARIABLES = (
 class IndexSettings:
     """``index`` is the main one (None: none at all), ``extra`` further ones, ``find_links`` folders and pages.
 
-    ``best_match`` says that the highest version of all indexes is taken, as pip does, instead of the first index
-    that has the package, as uv does. ``timeout`` is in seconds, for one silent stretch of a connection.
+    ``strategy`` is uv's word for how indexes compete (None: the first that has the package, uv's default; pip takes the
+    highest version of all). ``timeout`` is in seconds, for one silent stretch of a connection.
     """
 
     index: str | None = PUBLIC_INDEX
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
-    best_match: bool = False
+    strategy: str | None = None
     trusted_hosts: tuple[str, ...] = ()
     certificates: Path | None = None
     proxy: str | None = None
@@ -106,7 +107,7 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
         index=None if no_index else index,
         extra=() if no_index else _distinct((*ours, *uvs, *pips)),
         find_links=_distinct(links),
-        best_match=bool(ours or pips),
+        strategy=environ.get("UV_INDEX_STRATEGY") or (BEST_MATCH if ours or pips else None),
         trusted_hosts=_distinct(trusted),
         certificates=Path(certificates) if certificates else None,
         proxy=environ.get("PIP_PROXY") or None,
@@ -126,7 +127,7 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     say("UV_DEFAULT_INDEX", environ.get("PIP_INDEX_URL"), "UV_INDEX_URL")
     say("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
     if "UV_INDEX" in said:
-        say("UV_INDEX_STRATEGY", "unsafe-best-match")
+        say("UV_INDEX_STRATEGY", BEST_MATCH)
     say("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
     say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
     say("UV_NO_INDEX", "1" if _truth(environ.get("PIP_NO_INDEX")) else None)

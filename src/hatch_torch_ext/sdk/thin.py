@@ -79,15 +79,6 @@ def acquire(
     return _sdk(folder, record, cuda)
 
 
-def installer_environment(entry: Entry, config: Config, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return variables for uv when it fills the entry's environment without torch.
-
-    The hook's index options say where torch is; the other dependencies come from where the installer's settings say.
-    """
-    del entry, config  # the same for every entry, so that entries which differ in torch alone share an environment
-    return index_settings.for_uv(os.environ if environ is None else environ)
-
-
 def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
     prefix = folder / "torch"
     found = record.facts

@@ -1,3 +1,4 @@
+# ruff: noqa: N999 - torch's own name
 """The one constant of torch's C extension that projects ask for."""
 
 from torch._facts import FACTS

@@ -13,7 +13,7 @@ __all__ = ["_C", "__version__", "compiled_with_cxx11_abi", "cuda", "utils", "ver
 __version__ = TorchVersion(version.__version__)
 
 
-def compiled_with_cxx11_abi():
+def compiled_with_cxx11_abi() -> bool:
     """Return whether this build of torch uses the C++ ABI of GCC 5 and later."""
     return FACTS["cxx11_abi"]
 

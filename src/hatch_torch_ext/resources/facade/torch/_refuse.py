@@ -2,6 +2,7 @@
 
 import sys
 from importlib.abc import MetaPathFinder
+from typing import Callable
 
 REMEDY = (
     "is not in the thin torch SDK, which holds headers and link names alone. "
@@ -9,13 +10,13 @@ REMEDY = (
 )
 
 
-def attributes_of(module):
+def attributes_of(module: str) -> Callable[[str], object]:
     """Return a module's ``__getattr__`` that refuses every public name with a sentence."""
 
-    def refuse(name):
+    def refuse(name: str) -> object:
         if name.startswith("__"):  # the import system and ``inspect`` try these; silence is the expected answer
             raise AttributeError(name)
-        raise AttributeError("{}.{} {}".format(module, name, REMEDY))
+        raise AttributeError(f"{module}.{name} {REMEDY}")
 
     return refuse
 
@@ -23,12 +24,11 @@ def attributes_of(module):
 class Finder(MetaPathFinder):
     """Asked last: a module below torch that nobody has found is refused with the same sentence."""
 
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         """Raise for ``torch.…``, pass on for everything else."""
-        if name.startswith("torch."):
-            raise ModuleNotFoundError("{} {}".format(name, REMEDY), name=name)
+        del path, target
+        if fullname.startswith("torch."):
+            raise ModuleNotFoundError(f"{fullname} {REMEDY}", name=fullname)
 
 
-if Finder not in sys.meta_path:
-    sys.meta_path.append(Finder)
+sys.meta_path.append(Finder())

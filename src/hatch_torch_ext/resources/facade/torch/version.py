@@ -1,7 +1,9 @@
 """Stands for the wheel's own ``version.py``, which takes this one's place when the SDK is made."""
 
+from typing import Optional
+
 __version__ = "0"
 debug = False
-cuda = None
-git_version = None
-hip = None
+cuda: Optional[str] = None
+git_version: Optional[str] = None
+hip: Optional[str] = None

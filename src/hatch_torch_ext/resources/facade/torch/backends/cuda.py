@@ -4,7 +4,7 @@ from torch import version
 from torch._refuse import attributes_of
 
 
-def is_built():
+def is_built() -> bool:
     """Return whether torch was built for CUDA or ROCm, whatever this machine has."""
     return version.cuda is not None or version.hip is not None
 
