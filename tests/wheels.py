@@ -12,8 +12,8 @@ from hatch_torch_ext import variant as variants
 from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 RECORD = BuildRecord(
     entry="matrix.2.8",

@@ -10,7 +10,6 @@ import base64
 import csv
 import hashlib
 import io
-import stat
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from hatch_torch_ext import members
 from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.members import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,18 +27,9 @@ if TYPE_CHECKING:
 
 ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
-MAX_MEMBERS = 100_000
-# Real wheels, device code included, stay below 20:1; deflate can reach 1000:1.
-MAX_RATIO = 200
-RATIO_FREE_BYTES = 64 << 20
 MAX_TEXT = 32 << 20
-MAX_NAME = 255
-# What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 RECORD_HASHES = ("sha256", "sha384", "sha512")
 UNRECORDED = ("RECORD.jws", "RECORD.p7s")
-ENCRYPTED = 0x1
-LOCAL_HEADER = 30
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -49,15 +41,6 @@ _DAMAGE = (
     OSError,
     MemoryError,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A fault of the archive itself: an audit code, the member, and what is wrong with it."""
-
-    code: str
-    file: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +108,11 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
             f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again"
         ) from error
     with archive:
-        infos, problems = _select(path, archive)
+        infos, problems = members.select(path, archive)
         dist_info = _dist_info(path, infos)
         record, record_problems = _record(archive, infos, dist_info)
         problems += record_problems
-        members = []
+        read_members = []
         for info in infos:
             try:
                 member, digest = _extract(
@@ -138,7 +121,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
             except _DAMAGE as error:
                 problems.append(Problem(code="unreadable-file", file=info.filename, message=f"cannot be read: {error}"))
                 continue
-            members.append(member)
+            read_members.append(member)
             problems += _compare(member.path, digest, record, dist_info)
     present = {info.filename for info in infos}
     problems += [
@@ -152,7 +135,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         tags=tags,
         size=path.stat().st_size,
         dist_info=dist_info,
-        members=tuple(sorted(members, key=lambda member: member.path)),
+        members=tuple(sorted(read_members, key=lambda member: member.path)),
         problems=tuple(problems),
         folder=folder,
     )
@@ -167,101 +150,6 @@ def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
             "Give the file its published name back"
         ) from error
     return name, str(version), tuple(sorted(str(tag) for tag in tags))
-
-
-def _select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
-    """Return the members that may be read, in the order of the archive, and a problem for each that may not."""
-    infos = archive.infolist()
-    if len(infos) > MAX_MEMBERS:
-        raise WheelError(
-            f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust"
-        )
-    _refuse_bombs(path, archive, infos)
-    chosen: dict[str, zipfile.ZipInfo] = {}
-    problems = []
-    for info in infos:
-        fault = _name_fault(info)
-        if fault is not None:
-            problems.append(Problem(code="unsafe-path", file=_printable(info.orig_filename), message=fault))
-        elif info.is_dir():
-            continue
-        elif info.filename in chosen:
-            problems.append(
-                Problem(
-                    code="duplicate-file",
-                    file=info.filename,
-                    message="is in the archive twice: installers take one of them",
-                )
-            )
-        else:
-            chosen[info.filename] = info
-    kept, clashes = _without_clashes(chosen)
-    return kept, problems + clashes
-
-
-def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo]) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
-    """Leave out a file that is also the folder of another: no file system holds both."""
-    folders = {name[:cut] for name in chosen for cut, letter in enumerate(name) if letter == "/"}
-    clashes = [
-        Problem(code="duplicate-file", file=name, message="is a file and a folder at once")
-        for name in chosen
-        if name in folders
-    ]
-    return [info for name, info in chosen.items() if name not in folders], clashes
-
-
-def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo]) -> None:
-    """Refuse members that overlap and archives that expand beyond all reason, before a byte is unpacked."""
-    end = 0
-    total = 0
-    for info in sorted(infos, key=lambda info: info.header_offset):
-        if info.header_offset < end:
-            raise WheelError(
-                f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again"
-            )
-        end = info.header_offset + LOCAL_HEADER + info.compress_size
-        total += info.file_size
-    if end > archive.start_dir:
-        raise WheelError(
-            f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again"
-        )
-    size = path.stat().st_size
-    if total > MAX_RATIO * size + RATIO_FREE_BYTES:
-        raise WheelError(
-            f"{path}: {size} bytes say that they unpack to {total}, as a zip bomb does. "
-            "It is not read: build or fetch the wheel again"
-        )
-
-
-def _name_fault(info: zipfile.ZipInfo) -> str | None:
-    """Say why a member must not be unpacked, or None."""
-    name = info.orig_filename
-    parts = name.removesuffix("/").split("/")
-    mode = info.external_attr >> 16
-    faults = (
-        (name != info.filename or "\0" in name or "\\" in name, "its name holds a NUL or a backslash"),
-        (name.startswith("/"), "its name is an absolute path"),
-        (":" in parts[0], "its name begins with a drive"),
-        (".." in parts, "its name climbs out of the folder that it is unpacked to"),
-        ("" in parts or "." in parts, "its name has an empty part"),
-        (
-            any(len(part.encode(errors="replace")) > MAX_NAME for part in parts),
-            "its name is longer than file systems take",
-        ),
-        (_printable(name) != name, "its name has control characters"),
-        (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
-        (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
-        (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),
-        (
-            info.compress_type not in METHODS,
-            f"it is packed by method {info.compress_type}: installers read stored and deflated",
-        ),
-    )
-    return next((text for wrong, text in faults if wrong), None)
-
-
-def _printable(name: str) -> str:
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
 
 
 def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:

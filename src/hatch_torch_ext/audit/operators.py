@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.audit.subject import Binary, Subject
 
-GENERIC = frozenset({
-    "_C", "C", "aten", "custom", "custom_op", "custom_ops", "cpp", "cuda", "ext", "extension", "kernels", "lib", 
+GENERIC = frozenset((
+    "_C", "C", "aten", "cpp", "cuda", "custom", "custom_op", "custom_ops", "ext", "extension", "kernels", "lib",
     "my_lib", "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "quantized", "test", "torch", "torch_ext", "utils",
-})  # fmt: skip
+))  # fmt: skip
 """Namespaces that belong to torch, or that the next package picks as well (pytorch's tutorials use some of them)."""
 
 _MACRO = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?init_)")

@@ -34,14 +34,14 @@ def audit_variant(
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with a repaired variant, faults before warnings.
 
-    ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it, only the structure of
+    ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it only the structure of
     torch's symbols is checked. ``others`` is the same of other torch releases, by version, to name the one that would
     do. Where the entry's environment holds torch itself, every file is opened in it.
     """
     found: list[Finding] = []
     binaries: list[Binary] = []
-    # Package folders, `_torch_ext`, and one more: a file of a label's folder may come to lie in `shared/<hash>`, and its
-    # RPATH leads to torch from both places.
+    # Package folders, `_torch_ext`, and one more: a file of a label's folder may come to lie in `shared/<hash>`, and
+    # its RPATH leads to torch from both places.
     depth = len(config.package.split(".")) + 2
     for file in built.variant.files:
         if file.kind == "data":

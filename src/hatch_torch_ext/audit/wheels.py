@@ -152,8 +152,9 @@ def _subjects(
     rest = dict(elves)
     for item in listed:
         variant = item.variant
+        # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file comes to lie.
         own = [
-            Binary(place=path, elf=elves[path].elf, module=file.module, depth=elves[path].depth)
+            Binary(place=path, elf=elves[path].elf, module=file.module, depth=(elves[path].depth or 0) + 1)
             for path, file in sorted(item.files.items())
             if path in elves
         ]

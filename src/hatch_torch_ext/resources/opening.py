@@ -48,7 +48,7 @@ def main(arguments: List[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open(arguments[0], encoding="utf-8") as stream:
         files = json.load(stream)
-    import _variants  # lies beside this file: the loader's own way to read the facts
+    import _variants  # type: ignore[import-not-found,unused-ignore]  # beside this file: how the loader reads the facts
 
     sys.path.pop(0)  # the folder of this file is no part of the user's Python
     try:

@@ -1,0 +1,128 @@
+"""Which members of an archive may be unpacked at all: decided from the directory, before a byte is read."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+MAX_MEMBERS = 100_000
+# Real wheels, device code included, stay below 20:1; deflate can reach 1000:1.
+MAX_RATIO = 200
+RATIO_FREE_BYTES = 64 << 20
+MAX_NAME = 255
+# What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ENCRYPTED = 0x1
+LOCAL_HEADER = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A fault of the archive itself: an audit code, the member, and what is wrong with it."""
+
+    code: str
+    file: str
+    message: str
+
+
+def select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
+    """Return the members that may be read, in the order of the archive, and a problem for each that may not."""
+    infos = archive.infolist()
+    if len(infos) > MAX_MEMBERS:
+        raise WheelError(
+            f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust"
+        )
+    _refuse_bombs(path, archive, infos)
+    chosen: dict[str, zipfile.ZipInfo] = {}
+    problems = []
+    for info in infos:
+        fault = _name_fault(info)
+        if fault is not None:
+            problems.append(Problem(code="unsafe-path", file=_printable(info.orig_filename), message=fault))
+        elif info.is_dir():
+            continue
+        elif info.filename in chosen:
+            problems.append(
+                Problem(
+                    code="duplicate-file",
+                    file=info.filename,
+                    message="is in the archive twice: installers take one of them",
+                )
+            )
+        else:
+            chosen[info.filename] = info
+    kept, clashes = _without_clashes(chosen)
+    return kept, problems + clashes
+
+
+def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo]) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
+    """Leave out a file that is also the folder of another: no file system holds both."""
+    folders = {name[:cut] for name in chosen for cut, letter in enumerate(name) if letter == "/"}
+    clashes = [
+        Problem(code="duplicate-file", file=name, message="is a file and a folder at once")
+        for name in chosen
+        if name in folders
+    ]
+    return [info for name, info in chosen.items() if name not in folders], clashes
+
+
+def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo]) -> None:
+    """Refuse members that overlap and archives that expand beyond all reason, before a byte is unpacked."""
+    end = 0
+    total = 0
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < end:
+            raise WheelError(
+                f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again"
+            )
+        end = info.header_offset + LOCAL_HEADER + info.compress_size
+        total += info.file_size
+    if end > archive.start_dir:
+        raise WheelError(
+            f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again"
+        )
+    size = path.stat().st_size
+    if total > MAX_RATIO * size + RATIO_FREE_BYTES:
+        raise WheelError(
+            f"{path}: {size} bytes say that they unpack to {total}, as a zip bomb does. "
+            "It is not read: build or fetch the wheel again"
+        )
+
+
+def _name_fault(info: zipfile.ZipInfo) -> str | None:
+    """Say why a member must not be unpacked, or None."""
+    name = info.orig_filename
+    parts = name.removesuffix("/").split("/")
+    mode = info.external_attr >> 16
+    faults = (
+        (name != info.filename or "\0" in name or "\\" in name, "its name holds a NUL or a backslash"),
+        (name.startswith("/"), "its name is an absolute path"),
+        (":" in parts[0], "its name begins with a drive"),
+        (".." in parts, "its name climbs out of the folder that it is unpacked to"),
+        ("" in parts or "." in parts, "its name has an empty part"),
+        (
+            any(len(part.encode(errors="replace")) > MAX_NAME for part in parts),
+            "its name is longer than file systems take",
+        ),
+        (_printable(name) != name, "its name has control characters"),
+        (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
+        (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
+        (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),
+        (
+            info.compress_type not in METHODS,
+            f"it is packed by method {info.compress_type}: installers read stored and deflated",
+        ),
+    )
+    return next((text for wrong, text in faults if wrong), None)
+
+
+def _printable(name: str) -> str:
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
