@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import archs, folders, grammar
+from hatch_torch_ext import folders, grammar
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.options import Options
 
@@ -180,7 +180,7 @@ def _archs(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return architectures by CUDA version; an array stands for every version."""
     raw = options.raw.get("archs", {})
     if isinstance(raw, (list, tuple)):
-        found = options.parsed_strings("archs", _architecture)
+        found = options.parsed_strings("archs", grammar.architecture)
         return (("", found),) if found else ()
     if not isinstance(raw, Mapping):
         options.fault("archs", 'must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays')
@@ -192,15 +192,7 @@ def _archs(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
         flat.update({f"{version}.{minor}": inner for minor, inner in nested.items()} or {version: value})
     table = Options(raw=flat, problems=options.problems, prefix="archs.")
     versions = table.names(r"\d{2}(\.\d{1,2})?", "a CUDA version, such as `13` or `12.8`")
-    return tuple((version, table.parsed_strings(version, _architecture)) for version in versions)
-
-
-def _architecture(text: str) -> str:
-    try:
-        archs.check(text)
-    except ValueError as error:
-        raise ValueError(f"is wrong: {error}") from error
-    return text.strip()
+    return tuple((version, table.parsed_strings(version, grammar.architecture)) for version in versions)
 
 
 def _index_urls(options: Options) -> tuple[str | None, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What the values of options look like: sizes, policies, counts, CMake definitions. Pure.
+"""What the values of options look like: sizes, policies, architectures, counts, CMake definitions. Pure.
 
 Each function raises ``ValueError`` whose text goes on after "Option `x` for build hook `torch-ext` ".
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+
+from hatch_torch_ext import archs
 
 # fmt: off
 SIZE_UNITS = {
@@ -45,6 +47,23 @@ def policy(value: object) -> str | None:
     if value.endswith(("_x86_64", "_aarch64")):
         raise ValueError(f"{expected}: leave the machine out of `{value}`, it is that of the build")
     raise ValueError(f"{expected}, not `{value}`")
+
+
+def architecture(value: str) -> str:
+    """Return a GPU architecture in torch's notation, or a word for several."""
+    if value in archs.GROUPS:
+        return value
+    try:
+        archs.parse(value)
+    except ValueError:
+        expected = (
+            "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
+        )
+        if match := re.fullmatch(r"(?:sm_?|compute_?)?([1-9]\d?)(\d)([af]?)(?:-real|-virtual)?", value):
+            ptx = "+PTX" if value.startswith("compute") or value.endswith("-virtual") else ""
+            raise ValueError(f"{expected}: `{match[1]}.{match[2]}{match[3]}{ptx}`, not `{value}`") from None
+        raise ValueError(f"{expected}, not `{value}`") from None
+    return value
 
 
 def count(value: object) -> int:

@@ -83,6 +83,34 @@ def test_what_is_no_policy(value: str, remedy: str) -> None:
     assert str(caught.value) == f"must be a policy such as `manylinux_2_28` or `2_28`, or `auto`{remedy}"
 
 
+@pytest.mark.parametrize("value", ["7.5", "9.0a", "10.0f", "12.0+PTX", "9.0a+PTX", "all", "all-major"])
+def test_architectures(value: str) -> None:
+    """What torch's TORCH_CUDA_ARCH_LIST takes, and nvcc's words for several, are kept as written."""
+    assert grammar.architecture(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("sm_90", ": `9.0`, not `sm_90`"),
+        ("90a", ": `9.0a`, not `90a`"),
+        ("compute_100f", ": `10.0f+PTX`, not `compute_100f`"),
+        ("75-virtual", ": `7.5+PTX`, not `75-virtual`"),
+        ("86-real", ": `8.6`, not `86-real`"),
+        ("Hopper", ", not `Hopper`"),
+        ("9.0+ptx", ", not `9.0+ptx`"),
+        ("native", ", not `native`"),
+        ("8.0;9.0", ", not `8.0;9.0`"),
+    ],
+)
+def test_what_is_no_architecture(value: str, remedy: str) -> None:
+    """Spellings of nvcc and CMake are told in torch's notation."""
+    with pytest.raises(ValueError, match="architecture") as caught:
+        grammar.architecture(value)
+    expected = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
+    assert str(caught.value) == expected + remedy
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
