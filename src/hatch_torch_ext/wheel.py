@@ -29,7 +29,7 @@ ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
 MAX_TEXT = 32 << 20
 RECORD_HASHES = ("sha256", "sha384", "sha512")
-UNRECORDED = ("RECORD.jws", "RECORD.p7s")
+UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -116,7 +116,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         for info in infos:
             try:
                 member, digest = _extract(
-                    archive, info, folder=folder, keep=keep, algorithm=record.get(info.filename, ("", ""))[0]
+                    archive, info, folder=folder, keep=keep, algorithm=(record or {}).get(info.filename, ("", ""))[0]
                 )
             except _DAMAGE as error:
                 problems.append(Problem(code="unreadable-file", file=info.filename, message=f"cannot be read: {error}"))
@@ -126,7 +126,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
     present = {info.filename for info in infos}
     problems += [
         Problem(code="record-missing-file", file=name, message="RECORD lists the file, but it is not in the wheel")
-        for name in sorted(record.keys() - present)
+        for name in sorted((record or {}).keys() - present)
     ]
     return Wheel(
         path=path,
@@ -164,16 +164,16 @@ def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
 
 def _record(
     archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], dist_info: str
-) -> tuple[dict[str, tuple[str, str]], list[Problem]]:
-    """Return path -> (algorithm, digest) of RECORD; both empty where it gives none."""
+) -> tuple[dict[str, tuple[str, str]] | None, list[Problem]]:
+    """Return path -> (algorithm, digest) of RECORD, both empty where it gives none; None when it cannot be read."""
     name = f"{dist_info}/RECORD"
     info = next((info for info in infos if info.filename == name), None)
     if info is None or info.file_size > MAX_TEXT:
-        return {}, [Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")]
+        return None, [Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")]
     try:
         rows = list(csv.reader(io.StringIO(archive.read(info).decode("utf-8"))))
     except (*_DAMAGE, csv.Error) as error:
-        return {}, [Problem(code="unreadable-file", file=name, message=f"cannot be read: {error}")]
+        return None, [Problem(code="unreadable-file", file=name, message=f"cannot be read: {error}")]
     lines: dict[str, tuple[str, str]] = {}
     for row in rows:
         if row:
@@ -214,12 +214,8 @@ def _is_text(name: str) -> bool:
     return name.endswith((".py", "/METADATA", "/WHEEL", "/RECORD", "/manifest.json"))
 
 
-def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]], dist_info: str) -> list[Problem]:
-    if (
-        name == f"{dist_info}/RECORD"
-        or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED}
-        or not record
-    ):
+def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]] | None, dist_info: str) -> list[Problem]:
+    if record is None or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED}:
         return []
     if name not in record:
         return [Problem(code="record-unknown-file", file=name, message="RECORD does not list the file")]
