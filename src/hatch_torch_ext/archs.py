@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_NOTATION = re.compile(r"(?P<major>\d{1,2})\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+PTX)?", re.ASCII)
-_NUMBER = re.compile(r"(?P<major>\d{1,2})(?P<minor>\d)(?P<suffix>[af]?)", re.ASCII)
+_NOTATION = re.compile(r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+PTX)?", re.ASCII)
 
 GROUPS = ("all", "all-major")
 """Words that stand for what the nvcc in use supports; resolved here, so that every spelling of a flag agrees."""
@@ -38,12 +37,11 @@ aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch. A torch that says 
 class Arch:
     """One architecture: ``number`` is 75 for 7.5; ``suffix`` is ``""``, ``a`` or ``f``.
 
-    ``real`` asks for machine code, ``ptx`` for PTX. Order is by number, then suffix.
+    It stands for machine code; ``ptx`` asks for PTX besides. Order is by number, then suffix.
     """
 
     number: int
     suffix: str = ""
-    real: bool = True
     ptx: bool = False
 
     @property
@@ -53,36 +51,20 @@ class Arch:
 
     @property
     def name(self) -> str:
-        """Return torch's notation; code that is PTX only reads the same as machine code with PTX."""
+        """Return torch's notation (``9.0a+PTX``)."""
         return f"{self.number // 10}.{self.number % 10}{self.suffix}{'+PTX' if self.ptx else ''}"
 
 
 def parse(text: str) -> Arch:
     """Return the architecture that ``text`` names in torch's notation.
 
-    Raises ``ValueError`` with a message that quotes it. ``all`` and ``all-major`` are not one architecture.
+    Raises ``ValueError`` for anything else; ``all`` and ``all-major`` are not one architecture.
     """
-    match = _NOTATION.fullmatch(text.strip())
+    match = _NOTATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"`{text}` is not a CUDA architecture: write it like torch does, {_hint(text)}")
-    return _arch(match, ptx=match["ptx"] is not None)
-
-
-def check(text: str) -> None:
-    """Raise ``ValueError`` unless ``text`` may stand in the option ``archs``."""
-    if text not in GROUPS:
-        parse(text)
-
-
-def _hint(text: str) -> str:
-    number = _NUMBER.fullmatch(re.sub(r"^(sm|compute)_", "", text.strip()))
-    if number is not None:
-        return f"`{_arch(number).name}`"
-    return "such as `7.5`, `9.0a`, `10.0f` or `9.0+PTX`, or `all` or `all-major`"
-
-
-def _arch(match: re.Match[str], *, ptx: bool = False) -> Arch:
-    return Arch(number=int(match["major"]) * 10 + int(match["minor"]), suffix=match["suffix"], ptx=ptx)
+        raise ValueError(f"`{text}` is not a CUDA architecture: write it as torch does, such as `8.0` or `9.0a+PTX`")
+    number = int(match["major"]) * 10 + int(match["minor"])
+    return Arch(number=number, suffix=match["suffix"], ptx=match["ptx"] is not None)
 
 
 def from_nvcc(listing: str) -> tuple[int, ...]:
@@ -154,3 +136,13 @@ def gencode(archs: Iterable[Arch]) -> tuple[str, ...]:
         if arch.ptx:
             flags.append(f"-gencode=arch=compute_{arch.code},code=compute_{arch.code}")
     return tuple(flags)
+
+
+def unused(configured: Sequence[tuple[str, tuple[str, ...]]], found: Iterable[tuple[str, ...]]) -> str | None:
+    """Return the warning for an option ``archs`` that did nothing: no variant (``found``: each one's) has CUDA code."""
+    if not configured or any(found):
+        return None
+    return (
+        "option `archs` had no effect: no variant holds CUDA code. Take it out, or compile CUDA sources "
+        "(`enable_language(CUDA)`) in entries whose torch has CUDA"
+    )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
 """Given to CMake as every place where it would look: it then finds no other toolkit, and its complaint names this."""
 
+_LONGEST_ERROR = 1000  # characters of output after which an error's own sentence has ended
+
 CUDA_VARIABLES = ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDA_BIN_PATH", "CUDAARCHS", "CUDAHOSTCXX")
 """Environment variables that lead CMake and projects to a toolkit."""
 
@@ -70,6 +72,13 @@ def env_changes(toolchain: Toolchain) -> dict[str, str | None]:
 
 def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError | None:
     """Return our own error when CMake failed (``output``) because it asked for CUDA where there is no toolkit."""
-    if toolchain.cuda is not None or NO_TOOLKIT.name not in output:
+    if toolchain.cuda is not None or not any(_about_cuda(text) for text in output.split("CMake Error")[1:]):
         return None
     return ToolchainError(entry.name, toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit")
+
+
+def _about_cuda(error: str) -> bool:
+    """Say whether an error of CMake's is that of a search which ended at ``NO_TOOLKIT``; warnings may name it too."""
+    sentence = error.partition("Call Stack")[0][:_LONGEST_ERROR]
+    # FindCUDA looks on PATH after all, but gets no further than the version.
+    return NO_TOOLKIT.name in sentence or "Could NOT find CUDA" in sentence

@@ -1,0 +1,137 @@
+"""Puts a CUDA 12.4 toolkit together without installing one: enough to compile and link kernels, no math libraries.
+
+Usage: python cuda12_root.py FOLDER    (about 250 MB of downloads, half a minute; needs apt-get and dpkg, no root)
+
+The package index has no nvcc for CUDA 12, so the programs come from Debian's ``nvidia-cuda-toolkit`` (non-free, of
+the release named below), while headers, libdevice and the runtime come from NVIDIA's wheels. NVIDIA's licence applies
+to all of it: it is for tests, and belongs neither into a repository nor into a wheel.
+Where it cannot be had, the exit status is 1 and the last line on stderr is the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RELEASE = "trixie"  # Debian's, with CUDA 12.4
+WHEELS = (
+    "nvidia-cuda-runtime-cu12==12.4.127",
+    "nvidia-cuda-nvcc-cu12==12.4.131",
+    "nvidia-cuda-cccl-cu12==12.4.127.post1",
+)
+PROFILE = """\
+TOP = $(_HERE_)/..
+CICC_PATH = $(TOP)/nvvm/bin
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+PATH += $(CICC_PATH):$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64"
+"""
+
+
+class UnavailableError(Exception):
+    """The toolkit cannot be had here; the text is the reason."""
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Run a program and return its output."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise UnavailableError(f"{Path(command[0]).name} failed: {last}")
+    return done.stdout + done.stderr
+
+
+def debian_source() -> tuple[str, str]:
+    """Return Debian's mirror and keyring, as this machine uses them."""
+    for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
+        text = path.read_text() if path.is_file() else ""
+        mirror = re.search(r"^(?:URIs:\s*|deb\s+(?:\[[^]]*\]\s+)?)(https?://\S+/debian/?)(?:\s|$)", text, re.MULTILINE)
+        if mirror:
+            keyring = re.search(r"[Ss]igned-[Bb]y[:=]\s*(/\S+?)\]?(?:\s|$)", text)
+            return mirror[1], keyring[1] if keyring else "/usr/share/keyrings/debian-archive-keyring.gpg"
+    raise UnavailableError("this machine has no Debian mirror among its package sources")
+
+
+def programs(work: Path) -> Path:
+    """Return the unpacked Debian package, fetched with package lists of its own: the machine's stay as they are."""
+    for tool in ("apt-get", "dpkg"):
+        if shutil.which(tool) is None:
+            raise UnavailableError(f"{tool} is not here: Debian's CUDA package is out of reach")
+    mirror, keyring = debian_source()
+    for name in ("lists/partial", "cache/archives/partial"):
+        (work / name).mkdir(parents=True)
+    sources = work / "sources.list"
+    options = [
+        *(
+            "-o",
+            f"Dir::Etc::sourcelist={sources}",
+            "-o",
+            "Dir::Etc::sourceparts=-",
+            "-o",
+            f"Dir::State::Lists={work}/lists",
+        ),
+        *("-o", f"Dir::Cache={work}/cache", "-o", "APT::Sandbox::User=root", "-qq"),
+    ]
+    sources.write_text(f"deb [signed-by={keyring}] {mirror} {RELEASE} non-free\n")
+    try:
+        unknown_key = "NO_PUBKEY" in run("apt-get", *options, "update")
+    except UnavailableError:
+        unknown_key = True
+    if unknown_key:  # a keyring older than the release; what is fetched serves a test only
+        sources.write_text(f"deb [trusted=yes] {mirror} {RELEASE} non-free\n")
+        run("apt-get", *options, "update")
+    run("apt-get", *options, "download", "nvidia-cuda-toolkit", cwd=work)
+    package = next(iter(work.glob("nvidia-cuda-toolkit_*.deb")), None)
+    if package is None:
+        raise UnavailableError(f"{mirror} has no nvidia-cuda-toolkit in {RELEASE} non-free")
+    run("dpkg", "-x", package, work / "deb")
+    return work / "deb" / "usr"
+
+
+def assemble(debian: Path, wheels: Path, root: Path) -> None:
+    """Lay the pieces out as a toolkit below ``root``."""
+    for name in ("bin", "include", "lib64", "nvvm/bin"):
+        (root / name).mkdir(parents=True)
+    private = debian / "lib" / "nvidia-cuda-toolkit" / "bin"
+    for program in ("cudafe++", "nvlink", "ptxas", "fatbinary"):
+        shutil.copy2(debian / "bin" / program, root / "bin")
+    shutil.copy2(private / "nvcc", root / "bin")
+    shutil.copytree(private / "crt", root / "bin" / "crt")
+    shutil.copy2(private / "cicc", root / "nvvm" / "bin")
+    (root / "bin" / "nvcc.profile").write_text(PROFILE)
+    shutil.copytree(wheels / "cuda_nvcc" / "nvvm" / "libdevice", root / "nvvm" / "libdevice")
+    for part in ("cuda_runtime", "cuda_nvcc", "cuda_cccl"):
+        shutil.copytree(wheels / part / "include", root / "include", dirs_exist_ok=True)
+    shutil.copy2(wheels / "cuda_runtime" / "lib" / "libcudart.so.12", root / "lib64")
+    (root / "lib64" / "libcudart.so").symlink_to("libcudart.so.12")
+    # nvcc links these by default: no kernel here calls another file's, and the shared runtime does for the static one.
+    (root / "lib64" / "libcudadevrt.a").write_bytes(b"!<arch>\n")
+    (root / "lib64" / "libcudart_static.a").write_text("INPUT(libcudart.so)\n")
+
+
+def main(folder: str) -> None:
+    """Fill ``folder``, which appears only when it is whole."""
+    root = Path(folder).resolve()
+    if (root / "bin" / "nvcc").exists():
+        return
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root.parent) as name:
+        work = Path(name)
+        debian = programs(work)
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", work / "wheels")
+        run(*pip, *WHEELS)
+        assemble(debian, work / "wheels" / "nvidia", work / "root")
+        run(work / "root" / "bin" / "nvcc", "--version")
+        shutil.copytree(work / "root", root, symlinks=True, dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except UnavailableError as error:
+        sys.exit(str(error))

@@ -1,0 +1,315 @@
+"""CUDA without a GPU: toolkits out of wheels and of the system; what is really compiled is read back from the files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import cmake, elf, fatbin, toolchain
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.toolchain import Toolchain
+
+PACKAGES = Path(__file__).resolve().parent.parent / "packages"
+REQUIREMENT = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
+
+
+@pytest.fixture(scope="session")
+def wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a site-packages that holds the CUDA 13.0 compiler, as the index gives it: about 105 MB, once a session."""
+    given = os.environ.get("HTE_CUDA13_WHEELS")
+    if given:
+        return Path(given)
+
+    def install(folder: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), REQUIREMENT]
+        subprocess.run(command, check=True)
+
+    return once("cuda13", install)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Builds a sample project as an entry of its own below ``folder``."""
+
+    folder: Path
+    environment: Environment
+    sdk: Sdk
+
+    def config(self, project: str, *archs: str, **options: object) -> Config:
+        """Return a configuration for ``tests/packages/<project>``."""
+        config = Config(
+            root=self.folder,
+            package="pkg",
+            package_dir=self.folder,
+            source=PACKAGES / project,
+            archs=(("", archs),) if archs else (),
+            compiler_launcher="none",
+        )
+        return replace(config, **options)  # type: ignore[arg-type]
+
+    def tools(self, config: Config, name: str = "matrix.2.11") -> Toolchain:
+        """Return the toolchain that is found for the entry ``name``."""
+        return toolchain.find(_entry(name), config, self.environment, self.sdk, work=self.work(config), report=print)
+
+    def work(self, config: Config) -> Path:
+        """Return the folder of all entries."""
+        return config.root / "build" / "torch-ext"
+
+    def build(self, config: Config, tools: Toolchain | None = None, name: str = "matrix.2.11") -> InstallTree:
+        """Return what the project installs."""
+        return cmake.build(
+            _entry(name), config, self.environment, self.sdk, tools or self.tools(config, name),
+            work=self.work(config), jobs=1, report=print,
+        )  # fmt: skip
+
+
+def _entry(name: str) -> Entry:
+    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, wheels: Path) -> Bench:
+    """Return a bench whose environment holds the compiler of the wheels, for a torch of CUDA 13.0 (unused)."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "torch" / "include").mkdir(parents=True)
+    (tmp_path / "torch" / "lib").mkdir()
+    interpreter = Interpreter(
+        version="3.11.0",
+        tag="cp311",
+        ext_suffix=".so",
+        machine="x86_64",
+        include=Path(sysconfig.get_path("include")),
+    )
+    environment = Environment(
+        prefix=tmp_path,
+        python=Path(sys.executable),
+        bin=tmp_path / "bin",
+        site_packages=wheels,
+        interpreter=interpreter,
+    )
+    sdk = Sdk(
+        kind="thin",
+        version="2.11.0+cu130",
+        cuda="13.0",
+        hip=None,
+        cxx11_abi=True,
+        cxx_standard=17,
+        prefix=tmp_path / "torch",
+        library_dir=tmp_path / "torch" / "lib",
+        include_dirs=(tmp_path / "torch" / "include",),
+    )
+    return Bench(folder=tmp_path / "project", environment=environment, sdk=sdk)
+
+
+@pytest.fixture
+def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a CUDA 12.4 toolkit, put together without an installation; skips with the reason where it cannot be."""
+    given = os.environ.get("HTE_CUDA12_ROOT")
+    if given:
+        return Path(given)
+    script = Path(__file__).resolve().parent.parent / "cuda12_root.py"
+
+    def make(folder: Path) -> None:
+        done = subprocess.run([sys.executable, script, folder], check=False, capture_output=True, text=True)
+        if done.returncode:
+            (folder / "why").write_text(done.stderr)
+
+    root = once("cuda12", make)
+    if (root / "why").exists():
+        pytest.skip(f"no CUDA 12 toolkit: {(root / 'why').read_text().strip().splitlines()[-1]}")
+    return root
+
+
+def needed(path: Path) -> set[str]:
+    """Return the file's DT_NEEDED."""
+    return set(elf.read(path).needed)
+
+
+def test_the_compiler_of_the_wheels_builds_a_plain_project(bench: Bench) -> None:
+    """Nothing but wheels: `LANGUAGES CUDA` configures, compiles, links the shared runtime; archs read back."""
+    config = bench.config("cuda_plain", "7.5", "9.0a", "10.0f", "9.0+PTX")
+    tools = bench.tools(config)
+    tree = bench.build(config, tools)
+    library = tree.prefix / "libkernels.so"
+    assert tools.cuda is not None
+    assert tools.cuda.source == "the entry's environment"
+    assert tools.cuda.root == bench.work(config) / "matrix.2.11" / "cuda"
+    assert tree.cuda_compiler == "NVIDIA 13.0.88"
+    assert fatbin.archs(library) == ("7.5", "9.0", "9.0+PTX", "9.0a", "10.0f")
+    assert "libcudart.so.13" in needed(library)
+
+
+def test_the_configuration_wins_over_every_way_to_choose_architectures(bench: Bench) -> None:
+    """Variables before and after project(), properties, options, flags, a subfolder: all give way; other flags stay."""
+    tree = bench.build(bench.config("cuda_own_archs", "8.0", "9.0+PTX"))
+    for name in ("libkernels.so", "libmore.so"):
+        assert fatbin.archs(tree.prefix / name) == ("8.0", "9.0", "9.0+PTX")
+        assert "libcudart.so.13" in needed(tree.prefix / name)
+    assert "--use_fast_math" in str(tree.flags)
+
+
+def test_a_source_that_names_its_own_architecture_keeps_it(bench: Bench) -> None:
+    """CUDA_ARCHITECTURES OFF with an architecture at the source is how kernels for one architecture are written."""
+    tree = bench.build(bench.config("cuda_per_source", "8.0", "9.0a"))
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("9.0a",)
+
+
+def test_cuda_enabled_late_and_the_functions_of_older_packages(bench: Bench) -> None:
+    """enable_language(CUDA) after project(); torch's and FindCUDA's functions answer with the configuration."""
+    tree = bench.build(bench.config("cuda_late", "8.0", "9.0+PTX"))
+    log = tree.log.read_text()
+    pairs = ("80,code=sm_80", "90,code=sm_90", "90,code=compute_90")
+    flags = ";".join(f"-gencode=arch=compute_{pair}" for pair in pairs)
+    assert f"torch answers {flags}" in log
+    assert f"selected {flags}" in log
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0", "9.0", "9.0+PTX")
+
+
+def test_a_project_of_the_time_before_the_language(bench: Bench) -> None:
+    """find_package(CUDA), CUDA_NVCC_FLAGS and cuda_add_library: the entry's toolkit, its archs, the shared runtime."""
+    tree = bench.build(bench.config("cuda_find_cuda", "8.0"))
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
+    assert "libcudart.so.13" in needed(tree.prefix / "libkernels.so")
+
+
+def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """find_package(CUDAToolkit), CUDA::cudart and the variables agree, whatever the environment said; it links."""
+    monkeypatch.setenv("CUDA_PATH", "/elsewhere")
+    monkeypatch.setenv("CUDACXX", "/elsewhere/bin/nvcc")
+    config = bench.config("cuda_toolkit_library")
+    tree = bench.build(config)
+    root = bench.work(config) / "matrix.2.11" / "cuda"
+    log = tree.log.read_text()
+    assert f"the toolkit is {root} {root}/bin/nvcc {root}" in log
+    assert f"the environment says {root} {root} {root}/bin/nvcc" in log
+    assert "libcudart.so.13" in needed(tree.prefix / "libdevices.so")
+    assert fatbin.archs(tree.prefix / "libdevices.so") == ()
+
+
+def _without_toolkit(bench: Bench) -> Bench:
+    empty = bench.folder.parent / "empty"
+    empty.mkdir()
+    return replace(bench, environment=replace(bench.environment, site_packages=empty))
+
+
+def test_an_optional_cuda_is_left_out_where_the_toolkit_does_not_fit(bench: Bench) -> None:
+    """check_language(CUDA) and find_package(CUDAToolkit QUIET) find nothing, the system's other CUDA neither."""
+    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    config = bench.config("cuda_optional")
+    tools = bench.tools(config)
+    tree = bench.build(config, tools)
+    if tools.cuda is not None:
+        pytest.skip("this machine has a CUDA 12 toolkit")
+    assert "optional toolkit: FALSE" in tree.log.read_text()
+    assert fatbin.archs(tree.prefix / "libops.so") == ()
+
+
+def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
+    """The same project with the compiler of the wheels holds kernels."""
+    tree = bench.build(bench.config("cuda_optional", "8.0"))
+    assert fatbin.archs(tree.prefix / "libops.so") == ("8.0",)
+
+
+@pytest.mark.parametrize("project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda"])
+def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
+    """However CMake asks, the error is ours, says what is there and what to do, and nothing is compiled."""
+    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    config = bench.config(project)
+    tools = bench.tools(config)
+    if tools.cuda is not None:
+        pytest.skip("this machine has a CUDA 12 toolkit")
+    with pytest.raises(ToolchainError) as failure:
+        bench.build(config, tools)
+    assert failure.value.entry == "matrix.2.11"
+    assert failure.value.message == tools.cuda_problem
+    assert "CUDA 12" in failure.value.message
+
+
+def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
+    """A toolkit that is there does not help when torch has no CUDA."""
+    bench = replace(bench, sdk=replace(bench.sdk, cuda=None, version="2.13.0+cpu"))
+    with pytest.raises(ToolchainError) as failure:
+        bench.build(bench.config("cuda_plain"))
+    assert failure.value.message == (
+        "CMake asks for CUDA, but torch 2.13.0+cpu is a build without CUDA. Choose a CUDA torch for this entry, or let "
+        "the CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` "
+        "only `if(CMAKE_CUDA_COMPILER)`"
+    )
+
+
+def test_compression_is_smaller_and_reads_back_the_same(bench: Bench) -> None:
+    """`cuda.compress` reaches nvcc: a smaller file with the same architectures."""
+    config = bench.config("cuda_plain", "8.0", "9.0")
+    plain = bench.build(replace(config, cuda_compress="none"), name="none").prefix / "libkernels.so"
+    small = bench.build(replace(config, cuda_compress="size"), name="size").prefix / "libkernels.so"
+    assert small.stat().st_size < plain.stat().st_size
+    assert fatbin.archs(small) == fatbin.archs(plain) == ("8.0", "9.0")
+
+
+def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> None:
+    """`cuda-home` with a field: nvcc 12.4 serves a torch of CUDA 12.6; its LZ4-compressed PTX reads back."""
+    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.6", version="2.7.1+cu126"))
+    (bench.folder.parent / "cuda-12").symlink_to(cuda12)
+    config = bench.config(
+        "cuda_plain", "5.0", "9.0a", "8.0+PTX", cuda_home=f"{bench.folder.parent}/cuda-{{cuda_major}}"
+    )
+    tools = bench.tools(config)
+    tree = bench.build(config, tools)
+    assert tools.cuda is not None
+    assert (tools.cuda.version, tools.cuda.source, tools.cuda.newer_minor) == ("12.4", "option `cuda-home`", False)
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("5.0", "8.0", "8.0+PTX", "9.0a")
+    assert "libcudart.so.12" in needed(tree.prefix / "libkernels.so")
+
+
+def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
+    """Nvcc 12.4 has no `--compress-mode`: said with its version, before anything is compiled."""
+    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.4", version="2.6.0+cu124"))
+    tools = bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12), cuda_compress="size"))
+    assert tools.cuda_problem == (
+        "option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
+        f"12.4.131 ({cuda12}/bin/nvcc): take the option out, or take a newer toolkit of CUDA 12"
+    )
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_a_kernel_compiled_in_one_folder_is_found_from_another(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two entries, and a checkout in another folder: nvcc runs once, and the bytes are the same."""
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    files = []
+    for root, name in (("one", "matrix.2.11"), ("one", "matrix.2.13"), ("some/where/else", "matrix.2.11")):
+        source = tmp_path / root / "csrc"
+        if not source.exists():
+            shutil.copytree(PACKAGES / "cuda_plain", source)
+        config = bench.config("cuda_plain", "8.0", compiler_launcher="ccache", root=tmp_path / root, source=source)
+        files.append((bench.build(config, name=name).prefix / "libkernels.so").read_bytes())
+    stats = subprocess.run(["ccache", "--print-stats"], check=True, capture_output=True, text=True).stdout
+    counted = dict(line.split("\t") for line in stats.splitlines())
+    assert int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"]) == 2, stats
+    assert int(counted["cache_miss"]) == 1, stats
+    assert files[0] == files[1] == files[2]
+
+
+def test_cmake_defines_of_the_author_do_not_change_the_architectures(bench: Bench) -> None:
+    """`cmake.define` may name CMAKE_CUDA_ARCHITECTURES out of habit: the option `archs` decides."""
+    define = CMakeConfig(define=(("CMAKE_CUDA_ARCHITECTURES", "86"),))
+    tree = bench.build(bench.config("cuda_plain", "8.0", cmake=define))
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
