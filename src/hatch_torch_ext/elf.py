@@ -24,6 +24,7 @@ DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = (
     0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF,
 )  # fmt: skip
 DF_TEXTREL, DF_1_PIE = 0x4, 0x08000000
+MAX_VERSIONS = 1 << 16
 STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64", "i686", "ppc", "armv7l"})
 """Where glibc's ``DEFAULT_STACK_PERMS`` has ``PF_X``: a file without PT_GNU_STACK asks for it."""
 
@@ -163,13 +164,15 @@ def _version_needs(
         return (), {}
     needs: dict[str, set[str]] = {}
     versions: dict[int, str] = {}
-    record = 16
+    record, left = 16, MAX_VERSIONS
     offset, _ = image.offset_of(first[DT_VERNEED], "its version needs")
-    for _ in range(min(first.get(DT_VERNEEDNUM, 0), 1 << 12)):
+    for _ in range(first.get(DT_VERNEEDNUM, 0)):
         _, count, file, aux, following = image.unpack("HHIII", offset, "a version need")
         names = needs.setdefault(image.string(strings, file, "the file of a version need"), set())
-        at = offset + aux
-        for _ in range(min(count, 1 << 12)):
+        at, left = offset + aux, left - 1 - count
+        if left < 0:
+            raise Malformed(f"more than {MAX_VERSIONS} version needs")
+        for _ in range(count):
             _, _, index, name, next_aux = image.unpack("IHHII", at, "a needed version")
             versions[index] = image.string(strings, name, "a needed version's name")
             names.add(versions[index])

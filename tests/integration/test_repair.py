@@ -1,0 +1,306 @@
+"""Repair of install trees made of real shared libraries: what stays, what goes, and what NEEDED and RPATH say then."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
+
+from hatch_torch_ext import elf
+from hatch_torch_ext.errors import RepairError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CUDA_CALL = "void _ZN3c104cuda20getCurrentCUDAStreamEa(void); void f(void) { _ZN3c104cuda20getCurrentCUDAStreamEa(); }"
+BUILT_FOR_CPU = "torch2.8_cpu_cxx11_x86_64"
+
+
+@pytest.fixture(scope="session")
+def stubs(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a folder of libraries with torch's names, compiled once."""
+    return once("stub-torch", make_stubs)
+
+
+@pytest.fixture
+def site(tmp_path: Path, stubs: Path) -> Site:
+    """Return a site whose torch is a CPU build."""
+    return Site(root=tmp_path, stubs=stubs)
+
+
+@pytest.fixture
+def cuda_site(tmp_path: Path, stubs: Path) -> Site:
+    """Return a site whose torch is a CUDA 12.8 build."""
+    return Site(root=tmp_path, stubs=stubs, cuda="12.8")
+
+
+@pytest.mark.parametrize("links", [(), ("libtorch.so",), ("libtorch.so", "libtorch_cpu.so", "libc10.so")])
+def test_needed_names_the_owners_of_the_symbols_however_it_was_linked(site: Site, links: tuple[str, ...]) -> None:
+    """NEEDED of torch's libraries follows from the symbols, whether the linker saw all, one, or none of them."""
+    site.add("libops.so", TORCH_CALL, links=[site.torch / name for name in links])
+    built = site.repair()
+    file = file_of(built, "libops.so")
+    assert file.path == f"{BUILT_FOR_CPU}/libops.so"
+    assert sorted(file.needed) == ["libc.so.6", "libc10.so", "libtorch_cpu.so"]
+    assert built.variant.python is None
+
+
+def test_a_repaired_library_opens_before_torch(site: Site) -> None:
+    """From a program that never imported torch, ld.so finds torch's libraries by RUNPATH; from shared/ as well."""
+    site.add("libops.so", TORCH_CALL, links=[site.torch / "libtorch.so"])
+    folder = site.install(site.repair())
+    library = folder / BUILT_FOR_CPU / "libops.so"
+    moved = folder / "shared" / "0123456789ab" / "libops.so"
+    moved.parent.mkdir(parents=True)
+    shutil.copyfile(library, moved)
+    for place in (library, moved):
+        assert opens(place).returncode == 0, opens(place).stderr
+    assert elf.read(library).runpath == ("$ORIGIN/../../../torch/lib", "$ORIGIN/../../../../torch/lib")
+
+
+def test_a_dotted_package_lies_deeper(tmp_path: Path, stubs: Path) -> None:
+    """RUNPATH counts the parts of the package's name; a folder of the install tree adds one more."""
+    site = Site(root=tmp_path, stubs=stubs, package="a.b")
+    site.add("a/b/plugins/libops.so", TORCH_CALL)
+    folder = site.install(site.repair())
+    library = folder / BUILT_FOR_CPU / "plugins" / "libops.so"
+    assert opens(library).returncode == 0, opens(library).stderr
+
+
+def test_build_paths_and_empty_entries_leave_the_rpath(site: Site) -> None:
+    """An absolute RPATH and the odd empty entry of torch's own CMake package are gone; nothing needed, nothing there."""
+    site.add("libplain.so", "int f(void) { return 1; }", options=["-Wl,-rpath,/lib/intel64:/build/dir:"])
+    facts = elf.read(site.repair().root / BUILT_FOR_CPU / "libplain.so")
+    assert facts.rpath + facts.runpath == ()
+
+
+def test_a_cpu_extension_built_with_a_cuda_torch_is_a_cpu_variant(cuda_site: Site) -> None:
+    """libtorch_cuda and libcudart in the link command, no symbol of them used: NEEDED loses them."""
+    cudart = compile_library(cuda_site.root / "toolkit" / "libcudart.so.12", "void cudaMalloc(void) {}")
+    cuda_site.add("libops.so", TORCH_CALL, links=[cuda_site.torch / "libtorch_cuda.so", cudart])
+    built = cuda_site.repair()
+    assert (built.variant.backend, built.variant.label) == ("cpu", BUILT_FOR_CPU)
+    assert sorted(file_of(built, "libops.so").needed) == ["libc.so.6", "libc10.so", "libtorch_cpu.so"]
+
+
+def test_cuda_symbols_make_a_cuda_variant(cuda_site: Site) -> None:
+    """c10::cuda belongs to libc10_cuda.so, which is then in NEEDED; the label carries the version of CUDA."""
+    cuda_site.add("libops.so", CUDA_CALL)
+    built = cuda_site.repair()
+    assert built.variant.label == "torch2.8_cu12.8_cxx11_x86_64"
+    assert "libc10_cuda.so" in file_of(built, "libops.so").needed
+
+
+def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
+    """A torch without CUDA cannot serve a file that uses c10::cuda; the message names file, symbol and remedy."""
+    site.add("libops.so", CUDA_CALL)
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    assert str(caught.value) == (
+        "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, which torch 2.8.0+cpu does not have: "
+        "it is a CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it"
+    )
+
+
+def _mangled_cudart(site: Site) -> Path:
+    """Install a runtime as another repair tool left it, with versions, beside a library that uses it."""
+    versions = site.root / "cudart.map"
+    versions.write_text("libcudart.so.12 { global: *; };\n", encoding="utf-8")
+    return site.add(
+        "libcudart-d0da41ae.so.12", "void cudaMalloc(void) {}", options=[f"-Wl,--version-script={versions}"]
+    )
+
+
+def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
+    """The mangled copy that CMake installed goes; NEEDED, version needs and RUNPATH lead to torch's nvidia wheel."""
+    cudart = _mangled_cudart(cuda_site)
+    cuda_site.add("libops.so", "void cudaMalloc(void); void f(void) { cudaMalloc(); }", links=[cudart])
+    sdk = cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"})
+    built = cuda_site.repair(sdk=sdk)
+    file = file_of(built, "libops.so")
+    assert [each.path for each in built.variant.files] == ["torch2.8_cu12.8_cxx11_x86_64/libops.so"]
+    assert sorted(file.needed) == ["libc.so.6", "libcudart.so.12"]
+    facts = elf.read(built.root / file.path)
+    assert dict(facts.version_needs)["libcudart.so.12"] == ("libcudart.so.12",)
+    assert facts.runpath[0] == "$ORIGIN/../../../nvidia/cuda_runtime/lib"
+    assert "e: libcudart-d0da41ae.so.12 is left out: torch or the driver brings it" in cuda_site.said
+
+
+def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
+    """A file that uses CUDA 11's runtime cannot go with a torch that brings CUDA 12's."""
+    cudart = compile_library(cuda_site.root / "toolkit" / "libcudart.so.11.0", "void cudaMalloc(void) {}")
+    cuda_site.add("libops.so", "void cudaMalloc(void); void f(void) { cudaMalloc(); }", links=[cudart])
+    with pytest.raises(RepairError) as caught:
+        cuda_site.repair(sdk=cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"}))
+    assert str(caught.value) == (
+        "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 brings libcudart.so.12; compile with the toolkit of CUDA 12.8"
+    )
+
+
+def test_openmp_is_torchs_own_even_under_its_mangled_name(site: Site) -> None:
+    """libgomp of the system, installed beside the library or not, gives way to the copy that torch has."""
+    gomp = site.add("libgomp.so.1", "void GOMP_parallel(void) {}")
+    site.add("libops.so", "void GOMP_parallel(void); void f(void) { GOMP_parallel(); }", links=[gomp])
+    built = site.repair()
+    assert sorted(file_of(built, "libops.so").needed) == ["libc.so.6", "libgomp-a34b3233.so.1"]
+    library = site.install(built) / BUILT_FOR_CPU / "libops.so"
+    assert opens(library).returncode == 0, opens(library).stderr
+
+
+def test_another_openmp_runtime_is_refused(site: Site) -> None:
+    """LLVM's runtime beside torch's GNU one would start its threads twice; it is never grafted."""
+    omp = compile_library(site.root / "llvm" / "libomp.so.5", "void __kmpc_fork_call(void) {}")
+    site.add("libops.so", "void __kmpc_fork_call(void); void f(void) { __kmpc_fork_call(); }", links=[omp])
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    assert str(caught.value) == (
+        "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two runtimes in one "
+        "process do not get along; compile with GCC, or with `-fopenmp=libgomp`"
+    )
+
+
+def test_a_module_belongs_to_its_python(site: Site) -> None:
+    """PyInit_ makes a module: its dotted name skips lib/, libpython leaves NEEDED, torch's Python half comes in."""
+    python = compile_library(site.root / "python" / "libpython3.11.so.1.0", "void PyModule_Create2(void) {}")
+    source = (
+        "void PyModule_Create2(void); void THPVariable_Wrap(void);"
+        "void PyInit__C(void) { PyModule_Create2(); THPVariable_Wrap(); }"
+    )
+    site.add("lib/sub/_C.cpython-311-x86_64-linux-gnu.so", source, links=[python])
+    built = site.repair()
+    file = file_of(built, ".so")
+    assert file.path == f"{BUILT_FOR_CPU}_cp311/sub/_C.cpython-311-x86_64-linux-gnu.so"
+    assert (file.kind, file.module, built.variant.python) == ("module", "sub._C", "cp311")
+    assert sorted(file.needed) == ["libc.so.6", "libtorch_python.so"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "python"), [("-DPy_LIMITED_API=0x03090000", "abi3-cp39"), ("", "abi3-cp311"), ("-DPy_LIMITED_API=3", "abi3-cp32")]
+)
+def test_a_limited_api_module_serves_from_its_oldest_python_on(site: Site, flags: str, python: str) -> None:
+    """The oldest Python is the one that Py_LIMITED_API names; without it, the one that compiled."""
+    site.add("_C.abi3.so", "void PyInit__C(void) {}")
+    assert site.repair(flags=flags).variant.python == python
+
+
+def test_a_module_may_carry_cmakes_lib_prefix(site: Site) -> None:
+    """`add_library(_C SHARED)` makes lib_C.so; its PyInit_ says what it is."""
+    site.add("lib_C.so", "void PyInit__C(void) {}")
+    assert file_of(site.repair(), "lib_C.so").module == "_C"
+
+
+def test_registration_is_seen(site: Site) -> None:
+    """A file that uses torch's registration, C++ or stable, is one that the loader opens."""
+    site.add("libstable.so", "void aoti_torch_library_def(void); void f(void) { aoti_torch_library_def(); }")
+    site.add("libcxx.so", "void _ZN5torch7LibraryC1Ev(void); void f(void) { _ZN5torch7LibraryC1Ev(); }")
+    site.add("libnone.so", TORCH_CALL)
+    built = site.repair()
+    assert {file.path.rpartition("/")[2]: file.registers for file in built.variant.files} == {
+        "libstable.so": True, "libcxx.so": True, "libnone.so": False,
+    }  # fmt: skip
+    assert sorted(file_of(built, "libstable.so").needed) == ["libc.so.6", "libtorch_cpu.so"]
+
+
+def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
+    """Where torch's C++ interface is not used, its ABI does not tell variants apart."""
+    site.add("libops.so", "void aoti_torch_library_def(void); void f(void) { aoti_torch_library_def(); }")
+    variant = site.repair(stable=True).variant
+    assert (variant.label, variant.cxx11_abi, variant.stable_abi) == ("stable2.8_cpu_x86_64", None, True)
+
+
+def test_data_headers_and_archives(site: Site) -> None:
+    """Headers and Python files go to the package, at their place below its name; archives and objects stay out."""
+    site.add("pkg/libops.so", TORCH_CALL)
+    for place in ("include/ops.h", "lib/python3.11/site-packages/pkg/helper.py", "libops.a", "ops.o"):
+        target = site.prefix / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("text\n", encoding="utf-8")
+    built = site.repair()
+    assert [target for target, _ in built.package_files] == ["helper.py", "include/ops.h"]
+    assert file_of(built, ".so").path == f"{BUILT_FOR_CPU}/libops.so"
+    assert site.said[:2] == [
+        f"e: {name} is left out: static archives and object files serve no user of a wheel" for name in ("libops.a", "ops.o")
+    ]
+
+
+def test_versioned_links_are_one_file(site: Site) -> None:
+    """libk.so -> libk.so.1 -> libk.so.1.2 is one file, under the name that others need it by."""
+    library = site.add("lib/libk.so.1.2", "void k(void) {}", soname="libk.so.1")
+    for link, target in (("libk.so.1", "libk.so.1.2"), ("libk.so", "libk.so.1")):
+        (library.parent / link).symlink_to(target)
+    site.add("lib/libops.so", "void k(void); void f(void) { k(); }", links=[library])
+    built = site.repair()
+    kernel = file_of(built, "libk.so.1")
+    assert kernel.path == f"shared/{kernel.sha256[:12]}/libk.so.1"
+    library = site.install(built) / BUILT_FOR_CPU / "libops.so"
+    assert opens(library).returncode == 0, opens(library).stderr
+
+
+def test_libraries_that_need_each_other_share_a_folder(site: Site) -> None:
+    """Two libraries in a circle cannot be named by their own bytes; they lie together, and open."""
+    first = site.add("liba.so", "void a(void) {}")
+    second = site.add("libb.so", "void a(void); void b(void) { a(); }", links=[first])
+    site.add("liba.so", "void b(void); void a(void) {} void aa(void) { b(); }", links=[second])
+    site.add("libops.so", "void b(void); void f(void) { b(); }", links=[second])
+    built = site.repair()
+    folders = {file.path.rpartition("/")[0] for file in built.variant.files if file.path.startswith("shared/")}
+    assert len(folders) == 1
+    library = site.install(built) / BUILT_FOR_CPU / "libops.so"
+    assert opens(library).returncode == 0, opens(library).stderr
+
+
+def test_a_link_that_leads_nowhere_is_refused(site: Site) -> None:
+    """A dangling link in the install tree cannot go into a wheel."""
+    site.add("libops.so", TORCH_CALL)
+    (site.prefix / "liblost.so").symlink_to("nowhere.so")
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    assert str(caught.value) == (
+        "e: CMake installed the link `liblost.so`, which leads nowhere; let it install the file as well"
+    )
+
+
+def test_an_empty_install_is_refused(site: Site) -> None:
+    """Without a library there is no variant; the message says which line CMakeLists.txt lacks."""
+    site.prefix.mkdir(parents=True)
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    assert str(caught.value) == (
+        "e: CMake installed no library and no module; add `install(TARGETS <yours> LIBRARY DESTINATION .)`"
+    )
+
+
+def test_a_truncated_library_is_refused(site: Site) -> None:
+    """A file that is ELF by name and magic only gives one clean error that names it."""
+    library = site.add("libops.so", TORCH_CALL)
+    library.write_bytes(library.read_bytes()[:100])
+    with pytest.raises(RepairError, match=r"e: .*/libops\.so cannot be read as an ELF file: its program headers would lie at"):
+        site.repair()
+
+
+def test_two_folders_give_the_same_bytes(tmp_path: Path, stubs: Path) -> None:
+    """The repair of equal trees in different folders gives equal variants, hashes included."""
+    variants = []
+    for name in ("one", "another/and-deeper"):
+        site = Site(root=tmp_path / name, stubs=stubs)
+        kernel = compile_library(tmp_path / "kernel" / "libk.so", "void k(void) {}")
+        site.prefix.mkdir(parents=True)
+        shutil.copyfile(kernel, site.prefix / "libk.so")
+        ops = compile_library(tmp_path / "ops" / "libops.so", "void k(void); void f(void) { k(); }", links=[kernel])
+        shutil.copyfile(ops, site.prefix / "libops.so")
+        variants.append(site.repair().variant)
+    assert variants[0] == variants[1]
+
+
+@pytest.mark.parametrize("mode", ["strip", "split", "keep"])
+def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None:
+    """`split` leaves what was stripped beside the variant, and the file says where; `keep` touches nothing."""
+    site.add("libops.so", TORCH_CALL, options=["-g"])
+    built = site.repair(config=site.config(debug_symbols=mode))
+    facts = elf.read(built.root / BUILT_FOR_CPU / "libops.so")
+    assert (facts.has_debug, facts.has_symbol_table) == (mode == "keep", mode == "keep")
+    separate = site.root / "work" / "e" / "debug" / "libops.so.debug"
+    assert separate.exists() == (mode == "split")

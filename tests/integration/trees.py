@@ -1,0 +1,191 @@
+"""Install trees of tiny shared libraries, compiled by gcc, and the values that a repair takes: no torch is needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import repair
+from hatch_torch_ext.cmake import InstallTree
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.environments import Interpreter
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk
+from hatch_torch_ext.toolchain import Tool, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hatch_torch_ext.variant import BuiltVariant, VariantFile
+
+MACHINE = "x86_64"
+TORCH_CALL = """
+void _ZN3c106detail14torchCheckFailEPKcS2_jS2_(void);
+void f(void) { _ZN3c106detail14torchCheckFailEPKcS2_jS2_(); }
+"""
+TORCH = {
+    "libc10.so": "void _ZN3c106detail14torchCheckFailEPKcS2_jS2_(void) {}",
+    "libtorch_cpu.so": "void _ZN2at4_ops9add_Tensor4callEv(void) {} void aoti_torch_library_def(void) {}",
+    "libc10_cuda.so": "void _ZN3c104cuda20getCurrentCUDAStreamEa(void) {}",
+    "libtorch_cuda.so": "void _ZN2at4cuda28getCurrentDevicePropertiesEv(void) {}",
+    "libtorch_python.so": "void THPVariable_Wrap(void) {}",
+    "libtorch.so": "",
+    "libgomp-a34b3233.so.1": "void GOMP_parallel(void) {}",
+}
+
+
+def compile_library(
+    target: Path, source: str, *, soname: str | None = None, links: Iterable[Path] = (), options: Iterable[str] = ()
+) -> Path:
+    """Compile C ``source`` into the shared library ``target``, linked with ``links`` whether it needs them or not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    code = target.with_name(f"{target.name}.c")
+    code.write_text(source + "\n", encoding="utf-8")
+    name = [f"-Wl,-soname,{soname or target.name}"] if soname != "" else []
+    linked = ["-Wl,--no-as-needed", *map(str, links)]
+    command = ["gcc", "-w", "-shared", "-fPIC", "-o", str(target), str(code), *name, *options, *linked]
+    subprocess.run(command, check=True)
+    code.unlink()
+    return target
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A folder in the shape of site-packages with a torch of stubs, and an install tree beside it."""
+
+    root: Path
+    stubs: Path
+    cuda: str | None = None
+    package: str = "pkg"
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def prefix(self) -> Path:
+        """Return the prefix that "CMake" installs into."""
+        return self.root / "work" / "e" / "install"
+
+    @property
+    def torch(self) -> Path:
+        """Return the folder of torch's libraries, filled on first use."""
+        folder = self.root / "site" / "torch" / "lib"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for stub in self.stubs.iterdir():
+                if self.cuda is not None or "cuda" not in stub.name:
+                    shutil.copyfile(stub, folder / stub.name)
+        return folder
+
+    def add(self, place: str, source: str, **options: object) -> Path:
+        """Compile a library into the install tree."""
+        return compile_library(self.prefix / place, source, **options)  # type: ignore[arg-type]
+
+    def sdk(self, *, nvidia: Mapping[str, str] | None = None) -> Sdk:
+        """Return the SDK of the stub torch."""
+        return Sdk(
+            kind="environment",
+            version="2.8.0+cpu" if self.cuda is None else "2.8.0",
+            cuda=self.cuda,
+            hip=None,
+            cxx11_abi=True,
+            cxx_standard=17,
+            prefix=self.torch.parent,
+            library_dir=self.torch,
+            include_dirs=(),
+            libraries=tuple(sorted(path.name for path in self.torch.iterdir())),
+            nvidia_libraries=tuple(sorted((nvidia or {}).items())),
+        )
+
+    def config(self, **changes: object) -> Config:
+        """Return a configuration; ``define`` goes to CMake."""
+        define = changes.pop("define", ())
+        base: dict[str, object] = {"root": self.root, "package": self.package, "package_dir": self.root}
+        base["source"] = self.root
+        return Config(**{**base, "cmake": CMakeConfig(define=define), **changes})  # type: ignore[arg-type]
+
+    def repair(
+        self, *, config: Config | None = None, sdk: Sdk | None = None, stable: bool = False, flags: str = ""
+    ) -> BuiltVariant:
+        """Repair the install tree; what is reported goes to ``said``."""
+        files = sorted(
+            path.relative_to(self.prefix).as_posix()
+            for path in self.prefix.rglob("*")
+            if path.is_symlink() or not path.is_dir()
+        )
+        tree = InstallTree(
+            prefix=self.prefix,
+            files=tuple(files),
+            log=self.root / "log.txt",
+            compiler="GNU 12.2.0",
+            flags=(("CXX", flags),) if flags else (),
+        )
+        entry = Entry(
+            name="e", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, stable_abi=stable
+        )
+        interpreter = Interpreter(
+            version="3.11.7",
+            tag="cp311",
+            ext_suffix=".cpython-311-x86_64-linux-gnu.so",
+            machine=MACHINE,
+            include=Path(sysconfig.get_path("include")),
+        )
+        return repair.repair(
+            entry,
+            config or self.config(),
+            tree,
+            sdk or self.sdk(),
+            interpreter,
+            toolchain(),
+            work=self.root / "work",
+            report=self.said.append,
+        )
+
+    def install(self, built: BuiltVariant) -> Path:
+        """Put the variant where a wheel would: return its folder ``_torch_ext`` in the site."""
+        folder = self.root / "site" / Path(*self.package.split(".")) / "_torch_ext"
+        shutil.copytree(built.root, folder)
+        return folder
+
+
+def make_stubs(folder: Path) -> None:
+    """Fill ``folder`` with libraries that have the names of torch's, and a symbol or two of each."""
+    for name, source in TORCH.items():
+        compile_library(folder / name, source)
+
+
+def toolchain() -> Toolchain:
+    """Return the toolchain of this machine, as far as a repair uses it."""
+    tool = Tool(path=Path(program("gcc")), version="12.2.0")
+    return Toolchain(
+        cmake=Tool(path=Path("cmake"), version="3.31.0"),
+        ninja=tool,
+        cxx=tool,
+        patchelf=Tool(path=Path(program("patchelf")), version="0.17.2"),
+        strip=Path(program("strip")),
+        objcopy=Path(program("objcopy")),
+    )
+
+
+def program(name: str) -> str:
+    """Return the path of a program that the tests need."""
+    beside = Path(sysconfig.get_path("scripts")) / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    assert found is not None, f"the tests need {name}"
+    return found
+
+
+def file_of(built: BuiltVariant, name: str) -> VariantFile:
+    """Return the file of the variant whose path ends in ``name``."""
+    found = [file for file in built.variant.files if file.path.endswith(name)]
+    assert len(found) == 1, [file.path for file in built.variant.files]
+    return found[0]
+
+
+def opens(library: Path) -> subprocess.CompletedProcess[str]:
+    """Open ``library`` in a process of its own that has opened nothing before; ``f`` is called where it is there."""
+    code = f"import ctypes, os; lib = ctypes.CDLL({str(library)!r}, mode=os.RTLD_NOW); getattr(lib, 'f', int)()"
+    return subprocess.run([sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
