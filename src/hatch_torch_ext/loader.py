@@ -33,7 +33,7 @@ def render(layout: Layout, *, distribution: str, environment: str, base: Path | 
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
-    variants = sorted(layout.variants, key=lambda placed: placed.variant.label)
+    variants = sorted(layout.variants, key=_order)
     data = [
         f'    "distribution": {_literal(distribution)},\n',
         f'    "package": {_literal(layout.package)},\n',
@@ -44,6 +44,11 @@ def render(layout: Layout, *, distribution: str, environment: str, base: Path | 
         "    ],\n",
     ]
     return "".join([before, start, *data, end, after])
+
+
+def _order(placed: PlacedVariant) -> tuple[tuple[int, ...], str]:
+    """Sort the way people count: torch 2.9 before 2.10."""
+    return tuple(int(part) for part in placed.variant.torch.split(".")), placed.variant.label
 
 
 def _fields(placed: PlacedVariant) -> dict[str, object]:

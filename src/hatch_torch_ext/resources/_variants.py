@@ -1,13 +1,15 @@
 """Which of this package's compiled variants fits the torch that is installed here: chosen first, then loaded once.
 
-Written by hatch-torch-ext: the code is the same in every package, ``DATA`` is this one's. ``load()`` belongs into the
-package's ``__init__``; ``python -m <package>._variants`` explains the choice without loading anything.
+Written by hatch-torch-ext; the code is the same in every package, ``DATA`` is this one's. ``load()`` belongs into its
+``__init__``, and ``python -m <package>._variants`` explains the choice without loading anything.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
+import warnings
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     Facts = Dict[str, Any]  # see facts()
     Variant = Dict[str, Any]  # an item of DATA["variants"]
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
-    Reasons = Dict[str, List[Reason]]  # by label; empty where the variant fits
 
 # A variant serves the release `torch`, with `stable_abi` newer ones too. None stands for the CPU (`cuda`), any Python
 # (`python`), either ABI (`cxx11_abi`). Its `files` lie below _torch_ext; those that register operators are opened.
@@ -33,9 +34,6 @@ DATA: Dict[str, Any] = {
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
 ROOT = os.path.join(DATA["base"] or os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
 UPDATE = f"pip install -U {DATA['distribution']}"
-REPAIR = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
-FEW = 6  # variants that a message names one by one
-TORCH_INDEX = "https://download.pytorch.org/whl/"
 _ABI = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
 
 
@@ -49,29 +47,25 @@ def facts() -> Facts:
         libc, _, libc_version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, OSError, ValueError):
         libc, libc_version = "musl" if sys.platform == "linux" else "", ""  # musl does not tell its version
-    python = f"{sys.implementation.name.replace('cpython', 'cp')}{sys.version_info[0]}{sys.version_info[1]}"
-    here: Facts = {"torch": "", "cuda": None, "hip": None, "xpu": None, "cxx11_abi": True}
-    here["python"] = python + "t" * ("t" in getattr(sys, "abiflags", ""))
-    here.update(system=sys.platform, machine=os.uname().machine if hasattr(os, "uname") else "")
-    here.update(libc=libc, libc_version=libc_version)
+    python = "{}{}{}".format(sys.implementation.name.replace("cpython", "cp"), *sys.version_info)
+    here: Facts = {"torch": "", "backend": "CPU", "cxx11_abi": True, "libc": libc, "libc_version": libc_version}
+    here["python"] = python + "t" * ("t" in getattr(sys, "abiflags", ""))  # free-threaded: cp313t
+    here.update(system=sys.platform, machine=os.uname().machine if os.name == "posix" else "")
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         return here
-    here.update({name: getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")})
     here.update(torch=str(torch.__version__), cxx11_abi=bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
+    for name, backend in ("cuda", f"CUDA {torch.version.cuda}"), ("xpu", "XPU"), ("hip", "ROCm"):
+        here["backend"] = backend if getattr(torch.version, name, None) else here["backend"]
     return here
 
 
-def _backend(here: Facts) -> str:
-    return "ROCm" if here["hip"] else "XPU" if here["xpu"] else f"CUDA {here['cuda']}" if here["cuda"] else "CPU"
-
-
 def _numbers(version: str) -> Tuple[int, ...]:
-    """Return (2, 8) for ``2.8`` and for ``2.8a0``."""
-    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in version.split("."))
+    parts = version.split(".")  # 2.8a0 counts as 2.8
+    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in parts)
 
 
 def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
@@ -82,14 +76,6 @@ def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
     return (*_numbers(public), 0, 0)[:2], final, release
 
 
-def _python_fits(wanted: Optional[str], python: str) -> bool:
-    if wanted is None or wanted == python:
-        return True
-    if not wanted.startswith("abi3-cp") or python[:2] != "cp" or not python[2:].isdigit():  # cp313t has no abi3
-        return False
-    return int(python[3:]) >= int(wanted[len("abi3-cp3") :])
-
-
 def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[Reason]:
     if here["system"] != "linux":
         yield "system", "Linux", here["system"]
@@ -98,8 +84,10 @@ def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[
     libc, floor, version = variant["libc"], variant["libc_floor"], here["libc_version"]
     if libc != here["libc"] or (version and _numbers(version) < _numbers(floor)):
         yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {version}".strip()
-    if not _python_fits(variant["python"], here["python"]):
-        yield "python", variant["python"], here["python"]
+    python, mine = variant["python"], here["python"]
+    abi3 = str(python).startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
+    if python not in (None, mine) and not (abi3 and int(mine[3:]) >= int(python[len("abi3-cp3") :])):
+        yield "python", python, mine
     stable, wanted = variant["stable_abi"], _numbers(variant["torch"])
     minor, final, release = _torch_version(here["torch"])
     name = f"torch {variant['torch']}{' or newer' * stable}"
@@ -110,9 +98,9 @@ def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[
     if here["torch"] and variant["cxx11_abi"] not in (None, here["cxx11_abi"]):
         yield "abi", _ABI[variant["cxx11_abi"]], _ABI[here["cxx11_abi"]]
     if here["torch"] and variant["cuda"]:
-        want, have = _numbers(variant["cuda"]), _numbers(_backend(here).partition("CUDA ")[2])
+        want, have = _numbers(variant["cuda"]), _numbers(here["backend"].partition("CUDA ")[2])
         if have[0] != want[0] or have < want:
-            yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a {_backend(here)} torch"
+            yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a torch for {here['backend']}"
 
 
 def _rank(variant: Variant) -> Tuple[Any, ...]:
@@ -133,15 +121,16 @@ def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False
 class Choice:
     """The outcome of ``select``: the ``variant`` chosen, or None, and the ``reasons`` against each one."""
 
-    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Reasons) -> None:
-        self.here, self.variants, self.variant, self.reasons = here, variants, variant, reasons
+    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Any) -> None:
+        self.here, self.variants, self.variant = here, variants, variant
+        self.reasons: Dict[str, List[Reason]] = reasons
         self.label: str = variant["label"] if variant else ""
         self.files = [f"{ROOT}/{file['path']}" for file in variant["files"] if file["registers"]] if variant else []
 
     def __str__(self) -> str:
-        torch, abi = self.here["torch"], _ABI[self.here["cxx11_abi"]]
-        told = f"torch {torch} ({_backend(self.here)}, {abi})" if torch else "no torch"
-        return "Here: {}, {python}, {system} {machine}, {libc} {libc_version}".format(told, **self.here).rstrip()
+        torch = "torch {torch} ({backend}, {abi})" if self.here["torch"] else "no torch"
+        told = f"Here: {torch}, {{python}}, {{system}} {{machine}}, {{libc}} {{libc_version}}"
+        return told.format(abi=_ABI[self.here["cxx11_abi"]], **self.here).rstrip()
 
     def against(self, label: str) -> str:
         """Say why the variant ``label`` does not fit, or ""."""
@@ -149,7 +138,7 @@ class Choice:
 
     def verdicts(self) -> Dict[str, str]:
         """Say for every label why it was taken or left."""
-        words = {label: f"rejected: {self.against(label)}" for label in sorted(self.reasons)}
+        words = {label: f"rejected: {self.against(label)}" for label in self.reasons}
         words.update({label: f"fits, but {self.label} is better" for label, why in self.reasons.items() if not why})
         if self.variant:
             words[self.label] = f"forced, though {self.against(self.label)}" if self.reasons[self.label] else "chosen"
@@ -158,9 +147,9 @@ class Choice:
     def refusal(self, variants: Sequence[Variant], head: str) -> str:
         """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
         lines = [f"  {variant['label']}: {self.against(variant['label'])}" for variant in variants]
-        if len(lines) > FEW:
+        if len(lines) > 6:
             groups: Dict[Tuple[str, str], List[str]] = {}
-            for variant in sorted(variants, key=lambda variant: (_numbers(variant["torch"]), variant["label"])):
+            for variant in variants:
                 rule, wanted, have = self.reasons[variant["label"]][0]
                 groups.setdefault((rule, have), []).append(wanted)
             lines = [f"  {len(w)} built for {', '.join(dict.fromkeys(w))}; here is {k[1]}" for k, w in groups.items()]
@@ -185,20 +174,19 @@ class Choice:
         again = " --force-reinstall" * (_numbers(best["torch"]) == minor)
         torch = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
         build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"  # torch's default index has one build
-        named = "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
-        index = f" --index-url {TORCH_INDEX}{build}" * named
-        risk = "(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"
-        lines = ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}']
-        return [*lines, risk] if rules[best["label"]] == {"snapshot"} else lines
+        index = f" --index-url https://download.pytorch.org/whl/{build}"
+        index *= "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
+        risk = ["(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"]
+        risk *= rules[best["label"]] == {"snapshot"}
+        return ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}', *risk]
 
     def cautions(self) -> Iterable[str]:
         """Say what works with the chosen variant, but perhaps not as the user expects."""
+        rejected = [variant for variant in self.variants if variant["cuda"] and self.reasons[variant["label"]]]
         if self.reasons[self.label]:
             yield f"{PACKAGE}: {self.label} was forced, though it was {self.against(self.label)}: it may crash"
-        elif not self.variant["cuda"] and _backend(self.here) != "CPU":
-            rejected = [variant for variant in self.variants if variant["cuda"] and self.reasons[variant["label"]]]
-            if rejected:
-                yield self.refusal(rejected, f"only the operators for the CPU are loaded ({self.label}).")
+        elif rejected and not self.variant["cuda"] and self.here["backend"] != "CPU":
+            yield self.refusal(rejected, f"operators for the CPU only are loaded ({self.label}).")
 
 
 def _asked(name: str) -> str:
@@ -220,38 +208,33 @@ def choose(*, must: bool = True) -> Choice:
     return choice
 
 
-def _fault(file: Dict[str, Any], *, deep: bool = False) -> str:
-    """Say what is wrong with a file, or "". Asked before it is opened: a library cut short would kill the process."""
+def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
+    """Raise ImportError for a file that is not as installed: one cut short would kill the process that opens it."""
     path, problem = f"{ROOT}/{file['path']}", ""
     try:
         size = os.stat(path).st_size
         if size != file["size"]:
             problem = f"is damaged: it has {size} bytes instead of {file['size']}"
         elif deep:
-            import hashlib
-
             with open(path, "rb") as stream:
-                found = hashlib.sha256(stream.read()).hexdigest()
+                found = __import__("hashlib").sha256(stream.read()).hexdigest()
             problem = f"is damaged: its sha256 is {found}" * (found != file["sha256"])
     except OSError as error:
         problem, outer = f"cannot be read ({error.strerror})", path
         while not os.path.exists(outer):
             outer = os.path.dirname(outer)
         if os.path.isfile(outer):
-            return f"{PACKAGE} lies inside the archive {outer}, and no library can be opened there: install it unpacked"
-    return problem and f"{path} {problem} (sha256 {file['sha256']} was installed). Repair it: {REPAIR}"
+            problem = f"lies inside the archive {outer}, where no library can be opened: install the package unpacked"
+    if problem:
+        repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
+        raise ImportError(f"{PACKAGE}: {path} {problem} (sha256 {file['sha256']} is expected). Repair it: {repair}")
 
 
 def _process() -> Any:
-    """Return what the packages of this process share, whatever their import names: a contract between our releases.
-
-    ``packages``: (distribution, package) -> what was loaded; ``files``: sha256 of an opened library -> its path;
-    ``modules``: sha256 of an extension module -> the name under which it is imported.
-    """
+    """Return what all packages of this process share, under any import names: a contract between our releases."""
     if "_torch_ext_loaded" not in sys.modules:
-        import _thread
-
         fresh: Any = type(sys)("_torch_ext_loaded", "The compiled variants that this process has loaded.")
+        # (distribution, package) -> what was loaded; sha256 of a library -> its path, of a module -> its import name
         fresh.lock, fresh.packages, fresh.files, fresh.modules = _thread.RLock(), {}, {}, {}
         if sys.modules.setdefault("_torch_ext_loaded", fresh) is fresh and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: setattr(fresh, "lock", _thread.RLock()))  # its owner is gone
@@ -260,8 +243,6 @@ def _process() -> Any:
 
 def _open(variant: Variant, shared: Any) -> bool:
     """Open the libraries that register, unless this process did; return whether this was the first time."""
-    import torch
-
     key = (DATA["distribution"], DATA["package"])
     digests = sorted(file["sha256"] for file in variant["files"] if file["registers"])
     before = shared.packages.get(key)
@@ -270,16 +251,17 @@ def _open(variant: Variant, shared: Any) -> bool:
             f"{PACKAGE}: {variant['label']} of {ROOT} cannot be loaded, as {before['label']} of {before['root']} is: "
             "operators can be registered once in a process. Start a new one, and keep one of the two on its path"
         )
-    fault = next(filter(None, map(_fault, variant["files"])), "")
-    if fault:
-        raise ImportError(fault)
+    for file in variant["files"]:
+        _inspect(file)
     for file in variant["files"]:
         if file["registers"] and not file["module"] and file["sha256"] not in shared.files:
             try:
-                torch.ops.load_library(f"{ROOT}/{file['path']}")
+                __import__("torch").ops.load_library(f"{ROOT}/{file['path']}")
             except OSError as error:
-                opened = f"{variant['label']} fits, but cannot be opened: {error.__cause__ or error}"
-                raise ImportError(_fault(file, deep=True) or f"{PACKAGE}: {opened}") from error
+                _inspect(file, deep=True)
+                raise ImportError(
+                    f"{PACKAGE}: {variant['label']} cannot be opened: {error.__cause__ or error}"
+                ) from error
             shared.files[file["sha256"]] = f"{ROOT}/{file['path']}"
     shared.packages[key] = {"label": variant["label"], "root": ROOT, "digests": digests}
     return not before
@@ -317,7 +299,7 @@ class _Modules:
 
 def _watch_devices(variant: Variant) -> None:
     """Compare the devices with the compiled architectures when CUDA is first used; nothing initialises it here."""
-    import torch
+    cuda = __import__("torch").cuda
 
     def runs(arch: str, device: Tuple[int, ...]) -> bool:  # 9.0a: on that device; 10.0f and machine code: on that major
         built = _numbers(arch.partition("+")[0])
@@ -325,26 +307,23 @@ def _watch_devices(variant: Variant) -> None:
         return built == device if "a" in arch else built <= device and (jit or built[0] == device[0])
 
     def check() -> None:
-        import warnings
-
-        for index in range(torch.cuda.device_count()):
-            device = torch.cuda.get_device_capability(index)
-            if not any(runs(arch, device) for arch in variant["archs"]):
-                name = f"cuda:{index} ({torch.cuda.get_device_name(index)}, capability {device[0]}.{device[1]})"
+        for index in range(cuda.device_count()):
+            major, minor = cuda.get_device_capability(index)
+            if not any(runs(arch, (major, minor)) for arch in variant["archs"]):
                 text = (
-                    f"no code of {variant['label']} runs on {name}; it has {', '.join(variant['archs'])}. Try: {UPDATE}"
+                    f"cuda:{index} (capability {major}.{minor}), only on {', '.join(variant['archs'])}. Try: {UPDATE}"
                 )
-                warnings.warn(f"{PACKAGE}: {text}", TorchExtWarning, stacklevel=2)
+                warnings.warn(f"{PACKAGE}: no code of {variant['label']} runs on {text}", TorchExtWarning, stacklevel=2)
 
-    if variant["archs"] and torch.cuda.is_initialized():
+    if variant["archs"] and cuda.is_initialized():
         check()
     elif variant["archs"]:  # where torch's own checks wait; its _lazy_call would read the source of every frame first
-        torch.cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
+        cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
 
 
 def _in_main_interpreter() -> bool:
     if sys.version_info >= (3, 12):
-        return bool(__import__("_thread")._is_main_interpreter())
+        return bool(_thread._is_main_interpreter())
     api = __import__("ctypes").pythonapi
     return not hasattr(api, "PyInterpreterState_Get") or api.PyInterpreterState_Get() == api.PyInterpreterState_Main()
 
@@ -367,8 +346,6 @@ def load() -> Choice:
         first = _open(choice.variant, shared)
         _Modules(choice.variant)
     if first:
-        import warnings
-
         for text in choice.cautions():
             warnings.warn(text, TorchExtWarning, stacklevel=2)
         _watch_devices(choice.variant)
@@ -380,43 +357,32 @@ def load() -> Choice:
 
 def library_path() -> str:
     """Return the absolute path of the (first) library that is loaded here, for programs without Python."""
-    choice = choose()
-    paths = [f"{ROOT}/{file['path']}" for file in choice.variant["files"] if file["registers"] and not file["module"]]
-    if not paths:
-        raise ImportError(f"{PACKAGE}: {choice.label} has no library, only Python modules")
-    return paths[0]
+    return next(iter(choose().files), "")
 
 
-def explain() -> str:
+def explain(*, as_json: bool = False) -> str:
     """Return the facts, what becomes of each variant, and the remedy when none fits. Loads nothing but torch."""
     choice = choose(must=False)
+    if as_json:
+        found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
+        return str(__import__("json").dumps({**DATA, **found}, indent=2))
     lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
     return "\n".join(lines if choice.variant else [*lines, *choice.remedy(choice.variants)])
 
 
-def _as_json() -> str:
-    import json
-
-    choice = choose(must=False)
-    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
-    return json.dumps({**DATA, **found}, indent=2)
-
-
 def _check() -> str:
     """Compare every file of the chosen variant with its hash, load it in a process of its own, list its operators."""
-    import json
     import subprocess
 
     choice = choose()
-    faults = [fault for fault in (_fault(file, deep=True) for file in choice.variant["files"]) if fault]
-    if faults:
-        raise ImportError("\n".join(faults))
+    for file in choice.variant["files"]:
+        _inspect(file, deep=True)
     program = (
-        "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); import torch; "
+        "import importlib, sys; sys.path[:] = sys.argv[2:]; import torch; "
         "names = torch._C._dispatch_get_all_op_names; before = set(names()); "
-        "importlib.import_module(sys.argv[2]).load(); print(*sorted(set(names()) - before), sep=', ')"
+        "importlib.import_module(sys.argv[1]).load(); print(*sorted(set(names()) - before), sep=', ')"
     )
-    command = [sys.executable, "-c", program, json.dumps(sys.path), f"{PACKAGE}._variants"]
+    command = [sys.executable, "-c", program, f"{PACKAGE}._variants", *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise ImportError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
@@ -425,13 +391,12 @@ def _check() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
-    actions = {"": explain, "--json": _as_json, "--library-path": library_path, "--check": _check}
-    action = actions.get(" ".join(arguments))
-    if action is None:
-        print(f"usage: python -m {PACKAGE}._variants [{' | '.join(filter(None, actions))}]", file=sys.stderr)
-        return 2
+    actions = {"--json": lambda: explain(as_json=True), "--library-path": library_path, "--check": _check, "": explain}
     try:
-        print(action())
+        if " ".join(arguments) not in actions:
+            print(f"usage: python -m {PACKAGE}._variants [{' | '.join([*actions][:-1])}]", file=sys.stderr)
+            return 2
+        print(actions[" ".join(arguments)]())
         return 0 if choose(must=False).variant else 1
     except ImportError as error:
         print(error, file=sys.stderr)
