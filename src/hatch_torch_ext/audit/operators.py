@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GENERIC = frozenset((
     "_C", "C", "aten", "cpp", "cuda", "custom", "custom_op", "custom_ops", "ext", "extension", "kernels", "lib",
-    "my_lib", "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "quantized", "test", "torch", "torch_ext", "utils",
+    "my_lib", "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "test", "torch", "torch_ext", "utils",
 ))  # fmt: skip
 """Namespaces that belong to torch, or that the next package picks as well (pytorch's tutorials use some of them)."""
 

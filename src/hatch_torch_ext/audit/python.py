@@ -26,6 +26,20 @@ _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
 _PYBIND_WINDOW = 1 << 20
+NEW_IN = {
+    symbol: PyVersion(3, minor)
+    for minor, symbols in {
+        10: "PyIter_Send PyModule_AddObjectRef Py_NewRef Py_XNewRef",
+        11: "PyErr_GetHandledException PyErr_SetHandledException PyFrame_GetBuiltins PyType_GetName PyType_GetQualName",
+        12: "PyErr_GetRaisedException PyErr_SetRaisedException PyObject_GetTypeData PyType_FromMetaclass PyUnstable_Code_New",
+        13: "PyDict_GetItemRef PyImport_AddModuleRef PyList_GetItemRef PyLong_AsInt PyModule_Add PyObject_GetOptionalAttr"
+        " PyWeakref_GetRef",
+        14: "PyLong_IsNegative PyLong_IsPositive PyUnicodeWriter_Create PyUnicodeWriter_Finish PyUnicode_Equal",
+    }.items()
+    for symbol in symbols.split()
+}
+"""Functions that no earlier release exports (CPython's "What's New", C API). abi3info tells when a function entered the
+limited API, which can be releases later."""
 FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount", "_Py_DecRefSharedDebug"})
 """Reference counting that only free-threaded builds export, which their headers inline everywhere."""
 
@@ -69,7 +83,7 @@ def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iter
 def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Look for traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
     version = PyVersion(int(tag[0]), int(tag.removesuffix("t")[1:]))
-    newer = [symbol for symbol in symbols if (known := _limited_api(symbol)) is not None and known.added > version]
+    newer = [symbol for symbol in symbols if NEW_IN.get(symbol, version) > version]
     traces = []
     if newer:
         traces.append(f"needs {some(newer)}, which Python {version} does not have")
