@@ -77,7 +77,7 @@ def build(
 
     replies.query(job.build)
     cmake = str(toolchain.cmake.path)
-    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja"]
+    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", "--no-warn-unused-cli"]
     run("configuring", [cmake, *where, *cache, *config.cmake.args])
     for note in _notes(job.build):
         report(f"{entry.name}: {note}")

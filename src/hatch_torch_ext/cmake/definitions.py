@@ -86,7 +86,7 @@ def _python(job: Job) -> dict[str, str | Path]:
 
 
 def _python_library(job: Job) -> Path:
-    """Return libpython, or an empty linker script in its place: many Pythons have none, and modules need none."""
+    """Return libpython, or an empty archive in its place: many Pythons have none, and modules need none."""
     library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
     try:
         answer = process.run([job.environment.python, "-I", "-c", LIBRARY_OF_PYTHON]).stdout.strip()
@@ -96,7 +96,7 @@ def _python_library(job: Job) -> Path:
     if real is not None and real.is_file():
         return real
     library.parent.mkdir(parents=True, exist_ok=True)
-    library.write_text("/* This Python comes without a shared library. */\nINPUT()\n", encoding="ascii")
+    library.write_bytes(b"!<arch>\n")  # every linker takes an archive without members, under any name
     return library
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,9 +70,7 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
 
 def check_destinations(entry: str, reply: Reply, *, source: Path, prefix: Path) -> None:
     """Raise ``CompileError`` before anything is installed outside ``prefix``."""
-    outside = [
-        text for text in reply.destinations if Path(text).is_absolute() and not Path(text).is_relative_to(prefix)
-    ]
+    outside = [text for text in reply.destinations if not Path(os.path.normpath(prefix / text)).is_relative_to(prefix)]
     if outside:
         raise CompileError(
             entry,

@@ -36,8 +36,14 @@ def base_dir(job: Job) -> Path | None:
 
 
 def relative_maps(job: Job) -> list[str]:
-    """Return the maps of folders as the compiler sees them after ccache made their paths relative."""
+    """Return the maps of folders as the compiler sees them after ccache made their paths relative.
+
+    Longer ones come last, since compilers take the last that matches. The entry's own folder, plain ``..``, would
+    match every path that leaves it.
+    """
     base = base_dir(job)
     if base is None:
         return []
-    return [f"{os.path.relpath(old, job.build)}={new}" for old, new in mapped(job) if old.is_relative_to(base)]
+    below = [(old, new) for old, new in mapped(job) if old.is_relative_to(base) and old != job.folder]
+    maps = [(os.path.relpath(old, job.build), new) for old, new in below]
+    return [f"{old}={new}" for old, new in sorted(maps, key=lambda pair: (len(pair[0]), pair))]

@@ -27,6 +27,19 @@ endforeach()
 unset(_torch_ext_map)
 
 if(TorchExt_ANSWER_TORCH)
+  # What of the arguments of find_package says which version, and how it may fail.
+  function(_torch_ext_request output)
+    set(kept "")
+    foreach(argument IN LISTS ARGN)
+      if(argument MATCHES "^(EXACT|QUIET|REQUIRED)$")
+        list(APPEND kept "${argument}")
+      elseif(argument STREQUAL "${ARGV1}" AND argument MATCHES "^[0-9]")
+        list(APPEND kept "${argument}")
+      endif()
+    endforeach()
+    set(${output} "${kept}" PARENT_SCOPE)
+  endfunction()
+
   # A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what
   # they asked Python for. A FindTorch.cmake of the project's own is left to answer: its variables are its own.
   macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_package)
@@ -40,8 +53,10 @@ if(TorchExt_ANSWER_TORCH)
         endforeach()
       endif()
       if(NOT _torch_ext_own)
+        # Where to look is not the project's to say: a request that ours refuses (a version) must not end at torch's own.
+        _torch_ext_request(_torch_ext_arguments ${ARGN})
         set(${_torch_ext_package}_DIR "${TorchExt_PACKAGE_DIR}/${_torch_ext_package}")
-        find_package(${_torch_ext_package} ${ARGN} BYPASS_PROVIDER)
+        find_package(${_torch_ext_package} ${_torch_ext_arguments} CONFIG NO_DEFAULT_PATH BYPASS_PROVIDER)
       endif()
     endif()
   endmacro()

@@ -1,0 +1,428 @@
+"""The CMake stage with a real CMake, a real compiler and a real torch, on the small projects of tests/packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+from hatch_torch_ext import cmake, elf
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk, stubs
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.toolchain import Tool, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hatch_torch_ext.cmake import InstallTree
+
+PACKAGES = Path(__file__).resolve().parent.parent / "packages"
+FACTS = Path(cmake.__file__).resolve().parent.parent / "resources" / "interpreter.py"
+ENTRY = Entry(
+    name="matrix.2.13",
+    variables=(("torch", "2.13"), ("cpu-only", "yes")),
+    dependencies=("torch==2.13.*",),
+    torch_requirement="torch==2.13.*",
+    python=None,
+)
+# No optimisation: what is shown does not depend on it, and it is most of the time.
+QUICK = CMakeConfig(build_type="Quick")
+
+
+@dataclass
+class Workbench:
+    """What the stage is given, to be changed by a test, and what it reported."""
+
+    config: Config
+    environment: Environment
+    sdk: Sdk
+    toolchain: Toolchain
+    work: Path
+    entry: Entry = ENTRY
+    reports: list[str] = field(default_factory=list)
+
+    def build(self, package: str, **changes: object) -> InstallTree:
+        """Build one of tests/packages; ``changes`` go into the configuration."""
+        given = {"source": self.config.root / package, **changes}
+        config = replace(self.config, **given)  # type: ignore[arg-type]
+        return cmake.build(
+            self.entry,
+            config,
+            self.environment,
+            self.sdk,
+            self.toolchain,
+            work=self.work,
+            jobs=1,
+            report=self.reports.append,
+        )
+
+
+@pytest.fixture(scope="session")
+def environment(torch_cpu_python: Path) -> Environment:
+    """Return the environment that the Python with torch belongs to."""
+    said = json.loads(subprocess.check_output([torch_cpu_python, FACTS], text=True).split(":", 1)[1])
+    interpreter = Interpreter(
+        **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
+    )
+    return Environment(
+        prefix=Path(said["prefix"]),
+        python=torch_cpu_python,
+        bin=Path(said["bin"]),
+        site_packages=Path(said["site_packages"]),
+        interpreter=interpreter,
+    )
+
+
+@pytest.fixture(scope="session")
+def bindings(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a folder of packages with pybind11 and nanobind, as a site-packages."""
+
+    def install(folder: Path) -> None:
+        command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", folder, "--python", sys.executable]
+        subprocess.run([*command, "pybind11==3.0.1", "nanobind==2.9.2"], check=True)
+
+    return once("bindings", install)
+
+
+@pytest.fixture
+def bench(environment: Environment, tmp_path: Path) -> Workbench:
+    """Return the stage's inputs for the CPU torch, with tests/packages as the project."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    compiler = shutil.which("g++")
+    assert compiler is not None
+    return Workbench(
+        config=Config(root=PACKAGES, package="packages", package_dir=PACKAGES, source=PACKAGES, cmake=QUICK),
+        environment=environment,
+        sdk=sdk_environment.acquire(ENTRY, environment),
+        toolchain=Toolchain(
+            cmake=Tool(path=scripts / "cmake", version="4"),
+            ninja=Tool(path=scripts / "ninja", version="1"),
+            cxx=Tool(path=Path(compiler), version="GNU"),
+        ),
+        work=tmp_path / "work",
+    )
+
+
+@pytest.fixture
+def thin(bench: Workbench, tmp_path: Path) -> Workbench:
+    """Return the same with link stubs in place of torch's libraries."""
+    folder = tmp_path / "thin"
+    folder.mkdir()
+    for name in ("c10", "torch", "torch_cpu", "torch_python"):
+        soname = f"lib{name}.so"
+        (folder / soname).write_bytes(stubs.stub(soname, bench.environment.interpreter.machine))
+    bench.sdk = replace(bench.sdk, kind="thin", library_dir=folder)
+    return bench
+
+
+def needed(tree: InstallTree, name: str) -> list[str]:
+    """Return the torch libraries that an installed file needs."""
+    found = elf.read(tree.prefix / name).needed
+    return sorted(soname for soname in found if soname.startswith(("libtorch", "libc10")))
+
+
+def assert_clean(tree: InstallTree, name: str) -> None:
+    """Show that a file holds no RPATH and no folder of this machine."""
+    path = tree.prefix / name
+    facts = elf.read(path)
+    assert facts.rpath == ()
+    assert facts.runpath == ()
+    data = path.read_bytes()
+    for folder in tree.build_dirs:
+        assert os.fsencode(folder) not in data
+
+
+def import_answer(bench: Workbench, tree: InstallTree, folder: str, module: str) -> str:
+    """Import an installed module beside torch, and return what its function says."""
+    code = f"import torch, {module}; print({module}.answer())"
+    env = {**os.environ, "PYTHONPATH": str(tree.prefix / folder)}
+    return subprocess.check_output([bench.environment.python, "-c", code], env=env, text=True).strip()
+
+
+# --- spellings of a library
+
+
+@pytest.mark.parametrize("sdk", ["environment", "thin"])
+def test_variables_joined_by_hand(sdk: str, bench: Workbench, request: pytest.FixtureRequest) -> None:
+    """TORCH_LIBRARIES, TORCH_INCLUDE_DIRS and TORCH_CXX_FLAGS are enough to compile and link, with stubs too."""
+    if sdk == "thin":
+        request.getfixturevalue("thin")
+    tree = bench.build("variables")
+    assert tree.files == ("libvariables.so",)
+    assert needed(tree, "libvariables.so") == ["libc10.so", "libtorch.so", "libtorch_cpu.so"]
+    assert tree.compiler.startswith("GNU ")
+    assert_clean(tree, "libvariables.so")
+
+
+def test_operators_and_classes_by_the_target_torch(bench: Workbench) -> None:
+    """A library that links the target `torch` registers an operator and a class in that torch's process."""
+    tree = bench.build("operators")
+    assert tree.files == ("liboperators.so",)
+    assert_clean(tree, "liboperators.so")
+    code = (
+        f"import torch; torch.ops.load_library({str(tree.prefix / 'liboperators.so')!r}); "
+        "print(torch.ops.hte_operators.twice(torch.tensor([3])).item(), "
+        "torch.classes.hte_operators.Counter().next())"
+    )
+    said = subprocess.check_output([bench.environment.python, "-c", code], text=True)
+    assert said.split() == ["6", "1"]
+
+
+@pytest.mark.parametrize("target", ["torch_stable", "torch"])
+def test_a_stable_entry_gives_its_sources_the_target_version(target: str, thin: Workbench) -> None:
+    """Both targets name the entry's torch as the oldest one; the library needs C names alone."""
+    thin.entry = replace(ENTRY, stable_abi=True)
+    tree = thin.build("stable", cmake=replace(QUICK, define=(("WANTED_TARGET", target),)))
+    names = elf.read(tree.prefix / "libstable.so").undefined
+    assert "torch_library_impl" in names
+    assert not [name for name in names if name.startswith(("_ZN2at", "_ZN3c10", "_ZN5torch"))]
+    assert "-DTORCH_TARGET_VERSION=0x020d000000000000" in dict(tree.flags)["stable CXX"]
+
+
+def test_every_name_that_projects_ask_for(bench: Workbench) -> None:
+    """Targets, variables, find_library below the prefix, the matrix's variables: all there, with sound values."""
+    tree = bench.build("names", cmake=CMakeConfig(define=(("TORCH_EXT_WANTED", "2.4"),)))
+    lines = (tree.prefix / "variables.txt").read_text().splitlines()
+    values = dict(line.split("=", 1) for line in lines)
+    torch = tree.prefix.parent / "torch"
+    assert values["Torch_VERSION"] == "2.13.0"
+    assert values["TORCH_CXX_FLAGS"] == "-D_GLIBCXX_USE_CXX11_ABI=1"
+    assert values["TORCH_INSTALL_PREFIX"] == str(torch)
+    assert values["TORCH_PYTHON_LIBRARY"] == str(torch / "lib" / "libtorch_python.so")
+    assert (values["TORCH_EXT_TORCH"], values["TORCH_EXT_CPU_ONLY"]) == ("2.13", "yes")
+
+
+@pytest.mark.parametrize("wanted", ["2.14", "2.12.1;EXACT", "2.1...<2.13"])
+def test_another_version_of_torch_is_refused(wanted: str, bench: Workbench) -> None:
+    """`find_package(Torch <version>)` fails where the entry's torch is not what it asks for."""
+    with pytest.raises(CompileError, match=r'configuration file for package "Torch"'):
+        bench.build("names", cmake=CMakeConfig(define=(("TORCH_EXT_WANTED", wanted),)))
+
+
+@pytest.mark.parametrize("wanted", ["2.13.0;EXACT", "2.1...<3", "2.1...2.13.0"])
+def test_a_version_that_fits_is_accepted(wanted: str, bench: Workbench) -> None:
+    """Exact requests and ranges that hold the entry's torch are answered."""
+    tree = bench.build("names", cmake=CMakeConfig(define=(("TORCH_EXT_WANTED", wanted),)))
+    assert tree.files == ("variables.txt",)
+
+
+def test_a_find_module_of_the_projects_own(bench: Workbench) -> None:
+    """The project's FindTorch answers itself; its C++14 is raised to what torch needs, and that is said."""
+    tree = bench.build("own_find_module")
+    assert needed(tree, "libown_find_module.so") == ["libc10.so"]
+    assert bench.reports == [
+        "matrix.2.13: target own_find_module: CXX_STANDARD 14, a -std= option raised to C++20, which torch 2.13.0 needs"
+    ]
+    assert dict(tree.flags)["own_find_module CXX"].split()[:4] == ["-std=gnu++20", "-fPIC", "-Wall", "-std=c++14"]
+    assert_clean(tree, "libown_find_module.so")
+
+
+def test_a_prefix_asked_of_python_still_gets_our_package(bench: Workbench) -> None:
+    """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point at torch's own files do not bring them back."""
+    tree = bench.build("python_prefix")
+    assert tree.files == ("bin/libpython_prefix.so",)
+    assert f"Found Torch: {tree.prefix.parent}/torch/lib/libtorch.so" in tree.log.read_text()
+
+
+def test_torchs_own_package_on_request(bench: Workbench) -> None:
+    """With `torch-package = "upstream"` torch's own files answer, and are found without a hint."""
+    tree = bench.build("variables", cmake=replace(QUICK, torch_package="upstream"))
+    assert tree.files == ("libvariables.so",)
+    assert "static library kineto" in tree.log.read_text() or "library kineto not found" in tree.log.read_text()
+    assert_clean(tree, "libvariables.so")
+
+
+def test_links_without_undefined_symbols_and_programs_hold_with_stubs(thin: Workbench) -> None:
+    """`-z defs`, `--as-needed` and a program link against stubs; torch's libraries stay in NEEDED."""
+    tree = thin.build("strict")
+    assert tree.files == ("libstrict.so",)
+    assert needed(tree, "libstrict.so") == ["libc10.so", "libtorch_cpu.so"]
+
+
+def test_a_project_older_than_cmakes_memory(bench: Workbench) -> None:
+    """CMake 4 builds a project for CMake 3.0 with the old Python modules, pinned; that it is old is said."""
+    tree = bench.build("ancient")
+    assert tree.files == ("lib/libancient.so", "share/python.txt")
+    assert Path((tree.prefix / "share/python.txt").read_text().strip()) == bench.environment.prefix
+    assert len(bench.reports) == 2
+    assert bench.reports[0].startswith("matrix.2.13: the project asks for CMake 3.0, below the oldest that CMake ")
+    assert bench.reports[1] == ("matrix.2.13: target ancient: a -std= option raised to C++20, which torch 2.13.0 needs")
+
+
+def test_headers_and_a_cmake_package_beside_the_library(bench: Workbench) -> None:
+    """GNUInstallDirs, a versioned SONAME with its links, headers and install(EXPORT) are all in the tree."""
+    tree = bench.build("exported")
+    libdir = tree.files[1].split("/")[0]
+    assert libdir in ("lib", "lib64")
+    assert tree.files == (
+        "include/exported.h",
+        f"{libdir}/libexported.so",
+        f"{libdir}/libexported.so.1",
+        f"{libdir}/libexported.so.1.2",
+        "share/cmake/exported/exported-config-version.cmake",
+        "share/cmake/exported/exported-targets-quick.cmake",
+        "share/cmake/exported/exported-targets.cmake",
+    )
+
+
+def test_dependencies_fetched_and_programs_run_in_the_build(bench: Workbench) -> None:
+    """FetchContent's library is installed too, a generator of the build runs, and an RPATH of the author's stays."""
+    tree = bench.build("fetched")
+    assert tree.files == ("libdependency.so", "libfetched.so")
+    assert_clean(tree, "libdependency.so")
+    assert elf.read(tree.prefix / "libfetched.so").runpath == ("$ORIGIN/../elsewhere",)
+
+
+# --- Python
+
+
+def test_a_module_from_the_pybind11_that_torch_brings(bench: Workbench) -> None:
+    """Python_add_library, torch's headers and find_library(torch_python) make a module for the entry's Python."""
+    tree = bench.build("module_bundled")
+    name = f"module_bundled{bench.environment.interpreter.ext_suffix}"
+    assert tree.files == (name,)
+    assert import_answer(bench, tree, ".", "module_bundled") == "42"
+
+
+def test_a_module_by_pybind11_of_the_environment(bench: Workbench, bindings: Path) -> None:
+    """A pybind11 among the environment's packages is found, and uses the entry's Python."""
+    bench.environment = replace(bench.environment, site_packages=bindings)
+    tree = bench.build("module_pybind11")
+    assert tree.files == (f"module_pybind11_package/module_pybind11{bench.environment.interpreter.ext_suffix}",)
+    assert import_answer(bench, tree, "module_pybind11_package", "module_pybind11") == "42"
+
+
+def test_a_module_by_nanobind_of_the_environment(bench: Workbench, bindings: Path) -> None:
+    """The same for nanobind, which also asks for Development.SABIModule."""
+    bench.environment = replace(bench.environment, site_packages=bindings)
+    tree = bench.build("module_nanobind")
+    assert import_answer(bench, tree, ".", "module_nanobind") == "42"
+
+
+@pytest.mark.parametrize("shared_python", [True, False])
+def test_libpython_linked_by_name(shared_python: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001  a parameter
+    """Python3::Python links where the Python has a shared library, and where it has none."""
+    if not shared_python:
+        monkeypatch.setattr("hatch_torch_ext.cmake.definitions.LIBRARY_OF_PYTHON", "print('/nowhere/libpython.so')")
+    tree = bench.build("embedded")
+    assert tree.files == ("libembedded.so",)
+    if not shared_python:
+        assert not [name for name in elf.read(tree.prefix / "libembedded.so").needed if "python3" in name]
+
+
+# --- the same bytes, and resuming
+
+
+def test_two_builds_in_different_folders_give_the_same_bytes(bench: Workbench, tmp_path: Path) -> None:
+    """Sources, work folder and SDK elsewhere: the files are the same, so no folder is in them."""
+    one = bench.build("fetched")
+    copy = tmp_path / "a" / "much" / "longer" / "place" / "packages"
+    shutil.copytree(PACKAGES, copy)
+    bench.config = replace(bench.config, root=copy)
+    bench.work = tmp_path / "another" / "work-folder"
+    two = bench.build("fetched")
+    assert one.files == two.files
+    assert [(one.prefix / name).read_bytes() for name in one.files] == [
+        (two.prefix / name).read_bytes() for name in two.files
+    ]
+    assert one.flags == two.flags
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_a_compiler_cache_hits_from_another_folder(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache answers for the same sources in another checkout, and the bytes are those of a build without it."""
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
+    plain = bench.build("variables")
+    expected = (plain.prefix / "libvariables.so").read_bytes()
+    bench.toolchain = replace(bench.toolchain, launcher=Path(shutil.which("ccache") or ""))
+    for number in range(2):
+        root = tmp_path / f"checkout{number}" / ("deep" * number)
+        shutil.copytree(PACKAGES, root / "packages")
+        bench.config = replace(bench.config, root=root / "packages")
+        bench.work = root / "packages" / "build" / "torch-ext"
+        tree = bench.build("variables")
+        assert (tree.prefix / "libvariables.so").read_bytes() == expected
+    counts = subprocess.check_output(["ccache", "--print-stats"], text=True)
+    statistics = dict(line.split("\t") for line in counts.splitlines())
+    hits = int(statistics["direct_cache_hit"]) + int(statistics["preprocessed_cache_hit"])
+    assert (hits, int(statistics["cache_miss"])) == (1, 1)
+
+
+def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workbench) -> None:
+    """The build folder is used again for the same inputs; another build type wipes it first."""
+    first = bench.build("names")
+    stamp = first.prefix.parent / "build" / "stamp"
+    stamp.touch()
+    (first.prefix / "stale.txt").touch()
+    again = bench.build("names")
+    assert again.files == first.files
+    assert again.log.read_text().count("Detecting CXX compile features - done") == 1
+    assert stamp.exists()
+    bench.build("names", cmake=CMakeConfig(build_type="Debug"))
+    assert not stamp.exists()
+
+
+# --- what goes wrong
+
+
+def test_nothing_installed_names_the_line_to_add(bench: Workbench) -> None:
+    """The message has the real names of the targets."""
+    with pytest.raises(CompileError) as caught:
+        bench.build("nothing_installed")
+    assert str(caught.value) == (
+        "matrix.2.13: CMake built libfirst.so, libsecond.so, but installed nothing, and only what is installed goes "
+        f"into the wheel. Add to {PACKAGES}/nothing_installed/CMakeLists.txt:\n"
+        "  install(TARGETS first second LIBRARY DESTINATION .)\n"
+        f"The whole log is {bench.work}/matrix.2.13/log.txt"
+    )
+
+
+def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workbench) -> None:
+    """An absolute destination is an error that names it, and nothing is written there."""
+    with pytest.raises(CompileError) as caught:
+        bench.build("outside")
+    assert str(caught.value) == (
+        f"matrix.2.13: {PACKAGES}/outside/CMakeLists.txt installs into {PACKAGES}/outside/../left_behind, outside the "
+        "install prefix, which would leave files there and none in the wheel. "
+        "Use a relative destination: `install(… DESTINATION .)`"
+    )
+    assert not (PACKAGES / "left_behind").exists()
+
+
+def test_a_compiler_error_shows_its_first_line(bench: Workbench) -> None:
+    """The message names step, entry and command, the compiler's own sentence, and where the log is."""
+    with pytest.raises(CompileError) as caught:
+        bench.build("broken")
+    lines = str(caught.value).splitlines()
+    folder = bench.work / "matrix.2.13"
+    command = f"{bench.toolchain.cmake.path} --build {folder / 'build'} --parallel 1"
+    assert lines[0] == f"matrix.2.13: compiling failed: `{command}`"
+    assert lines[1] == "the first errors:"
+    assert "broken.cpp:1:23: error: " in lines[2]
+    assert "missing_name" in lines[2]
+    assert lines[-1] == f"Correct this in the project's sources; the whole log is {folder / 'log.txt'}"
+    assert (folder / "log.txt").read_text().count("missing_name") >= 1
+
+
+def test_no_front_end_reaches_the_projects_python(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONPATH, PYTHONHOME and DESTDIR of the process that builds change nothing."""
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    monkeypatch.setenv("DESTDIR", "/nowhere")
+    tree = bench.build("names")
+    assert tree.files == ("variables.txt",)

@@ -1,0 +1,3 @@
+#include <Python.h>
+
+extern "C" const char* embedded_version() { return Py_GetVersion(); }

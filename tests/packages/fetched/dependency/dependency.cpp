@@ -1,0 +1,1 @@
+extern "C" const char* dependency_where() { return __FILE__; }

@@ -1,0 +1,2 @@
+extern "C" const char* light_where();
+int main() { return light_where() == nullptr; }

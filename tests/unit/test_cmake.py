@@ -1,0 +1,218 @@
+"""What CMake is told, and what is made of its answers: no program runs here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings
+from hatch_torch_ext.cmake.job import Job
+from hatch_torch_ext.cmake.replies import Reply, Target
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk
+from hatch_torch_ext.toolchain import Tool, Toolchain
+
+ROOT = Path("/project")
+
+
+@pytest.fixture
+def job() -> Job:
+    """Return a build of a thin torch 2.11 for CUDA 13 without a toolkit, below the project's root."""
+    prefix = Path("/store/torch")
+    return Job(
+        entry=Entry(
+            name="matrix.2.11",
+            variables=(("torch", "2.11"), ("with-foo", "a b")),
+            dependencies=(),
+            torch_requirement="torch==2.11.*",
+            python=None,
+        ),
+        config=Config(root=ROOT, package="pkg", package_dir=ROOT / "src" / "pkg", source=ROOT / "csrc"),
+        environment=Environment(
+            prefix=Path("/env"),
+            python=Path("/env/bin/python"),
+            bin=Path("/env/bin"),
+            site_packages=Path("/env/lib/python3.11/site-packages"),
+            interpreter=Interpreter(
+                version="3.11.7",
+                tag="cp311",
+                ext_suffix=".cpython-311-x86_64-linux-gnu.so",
+                machine="x86_64",
+                include=Path("/usr/include/python3.11"),
+            ),
+        ),
+        sdk=Sdk(
+            kind="thin",
+            version="2.11.0+cu130",
+            cuda="13.0",
+            hip=None,
+            cxx11_abi=True,
+            cxx_standard=17,
+            prefix=prefix,
+            library_dir=prefix / "lib",
+            include_dirs=(prefix / "include",),
+            python_path=(Path("/store"),),
+        ),
+        toolchain=Toolchain(
+            cmake=Tool(path=Path("/tools/cmake"), version="4.1.0"),
+            ninja=Tool(path=Path("/ninja/ninja"), version="1.13"),
+            cxx=Tool(path=Path("/usr/bin/g++"), version="GNU 12.2.0"),
+        ),
+        folder=ROOT / "build" / "torch-ext" / "matrix.2.11",
+    )
+
+
+def test_matrix_variables_become_cache_entries(job: Job) -> None:
+    """Names are upper-cased, and what CMake or a shell would stumble over becomes an underscore."""
+    assert definitions.matrix_variables(job.entry) == {"TORCH_EXT_TORCH": "2.11", "TORCH_EXT_WITH_FOO": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("minor", "value"), [("2.10", "0x020a000000000000"), ("2.9", "0x0209000000000000"), ("3.0", "0x0300000000000000")]
+)
+def test_target_version(minor: str, value: str) -> None:
+    """Major in the top byte, minor in the next, as torch's own headers read it."""
+    assert package.target_version(minor) == value
+
+
+def test_facts_are_quoted_for_cmake() -> None:
+    """Paths with what CMake gives a meaning stay one literal item; None is empty; booleans are CMake's words."""
+    facts = [("A", Path('/a b/$x;"y"\\z')), ("B", [Path("/1"), Path("/2")]), ("C", None), ("D", True), ("E", 0)]
+    assert package.render(facts).splitlines()[1:] == [
+        r'set(TorchExt_A "/a b/\$x\;\"y\"\\z")',
+        'set(TorchExt_B "/1;/2")',
+        'set(TorchExt_C "")',
+        'set(TorchExt_D "ON")',
+        'set(TorchExt_E "0")',
+    ]
+
+
+def test_later_maps_are_the_closer_ones(job: Job) -> None:
+    """Compilers take the last map that matches: the work folder's come after the root that it lies in."""
+    assert prefixes.mapped(job) == (
+        (Path("/usr/include/python3.11"), "python/include"),
+        (Path("/env"), "python"),
+        (Path("/store/torch"), "torch"),
+        (ROOT, "."),
+        (job.folder, "torch-ext"),
+        (job.folder / "torch", "torch"),
+    )
+
+
+def test_ccache_sees_relative_paths_below_what_project_and_work_share(job: Job) -> None:
+    """With ccache the maps are relative, the same in every checkout; without it there are none."""
+    assert prefixes.base_dir(job) is None
+    assert prefixes.relative_maps(job) == []
+    cached = replace(job, toolchain=replace(job.toolchain, launcher=Path("/usr/bin/ccache")))
+    assert prefixes.base_dir(cached) == ROOT
+    assert prefixes.relative_maps(cached) == ["../torch=torch", "../../../..=."]
+    assert surroundings.env_changes(cached)["CCACHE_BASEDIR"] == "/project"
+    other = replace(job, toolchain=replace(job.toolchain, launcher=Path("/usr/bin/sccache")))
+    assert prefixes.relative_maps(other) == []
+
+
+def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
+    """Project and work folder that share only `/`: relative to that, the system's headers would be renamed."""
+    cached = replace(
+        job, folder=Path("/cache/matrix.2.11"), toolchain=replace(job.toolchain, launcher=Path("/usr/bin/ccache"))
+    )
+    assert prefixes.base_dir(cached) is None
+    assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)
+
+
+def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry's programs come first, the SDK's facade is importable, and what the front end set is gone."""
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("CMAKE_PREFIX_PATH", "/mine")
+    monkeypatch.delenv("CMAKE_LIBRARY_PATH", raising=False)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    changes = surroundings.env_changes(job)
+    assert changes["PATH"] == "/env/bin:/tools:/ninja:/usr/bin"
+    assert changes["PYTHONPATH"] == "/store"
+    assert changes["CMAKE_PREFIX_PATH"] == "/env/lib/python3.11/site-packages:/mine"
+    assert changes["CMAKE_LIBRARY_PATH"] == f"{job.folder}/torch/lib"
+    assert changes["SOURCE_DATE_EPOCH"] == surroundings.DEFAULT_EPOCH
+    assert [changes[name] for name in ("PYTHONHOME", "DESTDIR", "CMAKE_GENERATOR")] == [None, None, None]
+    assert not {"CC", "CXX", "CXXFLAGS"} & changes.keys()
+
+
+def test_an_old_abi_is_said_to_every_object(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a torch of the old C++ ABI the flag joins the user's own CXXFLAGS."""
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+    old = replace(job, sdk=replace(job.sdk, cxx11_abi=False))
+    assert surroundings.env_changes(old)["CXXFLAGS"] == "-O1 -D_GLIBCXX_USE_CXX11_ABI=0"
+
+
+def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
+    """With torch's own package asked for, its prefix is searched first."""
+    upstream = replace(job, config=replace(job.config, cmake=CMakeConfig(torch_package="upstream")))
+    assert (surroundings.env_changes(upstream)["CMAKE_PREFIX_PATH"] or "").startswith(f"{job.folder}/torch:")
+
+
+def test_flags_lose_the_folders_of_this_machine() -> None:
+    """The manifest has the effective flags, without prefix maps and paths that differ from machine to machine."""
+    options = ("-O3", "-ffile-prefix-map=/project=.", "-isystem", "/project/csrc/include", "-DX=1")
+    target = Target(name="ops", type="SHARED_LIBRARY", artifacts=("libops.so",), flags=(("CXX", options),))
+    reply = Reply(compilers={}, targets=(target,), destinations=())
+    assert replies.flags(reply, rename=[(ROOT, ".")]) == (("ops CXX", "-O3 -isystem ./csrc/include -DX=1"),)
+
+
+def test_first_errors_are_the_compilers_own_sentences() -> None:
+    """Lines that say what is wrong are shown once each, five at most; CMake's go on with their paragraph."""
+    output = """\
+[1/9] Building CXX object a.o
+FAILED: a.o
+a.cpp:1:2: error: no such thing
+  1 | thing
+a.cpp:1:2: error: no such thing
+a.cu(12): error: identifier is undefined
+fatal error: cublas.h: No such file or directory
+/usr/bin/ld: a.o: undefined reference to `f()'
+CMake Error at CMakeLists.txt:3 (find_package):
+  Could not find a package
+  configuration file.
+
+  More words.
+b.cpp:1:1: error: the sixth
+"""
+    assert failures.first_errors(output) == [
+        "a.cpp:1:2: error: no such thing",
+        "a.cu(12): error: identifier is undefined",
+        "fatal error: cublas.h: No such file or directory",
+        "/usr/bin/ld: a.o: undefined reference to `f()'",
+        "CMake Error at CMakeLists.txt:3 (find_package): Could not find a package configuration file.",
+    ]
+
+
+def test_nothing_installed_and_no_library_at_all() -> None:
+    """A project of static libraries is told what a wheel needs instead."""
+    target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())
+    reply = Reply(compilers={}, targets=(target,), destinations=())
+    assert failures.nothing_installed(reply, source=ROOT, log=Path("/log.txt")) == (
+        "CMake installed nothing, and the project has no shared library or module, only core (static_library). "
+        "Add to /project/CMakeLists.txt:\n"
+        "  add_library(my_ops SHARED my_ops.cpp)\n"
+        "  target_link_libraries(my_ops PRIVATE torch)\n"
+        "  install(TARGETS my_ops LIBRARY DESTINATION .)\n"
+        "The whole log is /log.txt"
+    )
+
+
+@pytest.mark.parametrize("destination", ["lib", "/install", "/install/lib"])
+def test_destinations_below_the_prefix_are_fine(destination: str) -> None:
+    """Relative ones, and absolute ones that start with the prefix."""
+    reply = Reply(compilers={}, targets=(), destinations=(destination,))
+    failures.check_destinations("entry", reply, source=ROOT, prefix=Path("/install"))
+
+
+@pytest.mark.parametrize("destination", ["/usr/lib", "/install/../lib", "../lib"])
+def test_destinations_outside_the_prefix_are_refused(destination: str) -> None:
+    """Also those that leave the prefix by `..`."""
+    reply = Reply(compilers={}, targets=(), destinations=(destination,))
+    with pytest.raises(CompileError, match="outside the install prefix"):
+        failures.check_destinations("entry", reply, source=ROOT, prefix=Path("/install"))
