@@ -199,8 +199,7 @@ def _asked(name: str) -> str:
 def choose(*, must: bool = True) -> Choice:
     """Choose for this process and its environment variables; with ``must``, raise ImportError when nothing fits."""
     variants, forced = DATA["variants"], _asked("VARIANT")
-    labels = [variant["label"] for variant in variants]
-    if forced and forced not in labels:
+    if forced and forced not in (labels := [variant["label"] for variant in variants]):
         raise ImportError(f"{PACKAGE} has no variant {forced!r} (TORCH_EXT_VARIANT), only {', '.join(labels)}")
     choice = select(facts(), variants, prerelease=bool(_asked("PRERELEASE")), forced=forced)
     if must and not choice.variant:

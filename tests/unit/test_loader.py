@@ -1,0 +1,425 @@
+"""The generated ``_variants.py``: its text, and what it says to users who have no torch that fits."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hatch_torch_ext import loader
+from hatch_torch_ext.merge import Layout, PlacedVariant
+from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
+SHA = hashlib.sha256(b"library").hexdigest()
+
+
+def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
+    """Return a CPU variant with one library, unless said otherwise."""
+    library = VariantFile(path=f"{label}/libops.so", kind="library", sha256=SHA, size=7, registers=True)
+    plain = Variant(
+        label=label,
+        torch=torch,
+        stable_abi=False,
+        backend="cuda" if "cuda" in fields else "cpu",
+        cuda=None,
+        cxx11_abi=True,
+        python=None,
+        machine="x86_64",
+        libc="glibc",
+        libc_floor="2.17",
+        policy="manylinux_2_17_x86_64",
+        archs=(),
+        files=(library,),
+        build=RECORD,
+    )
+    return replace(plain, **fields)
+
+
+DATA_LINE = (
+    '{"label": "v0", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": [], "cxx11_abi": True, "python": None, '
+    '"machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", "files": [{"path": "v0/libops.so", "size": 7, '
+    f'"sha256": "{SHA}", "module": None, "registers": True}}]}},'
+)
+
+
+def layout(*variants: Variant, package: str = "my_pkg") -> Layout:
+    """Return the layout of a wheel with ``variants``, each file where it was."""
+    placed = [
+        PlacedVariant(variant=each, places=tuple((file.path, f"_torch_ext/{file.path}") for file in each.files))
+        for each in variants
+    ]
+    return Layout(package=package, variants=tuple(placed), files=(), tag="", requires="", manifest="")
+
+
+def text_of(*variants: Variant, **fields: Any) -> str:
+    """Return the loader of a wheel with ``variants``."""
+    return loader.render(layout(*variants), distribution="my-dist", environment="matrix", **fields)
+
+
+def module_of(folder: Path, *variants: Variant) -> Any:
+    """Return the loader of ``my_pkg`` as an imported module."""
+    file = folder / "my_pkg" / "_variants.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text_of(*variants), encoding="utf-8")
+    spec = spec_from_file_location("my_pkg._variants", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def data_of(text: str) -> Any:
+    """Return the one literal in the loader's text."""
+    (assignment,) = [
+        node for node in ast.parse(text).body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "DATA"
+    ]
+    assert assignment.value is not None
+    return ast.literal_eval(assignment.value)
+
+
+def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python that has no torch, and nothing else either, on the packages of ``folder``."""
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); "
+    command = [sys.executable, "-I", "-S", *(start + each if each.startswith("import") else each for each in arguments)]
+    environ = {**os.environ, **environ}
+    return subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
+
+
+MODULE = VariantFile(path="a/_C.so", kind="module", sha256=SHA, size=9, module="sub._C", registers=True)
+GRAFT = VariantFile(path="shared/0123/libz.so", kind="graft", sha256=SHA, size=8)
+TABLE = VariantFile(path="a/table.bin", kind="data", sha256=SHA, size=8)
+
+
+def test_the_literal_holds_what_the_loader_needs() -> None:
+    """Every field of the choice, every file that is opened or needed, its place; data files are left out."""
+    made = variant(
+        "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, MODULE, GRAFT)
+    )
+    moved = PlacedVariant(variant=made, places=(("a/_C.so", "_torch_ext/shared/4567/_C.so"),))
+    text = loader.render(
+        replace(layout(), variants=(moved,)), distribution="my-dist", environment="gpu", base=Path("/build/x")
+    )
+    assert data_of(text) == {
+        "distribution": "my-dist",
+        "package": "my_pkg",
+        "environment": "gpu",
+        "base": "/build/x",
+        "variants": [
+            {
+                "label": "a",
+                "torch": "2.10",
+                "stable_abi": True,
+                "cuda": "13.0",
+                "archs": ["9.0", "9.0+PTX"],
+                "cxx11_abi": True,
+                "python": None,
+                "machine": "x86_64",
+                "libc": "glibc",
+                "libc_floor": "2.17",
+                "files": [
+                    {"path": "shared/4567/_C.so", "size": 9, "sha256": SHA, "module": "sub._C", "registers": True},
+                    {"path": "shared/0123/libz.so", "size": 8, "sha256": SHA, "module": None, "registers": False},
+                ],
+            }
+        ],
+    }
+
+
+def test_the_text_is_the_template_with_one_line_for_each_variant() -> None:
+    """Nothing but the literal differs between two packages, and the code stays under 400 lines."""
+    lines = text_of(*(variant(f"v{number}") for number in range(40))).splitlines()
+    template = loader.template().splitlines()
+    start = template.index("DATA: Dict[str, Any] = {")
+    end = template.index("}", start) + 1
+    after = len(template) - end
+    assert lines[:start] == template[:start]
+    assert lines[-after:] == template[-after:]
+    data = lines[start : len(lines) - after]
+    assert data[5:7] == ['    "variants": [', f"        {DATA_LINE}"]
+    assert len(data) == 5 + 1 + 40 + 2
+    assert start + after < 400
+
+
+def test_the_text_does_not_depend_on_the_order_of_the_variants() -> None:
+    """Variants stand the way people count, however they arrive: 2.9 before 2.10."""
+    variants = [variant("b", "2.10"), variant("a", "2.10"), variant("c", "2.9"), variant("d", "2.4")]
+    shuffled = [variants[number] for number in (2, 0, 3, 1)]
+    assert text_of(*variants) == text_of(*shuffled)
+    assert [each["label"] for each in data_of(text_of(*shuffled))["variants"]] == ["d", "c", "a", "b"]
+
+
+@given(
+    st.recursive(
+        st.text() | st.none() | st.booleans() | st.integers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_value_survives_as_source(value: object) -> None:
+    """Quotes, backslashes, line breaks and letters of every script: one line, and the same value when it is read."""
+    source = loader._literal(value)
+    assert "\n" not in source
+    assert source.isascii()
+    assert ast.literal_eval(source) == value
+
+
+def test_the_syntax_is_that_of_python_3_8() -> None:
+    """Users' Pythons are older than builders'."""
+    ast.parse(text_of(variant("a")), feature_version=(3, 8))
+
+
+def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:
+    """No torch, no typing, no pathlib: the import adds only modules of the interpreter's own core."""
+    module_of(tmp_path, variant("a"))
+    program = "import sys, os; before = {*sys.modules}; import my_pkg._variants; print(sorted({*sys.modules} - before))"
+    done = run(tmp_path, "-c", program)
+    assert done.stdout.strip() == "['__future__', 'my_pkg', 'my_pkg._variants', 'warnings']"
+
+
+HERE = {"python": "cp311", "system": "linux", "machine": "x86_64", "libc": "glibc", "libc_version": "2.36"}
+TORCH = {"torch": "2.10.0", "backend": "CPU", "cxx11_abi": True}
+
+
+def refusal(folder: Path, here: dict[str, Any], *variants: Variant) -> str:
+    """Return the ImportError of a package with ``variants`` on a machine with the facts ``here``."""
+    module = module_of(folder, *variants)
+    module.facts = lambda: {**HERE, **TORCH, **here}
+    with pytest.raises(ImportError) as caught:
+        module.choose()
+    return str(caught.value)
+
+
+def test_without_torch_it_says_which_to_install(tmp_path: Path) -> None:
+    """The whole message for a user who has no torch: what the package was built for, and the newest as a command."""
+    text = refusal(
+        tmp_path, {"torch": ""}, variant("b", "2.9"), variant("c", "2.8"), variant("a", "2.9", python="cp30")
+    )
+    assert text == (
+        "my_pkg: none of its compiled variants (3) fits here.\n"
+        "Here: no torch, cp311, linux x86_64, glibc 2.36\n"
+        "  c: built for torch 2.8, here is no torch\n"
+        "  a: built for cp30, here is cp311; built for torch 2.9, here is no torch\n"
+        "  b: built for torch 2.9, here is no torch\n"
+        "Install a torch that it was built for:\n"
+        '  pip install "torch==2.9.*"\n'
+        "or a newer release, if there is one:\n"
+        "  pip install -U my-dist\n"
+        "More: python -m my_pkg._variants"
+    )
+
+
+def test_torch_that_is_not_there_is_no_accident(tmp_path: Path) -> None:
+    """A Python without torch really gets that message from ``load()``, and nothing is printed besides."""
+    module_of(tmp_path, variant("b", "2.9"))
+    done = run(tmp_path, "-c", "import my_pkg._variants; my_pkg._variants.load()")
+    first, here, reason, *_ = done.stderr.partition("ImportError: ")[2].splitlines()
+    assert first == "my_pkg: none of its compiled variants (1) fits here."
+    assert here.startswith("Here: no torch, cp3")
+    assert reason.endswith("built for torch 2.9, here is no torch")
+
+
+def test_a_torch_that_does_not_import_is_told_as_it_is(tmp_path: Path) -> None:
+    """When torch is there but broken, its own error is what the user has to see."""
+    module_of(tmp_path, variant("b", "2.9"))
+    (tmp_path / "torch.py").write_text("import libgone\n", encoding="utf-8")
+    done = run(tmp_path, "-c", "import my_pkg._variants; my_pkg._variants.load()")
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'libgone'"
+
+
+def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
+    """The whole message for a wheel of 42: a line for each rule with everything that was built, the nearest torch."""
+    variants = [variant(f"c{minor}", f"2.{minor}") for minor in range(4, 10)]
+    variants += [variant(f"g{minor}", f"2.{minor}", cuda="12.8", cxx11_abi=minor > 6) for minor in range(4, 11)]
+    variants += [variant(f"p{minor}", f"2.{minor}", python="cp312") for minor in range(4, 11)]
+    variants += [variant(f"a{minor}", f"2.{minor}", machine="aarch64") for minor in range(22)]
+    assert refusal(tmp_path, {"torch": "2.10.0+cu126", "backend": "CUDA 12.6"}, *variants) == (
+        "my_pkg: none of its compiled variants (42) fits here.\n"
+        "Here: torch 2.10.0+cu126 (CUDA 12.6, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
+        "  22 built for aarch64; here is x86_64\n"
+        "  12 built for torch 2.4, torch 2.5, torch 2.6, torch 2.7, torch 2.8, torch 2.9; here is 2.10.0+cu126\n"
+        "  7 built for cp312; here is cp311\n"
+        "  1 built for CUDA 12.8 or a newer 12.x; here is a torch for CUDA 12.6\n"
+        "Install a torch that it was built for:\n"
+        '  pip install "torch==2.9.*"\n'
+        "or a newer release, if there is one:\n"
+        "  pip install -U my-dist\n"
+        "More: python -m my_pkg._variants"
+    )
+
+
+CU128 = " --index-url https://download.pytorch.org/whl/cu128"
+RISK = "(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"
+
+
+@pytest.mark.parametrize(
+    ("here", "variants", "remedy"),
+    [
+        ({}, [variant("a", "2.8"), variant("b", "2.9")], ['pip install "torch==2.9.*"']),
+        ({}, [variant("a", "2.9"), variant("b", "2.11")], ['pip install "torch==2.11.*"']),
+        ({}, [variant("a", "2.12", stable_abi=True)], ['pip install "torch>=2.12"']),
+        ({}, [variant("a", "2.11", python="cp312"), variant("b", "2.4")], ['pip install "torch==2.4.*"']),
+        ({}, [variant("a", "2.11", cuda="12.8"), variant("b", "2.4")], ['pip install "torch==2.4.*"']),
+        ({}, [variant("a", "2.11", cuda="12.8")], [f'pip install "torch==2.11.*"{CU128}']),
+        ({}, [variant("a", "2.10", cuda="12.8")], [f'pip install --force-reinstall "torch==2.10.*"{CU128}']),
+        ({}, [variant("a", "2.10", cxx11_abi=False)], ['pip install --force-reinstall "torch==2.10.*"']),
+        ({"backend": "ROCm"}, [variant("a", "2.9", cuda="12.8")], [f'pip install "torch==2.9.*"{CU128}']),
+        (
+            {"torch": "2.10.0+cpu"},
+            [variant("a", "2.9")],
+            ['pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu'],
+        ),
+        (
+            {"torch": "2.10.0+cu128", "backend": "CUDA 12.8"},
+            [variant("a", "2.9"), variant("b", "2.9", cuda="12.8")],
+            [f'pip install "torch==2.9.*"{CU128}'],
+        ),
+        ({"torch": "2.10.0a0+nv"}, [variant("a", "2.10")], ['pip install --force-reinstall "torch==2.10.*"', RISK]),
+    ],
+)
+def test_the_remedy_is_the_nearest_torch(
+    tmp_path: Path, here: dict[str, str], variants: list[Variant], remedy: list[str]
+) -> None:
+    """For this Python: the nearest minor, the user's own kind of build where there is one, its index if not."""
+    lines = refusal(tmp_path, here, *variants).splitlines()
+    start = lines.index("Install a torch that it was built for:") + 1
+    assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
+
+
+def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Path) -> None:
+    """No torch of any release would do: the Pythons that would, else another machine."""
+    text = refusal(tmp_path / "1", {}, variant("a", "2.10", python="cp312"), variant("b", "2.10", python="cp313"))
+    assert "\nUse a Python that it was built for: cp312, cp313\nor a newer release" in text
+    text = refusal(tmp_path / "2", {}, variant("a", "2.10", machine="aarch64"))
+    assert "\nUse another machine,\nor a newer release" in text
+
+
+def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path) -> None:
+    """Once, with what was built for CUDA and why not: only where the package has CUDA variants at all."""
+    module = module_of(tmp_path, variant("cpu", "2.10"), variant("gpu", "2.9", cuda="12.8"))
+    cuda = {**HERE, **TORCH, "backend": "CUDA 12.8"}
+    (told,) = module.select(cuda, module.DATA["variants"]).cautions()
+    assert told == (
+        "my_pkg: operators for the CPU only are loaded (cpu).\n"
+        "Here: torch 2.10.0 (CUDA 12.8, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
+        "  gpu: built for torch 2.9, here is 2.10.0\n"
+        "Install a torch that it was built for:\n"
+        '  pip install "torch==2.9.*"\n'
+        "or a newer release, if there is one:\n"
+        "  pip install -U my-dist\n"
+        "More: python -m my_pkg._variants"
+    )
+    assert list(module.select({**cuda, "backend": "CPU"}, module.DATA["variants"]).cautions()) == []
+    assert list(module.select(cuda, module.DATA["variants"][1:]).cautions()) == []
+
+
+def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TORCH_EXT_VARIANT`` is for every package, ``MY_PKG_TORCH_EXT_VARIANT`` for this one; a wrong label lists all."""
+    module = module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
+    module.facts = lambda: {**HERE, **TORCH}
+    monkeypatch.setenv("TORCH_EXT_VARIANT", "one")
+    assert module.choose().label == "one"
+    monkeypatch.setenv("MY_PKG_TORCH_EXT_VARIANT", "two")
+    assert module.choose().label == "two"
+    monkeypatch.setenv("MY_PKG_TORCH_EXT_VARIANT", "three")
+    with pytest.raises(ImportError) as caught:
+        module.choose()
+    assert str(caught.value) == "my_pkg has no variant 'three' (TORCH_EXT_VARIANT), only one, two"
+
+
+def test_snapshots_are_taken_where_the_user_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TORCH_EXT_PRERELEASE=1`` is the opt-in; ``0`` and nothing are not."""
+    module = module_of(tmp_path, variant("one", "2.10"))
+    module.facts = lambda: {**HERE, **TORCH, "torch": "2.10.0a0+7c8ec84dab.nv26.01"}
+    monkeypatch.setenv("TORCH_EXT_PRERELEASE", "0")
+    assert module.choose(must=False).label == ""
+    monkeypatch.setenv("TORCH_EXT_PRERELEASE", "1")
+    assert module.choose().label == "one"
+
+
+def test_python_m_explains_without_torch(tmp_path: Path) -> None:
+    """Case 35: what is in the package, and what becomes of it here, for people and as JSON; status 1 as nothing fits."""
+    module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
+    start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
+    table = run(tmp_path, "-c", start)
+    assert table.returncode == 1
+    assert table.stdout.splitlines()[1:] == [
+        "  one: rejected: built for torch 2.8, here is no torch",
+        "  two: rejected: built for torch 2.9, here is no torch",
+        "Install a torch that it was built for:",
+        '  pip install "torch==2.9.*"',
+    ]
+    report = json.loads(run(tmp_path, "-c", start, "--json").stdout)
+    assert report["chosen"] == ""
+    assert report["facts"]["torch"] == ""
+    assert report["verdicts"] == {
+        "one": "rejected: built for torch 2.8, here is no torch",
+        "two": "rejected: built for torch 2.9, here is no torch",
+    }
+    assert report["variants"][0]["files"][0]["path"] == "one/libops.so"
+    wrong = run(tmp_path, "-c", start, "--jsno")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "usage: python -m my_pkg._variants [--json | --library-path | --check]\n"
+
+
+@pytest.mark.parametrize(
+    ("arch", "device", "runs"),
+    [
+        ("8.0", (8, 0), True),
+        ("8.0", (8, 9), True),
+        ("8.6", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("8.0+PTX", (12, 0), True),
+        ("9.0+PTX", (8, 0), False),
+        ("9.0a", (9, 0), True),
+        ("9.0a", (10, 0), False),
+        ("9.0a+PTX", (10, 0), False),
+        ("10.0f", (10, 3), True),
+        ("10.3f", (10, 0), False),
+        ("10.0f", (12, 0), False),
+        ("10.0f+PTX", (12, 0), False),
+        ("12.0", (12, 1), True),
+    ],
+)
+def test_devices_that_no_code_runs_on_are_warned_of(
+    tmp_path: Path,
+    arch: str,
+    device: tuple[int, int],
+    runs: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case 9: the check waits where torch keeps its own until CUDA is first used, and is a warning users can filter."""
+    queue: list[Any] = []
+    cuda = SimpleNamespace(
+        is_initialized=lambda: False,
+        _queued_calls=queue,
+        device_count=lambda: 1,
+        get_device_capability=lambda _index: device,
+    )
+    monkeypatch.setitem(sys.modules, "torch", cast("ModuleType", SimpleNamespace(cuda=cuda)))
+    module = module_of(tmp_path)
+    module._watch_devices({"label": "it", "archs": [arch]})
+    ((check, trace),) = queue
+    assert trace == ["  import my_pkg\n"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check()
+    text = f"my_pkg: no code of it runs on cuda:0 (capability {device[0]}.{device[1]}), only on {arch}. "
+    assert [str(each.message) for each in caught] == ([] if runs else [f"{text}Try: pip install -U my-dist"])
+    assert all(each.category is module.TorchExtWarning for each in caught)
