@@ -157,7 +157,8 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
     if requirement.url is not None:
         return declared
     said = f"{entry.name}: the variable `torch` is `{value}`, but the requirement `{entry.torch_requirement}`"
-    if not any(version.release[: len(release)] == release for version in admitted):
+    named = requirement.specifier.contains(value, prereleases=True)
+    if not named and not any(version.release[: len(release)] == release for version in admitted):
         problems.append(f"{said} admits no such version; require {PIN}")
     elif minors[-1] > declared:
         problems.append(f"{said} admits newer releases, and an installer takes the newest; require {PIN}")

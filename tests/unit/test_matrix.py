@@ -111,6 +111,7 @@ def test_same_requirement_twice_counts_once() -> None:
         ("2.8", "torch>=2.8,<2.9"),
         ("2.8", "torch<=2.8.1"),
         ("2.8.1", "torch==2.8.1"),
+        ("2.8.12", "torch==2.8.*"),
         ("2.8.0", "torch==2.8.0+cu128"),
         ("2.8.0+cu128", "torch==2.8.0+cu128"),
         ("2.9.0.dev20250801", "torch==2.9.0.dev20250801"),
