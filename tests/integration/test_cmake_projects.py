@@ -91,7 +91,7 @@ def bindings(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """Return a folder of packages with pybind11 and nanobind, as a site-packages."""
 
     def install(folder: Path) -> None:
-        command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", folder, "--python", sys.executable]
+        command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", str(folder), "--python", sys.executable]
         subprocess.run([*command, "pybind11==3.0.1", "nanobind==2.9.2"], check=True)
 
     return once("bindings", install)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import Tool, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path("/project")
 
@@ -82,7 +86,13 @@ def test_target_version(minor: str, value: str) -> None:
 
 def test_facts_are_quoted_for_cmake() -> None:
     """Paths with what CMake gives a meaning stay one literal item; None is empty; booleans are CMake's words."""
-    facts = [("A", Path('/a b/$x;"y"\\z')), ("B", [Path("/1"), Path("/2")]), ("C", None), ("D", True), ("E", 0)]
+    facts: list[tuple[str, package.Value | Sequence[package.Value]]] = [
+        ("A", Path('/a b/$x;"y"\\z')),
+        ("B", [Path("/1"), Path("/2")]),
+        ("C", None),
+        ("D", True),
+        ("E", 0),
+    ]
     assert package.render(facts).splitlines()[1:] == [
         r'set(TorchExt_A "/a b/\$x\;\"y\"\\z")',
         'set(TorchExt_B "/1;/2")',

@@ -1,16 +1,6 @@
 # The targets of a CUDA torch. The toolkit is optional: an extension without CUDA sources needs none.
 
-if(TorchExt_CUDA_TOOLKIT)
-  # Quiet, and never another than the entry's: CUDAToolkit_ROOT is pinned.
-  find_package(CUDAToolkit QUIET)
-  if(TARGET CUDA::toolkit AND NOT TARGET CUDA::nvToolsExt)
-    # NVTX 3 is headers only; the library is gone from CUDA 12.9 on, while files of older torch releases, and of
-    # projects after them, still name the target (vllm-project/vllm#20892).
-    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
-    set_property(TARGET CUDA::nvToolsExt PROPERTY INTERFACE_INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS}")
-    set_property(TARGET CUDA::nvToolsExt PROPERTY INTERFACE_LINK_LIBRARIES "${CMAKE_DL_LIBS}")
-  endif()
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/TorchExtToolkit.cmake")
 
 _torch_ext_import(c10_cuda)
 set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${TorchExt_CUDA_INCLUDE_DIRS})
