@@ -148,7 +148,7 @@ def _check_machine(entry: str, relative: str, facts: ElfFile, machine: str) -> N
     if facts.machine != machine:
         raise RepairError(
             entry,
-            f"`{relative}` is for {facts.machine}, the variant for {machine}; compile it for {machine}, or leave it out",
+            f"`{relative}` is for {facts.machine}, the variant for {machine}; compile it for that, or leave it out",
         )
 
 

@@ -139,8 +139,8 @@ class Linker:
             symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(cuda))
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` uses {symbol} of {cuda[0]}, which torch {self._sdk.version} does not have: it is a CPU "
-                f"build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it",
+                f"`{binary.place}` uses {symbol} of {cuda[0]}, which torch {self._sdk.version} does not have: it is a "
+                f"CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it",
             )
         draft.cuda = draft.cuda or bool(cuda)
         draft.add |= wanted - set(binary.elf.needed)
@@ -166,14 +166,14 @@ class Linker:
         elif self._sdk.cuda is None:
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {name}, but torch {self._sdk.version} is a CPU build and brings no CUDA; take a CUDA "
-                f"build of torch for this entry, or link {sonames.stem(name)} statically",
+                f"`{binary.place}` needs {name}, but torch {self._sdk.version} is a CPU build and brings no CUDA; take "
+                f"a CUDA build of torch for this entry, or link {sonames.stem(name)} statically",
             )
         elif others := self._provided.same_stem(name):
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} brings {', '.join(others)}; compile "
-                f"with the toolkit of CUDA {self._sdk.cuda}",
+                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} brings "
+                f"{', '.join(others)}; compile with the toolkit of CUDA {self._sdk.cuda}",
             )
         else:
             draft.rename(name, sonames.plain(name))
@@ -190,8 +190,9 @@ class Linker:
         elif not self._excluded(name):
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} does not have, and "
-                f"two runtimes in one process do not get along; compile with GCC, or with `-fopenmp=libgomp`",
+                f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} "
+                f"does not have, and two runtimes in one process do not get along; compile with GCC, or with "
+                f"`-fopenmp=libgomp`",
             )
 
     def _torchs_own_copy(self, binary: Binary, name: str, draft: _Draft) -> None:
@@ -209,8 +210,8 @@ class Linker:
         if found is None:
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {name}, which is in no folder that was looked through; set its RPATH in the build, add "
-                f"its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it",
+                f"`{binary.place}` needs {name}, which is in no folder that was looked through; set its RPATH in the "
+                f"build, add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it",
             )
         path, facts = found
         source = path.resolve()
@@ -232,7 +233,7 @@ def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
 
 
 def _idle(name: str, facts: ElfFile) -> bool:
-    """Say whether no symbol of the CUDA library ``name`` is used: the linker took it because it stood in its command."""
+    """Say whether no symbol of the CUDA library ``name`` is used: it only stood in the linker's command."""
     prefixes = sonames.cuda_prefixes(name)
     if prefixes is None or any(file == name for file, _ in facts.version_needs):
         return False

@@ -105,8 +105,8 @@ def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
             names = f"{first.variant.build.entry} and {built.variant.build.entry}"
             raise MergeError(
                 f"{names} both give the variant {built.variant.label}, but `{differing[0]}` is not the same in them: a "
-                f"user's machine could not choose. Leave one out with `skip`, or let the build not depend on what tells "
-                f"them apart."
+                f"user's machine could not choose. Leave one out with `skip`, or let the build not depend on what "
+                f"tells them apart."
             )
     return tuple(kept.values())
 
@@ -141,8 +141,9 @@ def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
             other, first = found.setdefault(target, (entry, path))
             if first != path and digest.sha256(first) != digest.sha256(path):
                 raise MergeError(
-                    f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one place "
-                    f"for it. Let CMake write the same everywhere, or install it under a name that tells them apart."
+                    f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
+                    f"place for it. Let CMake write the same everywhere, or install it under a name that tells them "
+                    f"apart."
                 )
     return {target: path for target, (_, path) in sorted(found.items())}
 
@@ -188,8 +189,8 @@ def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[Built
             if beyond := policy.breaking(wanted, built.variant.machine, file.versions):
                 symbol = _symbol(built.root / file.path, beyond[-1])
                 return (
-                    f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, which "
-                    f"that policy does not promise; {_highest(met)}, or build in the image of {wanted.name}"
+                    f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, "
+                    f"which that policy does not promise; {_highest(met)}, or build in the image of {wanted.name}"
                 )
     return f"{wanted.name} is asked for, but is not met; {_highest(met)}"
 

@@ -24,35 +24,45 @@ C10, CPU, CUDA, C10_CUDA, PYTHON = (
 # Mangled: _Z, a special name (vtable, typeinfo, guard, thunk), N, qualifiers, then length and name of each scope.
 _SCOPE = r"_Z(?:T[VISTC]|GV|GR|T[hv]n?\d+_(?:n?\d+_)?)?N?[rVKRO]*"
 _STD = r"(?:St|NSt|Sp|SI|S[aosb]|I)"
+_PYTHON_TYPES = r"(?:P7_object|11_typeobject|8pybind11|5torch\d+getTHP)"
+
+
+def _scoped(*alternatives: str) -> re.Pattern[str]:
+    return re.compile(f"{_SCOPE}(?:{'|'.join(alternatives)})")
+
 
 _RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     # Python: names of THP… (C and C++), signatures that hold PyObject, PyTypeObject or a pybind11 type, and the few
     # others that the Python half exports. No symbol of libtorch_cpu.so or libc10.so has any of these.
     (re.compile(r"(?:_Z(?:N?[rVKRO]*)?\d+)?THP[A-Z_]|_Z16getPyInterpreterv"), (PYTHON,)),
-    (re.compile(_SCOPE + r"(?:5torch|2at|3c10|8pybind116detail)\w*(?:P7_object|11_typeobject|8pybind11|5torch\d+getTHP)"), (PYTHON,)),
-    (re.compile(_SCOPE + r"8pybind116detail11type_caster\w*(?:2at|3c10|5torch)"), (PYTHON,)),
-    (re.compile(_SCOPE + r"5torch(?:15PythonArgParser|10PythonArgs|17FunctionSignature|17FunctionParameter|9TypeError)"), (PYTHON,)),
-    (re.compile(_SCOPE + r"5torch(?:\d+getTHP|12py_symbolize|14createPyObject|15processErrorMsg|16PyWarningHandler)"), (PYTHON,)),
-    (re.compile(_SCOPE + r"5torch\d+get_(?:dynint|symint|symbool|symfloat)_class"), (PYTHON,)),
-    (re.compile(_SCOPE + r"5torch(?:3jit10toPyObject|7tensors|8autograd18functionToPyObject|8autograd6python)"), (PYTHON,)),
-    (re.compile(_SCOPE + r"5torch5utils(?:\d+(?:tensor_|getTHP|is_numpy|aten_to_numpy|numpy_|device_lazy|is_device_in))"), (PYTHON,)),
+    (_scoped(rf"(?:5torch|2at|3c10|8pybind116detail)\w*{_PYTHON_TYPES}"), (PYTHON,)),
+    (_scoped(r"8pybind116detail11type_caster\w*(?:2at|3c10|5torch)"), (PYTHON,)),
+    (
+        _scoped(r"5torch(?:15PythonArgParser|10PythonArgs|17FunctionSignature|17FunctionParameter|9TypeError)"),
+        (PYTHON,),
+    ),
+    (_scoped(r"5torch(?:\d+getTHP|12py_symbolize|14createPyObject|15processErrorMsg|16PyWarningHandler)"), (PYTHON,)),
+    (_scoped(r"5torch\d+get_(?:dynint|symint|symbool|symfloat)_class"), (PYTHON,)),
+    (_scoped(r"5torch(?:3jit10toPyObject|7tensors|8autograd18functionToPyObject|8autograd6python)"), (PYTHON,)),
+    (_scoped(r"5torch5utils\d+(?:tensor_|getTHP|is_numpy|aten_to_numpy|numpy_|device_lazy|is_device_in)"), (PYTHON,)),
     # CUDA. torch::cuda's few public functions are in libtorch_cpu.so, which asks at run time whether CUDA is there.
-    (re.compile(_SCOPE + r"3c104cuda"), (C10_CUDA,)),
-    (re.compile(_SCOPE + r"5torch4cuda(?:12device_count|12is_available|18cudnn_is_available|11manual_seed|15manual_seed_all|11synchronize)"), (C10, CPU)),
-    (re.compile(_SCOPE + r"(?:2at4cuda|5torch4cuda|4c10d\w*(?:NCCL|nccl))"), (CUDA,)),
+    (_scoped("3c104cuda"), (C10_CUDA,)),
+    (_scoped("5torch4cuda(?:12device_count|12is_available|18cudnn_is_available)"), (C10, CPU)),
+    (_scoped("5torch4cuda(?:11manual_seed|15manual_seed_all|11synchronize)"), (C10, CPU)),
+    (_scoped("2at4cuda", "5torch4cuda", r"4c10d\w*(?:NCCL|nccl)"), (CUDA,)),
     (re.compile(r"(?:aoti_)?torch_(?!device_type_|tag_)\w*cuda(?!graph)"), (CUDA,)),
     # The rest of torch: its C names, its namespaces, and the standard library's templates over them.
     (re.compile(r"aoti_torch_|torch_[a-z]"), (CPU,)),
-    (re.compile(_SCOPE + r"(?:2at|3c10|5torch|6caffe2|4c10d|10onnx_torch)(?=[\dCDEILlaSTK]|[a-z]{2})"), (C10, CPU)),
-    (re.compile(_SCOPE + _STD + r"\w*?(?:N2at\d|N3c10\d|N5torch\d)"), (C10, CPU)),
-)  # fmt: skip
+    (_scoped(r"(?:2at|3c10|5torch|6caffe2|4c10d|10onnx_torch)(?=[\dCDEILlaSTK]|[a-z]{2})"), (C10, CPU)),
+    (_scoped(rf"{_STD}\w*?(?:N2at\d|N3c10\d|N5torch\d)"), (C10, CPU)),
+)
 
 REGISTRATION = re.compile(
     r"_ZN[RO]?K?5torch(?:7Library|6detail(?:16TorchLibraryInit|10class_base)|3jit17RegisterOperators)"
     r"|_ZN[RO]?K?3c1017RegisterOperators"
     r"|aoti_torch_library_\w+|torch_library_\w+"
 )
-"""Symbols of torch/library.h, torch/custom_class.h and torch/csrc/stable/library.h: who uses them registers something."""
+"""Symbols of torch/library.h, torch/custom_class.h and torch/csrc/stable/library.h."""
 
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]")
 

@@ -1,6 +1,6 @@
-"""Install tree -> variant: sort out, take out what torch and CUDA bring, graft the rest, set NEEDED and RPATH, describe.
+"""Install tree -> variant: take out what torch and CUDA bring, graft the rest, set NEEDED and RPATH, describe.
 
-States the order. ``contents`` reads the tree, ``linking`` decides file by file, ``placing`` and ``writing`` carry it out.
+States the order. ``contents`` reads the tree, ``linking`` decides file by file, ``writing`` carries it out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Identity(NamedTuple):
     archs: tuple[str, ...]
 
 
-def repair(
+def repair(  # noqa: PLR0917 - the stages' common order of arguments
     entry: Entry,
     config: Config,
     tree: InstallTree,
@@ -145,8 +145,8 @@ def _identity(
     if is_cuda and sdk.cuda is None:
         raise RepairError(
             entry.name,
-            f"`{device[0].place}` has GPU code, but torch {sdk.version} is a CPU build; take a CUDA build of torch for this "
-            f"entry, or leave the CUDA sources out of it",
+            f"`{device[0].place}` has GPU code, but torch {sdk.version} is a CPU build; take a CUDA build of torch for "
+            f"this entry, or leave the CUDA sources out of it",
         )
     cuda = sdk.cuda if is_cuda else None
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
@@ -210,7 +210,7 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
     return VariantFile(path=f"{label}/{place}", kind="data", sha256=digest.sha256(target), size=target.stat().st_size)
 
 
-def _variant(
+def _variant(  # noqa: PLR0917 - a description takes a word from every stage
     entry: Entry,
     tree: InstallTree,
     sdk: Sdk,

@@ -45,28 +45,19 @@ class Search:
 
     def find(self, name: str, wanted_by: Binary) -> tuple[Path, ElfFile] | None:
         """Return the library ``name`` that ``wanted_by`` was linked with, with its facts, or None."""
-        candidates: Iterator[Path]
-        if "/" in name:
-            candidates = iter([Path(name)])
-        else:
-            candidates = (folder / name for folder in self._places(wanted_by))
-        for path in candidates:
-            try:
-                if path.is_absolute() and elf.is_elf(path):
-                    facts = elf.read(path)
-                    if facts.machine == self._machine and facts.type == "shared":
-                        return path, facts
-            except (ElfError, OSError):
-                continue
+        places = [Path(name)] if "/" in name else (folder / name for folder in self._places(wanted_by))
+        for path in places:
+            facts = _readable(path) if path.is_absolute() else None
+            if facts is not None and facts.machine == self._machine and facts.type == "shared":
+                return path, facts
         return None
 
     def _places(self, wanted_by: Binary) -> Iterator[Path]:
         yield from _run_path(wanted_by.elf)
         for twin in self._twins(wanted_by):
-            try:
-                yield from _run_path(elf.read(twin))
-            except ElfError:
-                continue
+            facts = _readable(twin)
+            if facts is not None:
+                yield from _run_path(facts)
         if wanted_by.origin is not None:
             yield wanted_by.source.parent
             yield wanted_by.source.resolve().parent
@@ -79,7 +70,15 @@ class Search:
                 for name in sorted(names):
                     if ".so" in name:
                         self._built.setdefault(name, []).append(Path(folder) / name)
-        return sorted(path for path in self._built.get(binary.source.name, ()) if elf.is_elf(path))
+        return sorted(self._built.get(binary.source.name, ()))
+
+
+def _readable(path: Path) -> ElfFile | None:
+    """Return the facts of an ELF file, or None for what is none: a linker script, another file of that name."""
+    try:
+        return elf.read(path) if elf.is_elf(path) else None
+    except (ElfError, OSError):
+        return None
 
 
 def prefixes(config: Config) -> tuple[Path, ...]:

@@ -39,7 +39,7 @@ _CUDA_SYMBOLS = {
 
 
 def stem(name: str) -> str:
-    """Return a name without version and without a repair tool's hash: ``libcudart-d0da41ae.so.11.0`` -> ``libcudart``."""
+    """Return a name without version and a repair tool's hash: ``libcudart-d0da41ae.so.11.0`` -> ``libcudart``."""
     return _MANGLED.sub("", name.rpartition("/")[2].partition(".so")[0])
 
 

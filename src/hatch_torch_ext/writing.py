@@ -131,12 +131,7 @@ class Writer:
         if lost := sorted({name for name, _ in facts.version_needs} - set(facts.needed)):
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` asks for symbol versions of {lost[0]}, which it does not need any more: ld.so would refuse "
-                f"it; link it with {sonames_hint(lost[0])}",
+                f"`{binary.place}` asks for symbol versions of {lost[0]}, which it does not need any more: ld.so would "
+                f"refuse it; link it with `-Wl,--no-as-needed -l:{lost[0]}`",
             )
         return Written(binary=binary, place=place, sha256=digest.sha256(file), elf=facts)
-
-
-def sonames_hint(name: str) -> str:
-    """Return how a linker is told to keep a library."""
-    return f"`-Wl,--no-as-needed -l:{name}`"

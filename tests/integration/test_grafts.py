@@ -34,18 +34,23 @@ def _third_party(site: Site) -> Path:
     prefix = site.root / "opt"
     bar = compile_library(prefix / "lib" / "libbar.so", "void bar(void) {}")
     foo = compile_library(
-        prefix / "lib" / "libfoo.so.2", "void bar(void); void foo(void) { bar(); }", links=[bar], options=["-Wl,-rpath,$ORIGIN"]
+        prefix / "lib" / "libfoo.so.2",
+        "void bar(void); void foo(void) { bar(); }",
+        links=[bar],
+        options=["-Wl,-rpath,$ORIGIN"],
     )
     (prefix / "LICENSE").write_text("Do as you like.\n", encoding="utf-8")
     return foo
 
 
 def test_grafts_are_renamed_by_content_and_bring_what_they_need(site: Site) -> None:
-    """libfoo and, through it, libbar are in the wheel under hashed names that SONAME and NEEDED agree on; it opens."""
+    """Libfoo and, through it, libbar are in the wheel under hashed names that SONAME and NEEDED agree on; it opens."""
     foo = _third_party(site)
     site.add("libops.so", "void foo(void); void f(void) { foo(); }", links=[foo], options=[f"-Wl,-rpath,{foo.parent}"])
     built = site.repair()
-    grafts = {file.path.rpartition("/")[2].partition("-")[0]: file for file in built.variant.files if file.kind == "graft"}
+    grafts = {
+        file.path.rpartition("/")[2].partition("-")[0]: file for file in built.variant.files if file.kind == "graft"
+    }
     assert sorted(grafts) == ["libbar", "libfoo"]
     assert grafts["libfoo"].soname == grafts["libfoo"].path.rpartition("/")[2]
     assert grafts["libfoo"].soname.endswith(".so.2")
@@ -62,9 +67,14 @@ def test_licences_beside_a_graft_come_along(site: Site) -> None:
     foo = _third_party(site)
     site.add("libops.so", "void foo(void); void f(void) { foo(); }", links=[foo], options=[f"-Wl,-rpath,{foo.parent}"])
     built = site.repair()
-    stems = sorted(file.path.rpartition("/")[2].partition(".so")[0] for file in built.variant.files if file.kind == "graft")
+    stems = sorted(
+        file.path.rpartition("/")[2].partition(".so")[0] for file in built.variant.files if file.kind == "graft"
+    )
     assert [target for target, _ in built.package_files] == [f"_torch_ext/licenses/{stem}/LICENSE" for stem in stems]
-    assert {file.origin for file in built.variant.files if file.kind == "graft"} == {"pkg:generic/libfoo", "pkg:generic/libbar"}
+    assert {file.origin for file in built.variant.files if file.kind == "graft"} == {
+        "pkg:generic/libfoo",
+        "pkg:generic/libbar",
+    }
 
 
 def test_the_build_tree_says_where_a_library_was_linked_from(site: Site) -> None:
@@ -73,7 +83,10 @@ def test_the_build_tree_says_where_a_library_was_linked_from(site: Site) -> None
     source = "void foo(void); void f(void) { foo(); }"
     site.add("libops.so", source, links=[foo])
     compile_library(
-        site.root / "work" / "e" / "build" / "sub" / "libops.so", source, links=[foo], options=[f"-Wl,-rpath,{foo.parent}"]
+        site.root / "work" / "e" / "build" / "sub" / "libops.so",
+        source,
+        links=[foo],
+        options=[f"-Wl,-rpath,{foo.parent}"],
     )
     assert len([file for file in site.repair().variant.files if file.kind == "graft"]) == 2
 
@@ -93,8 +106,8 @@ def test_a_library_that_is_nowhere_is_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: `libops.so` needs liblost.so.3, which is in no folder that was looked through; set its RPATH in the build, add its "
-        "prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it"
+        "e: `libops.so` needs liblost.so.3, which is in no folder that was looked through; set its RPATH in the build, "
+        "add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it"
     )
 
 
@@ -119,7 +132,7 @@ def test_a_library_without_soname_is_grafted_by_its_path(site: Site) -> None:
 
 
 def test_what_the_policy_brings_is_never_grafted(site: Site) -> None:
-    """zlib and libstdc++ are on every system; copies that CMake installed are taken out."""
+    """Zlib and libstdc++ are on every system; copies that CMake installed are taken out."""
     zlib = site.add("lib/libz.so.1", "void zlibVersion(void) {}")
     site.add("lib/libops.so", "void zlibVersion(void); void f(void) { zlibVersion(); }", links=[zlib])
     built = site.repair()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
-from hatch_torch_ext import elf
-from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext import elf, merge
+from hatch_torch_ext.errors import MergeError, RepairError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_a_dotted_package_lies_deeper(tmp_path: Path, stubs: Path) -> None:
 
 
 def test_build_paths_and_empty_entries_leave_the_rpath(site: Site) -> None:
-    """An absolute RPATH and the odd empty entry of torch's own CMake package are gone; nothing needed, nothing there."""
+    """An absolute RPATH and the odd empty entry of torch's own CMake package are gone."""
     site.add("libplain.so", "int f(void) { return 1; }", options=["-Wl,-rpath,/lib/intel64:/build/dir:"])
     facts = elf.read(site.repair().root / BUILT_FOR_CPU / "libplain.so")
     assert facts.rpath + facts.runpath == ()
@@ -100,8 +100,8 @@ def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, which torch 2.8.0+cpu does not have: "
-        "it is a CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it"
+        "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, which torch 2.8.0+cpu does not "
+        "have: it is a CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it"
     )
 
 
@@ -136,12 +136,13 @@ def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         cuda_site.repair(sdk=cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"}))
     assert str(caught.value) == (
-        "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 brings libcudart.so.12; compile with the toolkit of CUDA 12.8"
+        "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 brings libcudart.so.12; compile with the toolkit of "
+        "CUDA 12.8"
     )
 
 
 def test_openmp_is_torchs_own_even_under_its_mangled_name(site: Site) -> None:
-    """libgomp of the system, installed beside the library or not, gives way to the copy that torch has."""
+    """Libgomp of the system, installed beside the library or not, gives way to the copy that torch has."""
     gomp = site.add("libgomp.so.1", "void GOMP_parallel(void) {}")
     site.add("libops.so", "void GOMP_parallel(void); void f(void) { GOMP_parallel(); }", links=[gomp])
     built = site.repair()
@@ -157,8 +158,8 @@ def test_another_openmp_runtime_is_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two runtimes in one "
-        "process do not get along; compile with GCC, or with `-fopenmp=libgomp`"
+        "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two runtimes in "
+        "one process do not get along; compile with GCC, or with `-fopenmp=libgomp`"
     )
 
 
@@ -178,7 +179,8 @@ def test_a_module_belongs_to_its_python(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "python"), [("-DPy_LIMITED_API=0x03090000", "abi3-cp39"), ("", "abi3-cp311"), ("-DPy_LIMITED_API=3", "abi3-cp32")]
+    ("flags", "python"),
+    [("-DPy_LIMITED_API=0x03090000", "abi3-cp39"), ("", "abi3-cp311"), ("-DPy_LIMITED_API=3", "abi3-cp32")],
 )
 def test_a_limited_api_module_serves_from_its_oldest_python_on(site: Site, flags: str, python: str) -> None:
     """The oldest Python is the one that Py_LIMITED_API names; without it, the one that compiled."""
@@ -222,7 +224,8 @@ def test_data_headers_and_archives(site: Site) -> None:
     assert [target for target, _ in built.package_files] == ["helper.py", "include/ops.h"]
     assert file_of(built, ".so").path == f"{BUILT_FOR_CPU}/libops.so"
     assert site.said[:2] == [
-        f"e: {name} is left out: static archives and object files serve no user of a wheel" for name in ("libops.a", "ops.o")
+        f"e: {name} is left out: static archives and object files serve no user of a wheel"
+        for name in ("libops.a", "ops.o")
     ]
 
 
@@ -277,7 +280,9 @@ def test_a_truncated_library_is_refused(site: Site) -> None:
     """A file that is ELF by name and magic only gives one clean error that names it."""
     library = site.add("libops.so", TORCH_CALL)
     library.write_bytes(library.read_bytes()[:100])
-    with pytest.raises(RepairError, match=r"e: .*/libops\.so cannot be read as an ELF file: its program headers would lie at"):
+    with pytest.raises(
+        RepairError, match=r"e: .*/libops\.so cannot be read as an ELF file: its program headers would lie at"
+    ):
         site.repair()
 
 
@@ -304,3 +309,35 @@ def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None
     assert (facts.has_debug, facts.has_symbol_table) == (mode == "keep", mode == "keep")
     separate = site.root / "work" / "e" / "debug" / "libops.so.debug"
     assert separate.exists() == (mode == "split")
+
+
+def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
+    """The message names the file and the very symbol that the policy asked for does not promise."""
+    versions = site.root / "libm.map"
+    versions.write_text("GLIBC_2.34 { global: *; };\n", encoding="utf-8")
+    libm = compile_library(
+        site.root / "new" / "libm.so.6", "void fresh(void) {}", options=[f"-Wl,--version-script={versions}"]
+    )
+    site.add("libops.so", "void fresh(void); void f(void) { fresh(); }", links=[libm])
+    built = site.repair()
+    assert (built.variant.policy, built.variant.libc_floor) == ("manylinux_2_34_x86_64", "2.34")
+    with pytest.raises(MergeError) as caught:
+        merge.merge([built], config=site.config(manylinux="manylinux2014"), distribution="d")
+    assert str(caught.value) == (
+        f"manylinux_2_17_x86_64 is asked for, but `{BUILT_FOR_CPU}/libops.so` of e needs fresh@GLIBC_2.34, which that "
+        f"policy does not promise; take the option `manylinux` out or set it to manylinux_2_34_x86_64, or build in the "
+        f"image of manylinux_2_17_x86_64"
+    )
+
+
+def test_a_library_of_another_machine_is_refused(site: Site) -> None:
+    """An aarch64 library in an x86-64 variant is named, with both machines."""
+    library = site.add("libops.so", TORCH_CALL)
+    data = bytearray(library.read_bytes())
+    data[18:20] = (183).to_bytes(2, "little")
+    library.write_bytes(data)
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    assert str(caught.value) == (
+        "e: `libops.so` is for aarch64, the variant for x86_64; compile it for that, or leave it out"
+    )

@@ -188,4 +188,6 @@ def file_of(built: BuiltVariant, name: str) -> VariantFile:
 def opens(library: Path) -> subprocess.CompletedProcess[str]:
     """Open ``library`` in a process of its own that has opened nothing before; ``f`` is called where it is there."""
     code = f"import ctypes, os; lib = ctypes.CDLL({str(library)!r}, mode=os.RTLD_NOW); getattr(lib, 'f', int)()"
-    return subprocess.run([sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
