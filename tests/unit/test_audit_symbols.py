@@ -1,0 +1,210 @@
+"""What the audit says of symbols: torch's C++ ABI, its exports, its stable ABI, and Python's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hatch_torch_ext.audit import python, symbols
+from hatch_torch_ext.audit.subject import Binary, Subject
+from subjects import Making
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYBIND = b"\0Python version mismatch: module was compiled for Python %s, but the interpreter version is %s.\0"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Making:
+    """Return the maker of subjects."""
+    return Making(tmp_path)
+
+
+OLD = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
+NEW = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+PLAIN = "_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE"
+NEEDS: dict[str, Any] = {"needed": ("libc10.so", "libtorch_cpu.so", "libc.so.6")}
+
+
+@pytest.mark.parametrize(
+    ("undefined", "abi", "message"),
+    [
+        ((OLD,), True, f"takes {OLD} with the std::string of the old C++ ABI, but its torch has the C++11 ABI"),
+        ((NEW,), False, f"takes {NEW} with the std::string of the C++11 ABI, but its torch has the old one"),
+        ((NEW, OLD), None, f"mixes C++ ABIs: {OLD} has the old std::string, {NEW} that of C++11; no torch has both"),
+    ],
+)
+def test_mixed_cxx_abis(undefined: tuple[str, ...], abi: bool | None, message: str, make: Making) -> None:  # noqa: FBT001
+    """Symbols of torch tell which std::string a file was compiled with; no list of exports is needed."""
+    assert make.one(undefined=undefined, facts={"cxx11_abi": abi}, **NEEDS) == [("torch-abi", message)]
+
+
+@pytest.mark.parametrize(("undefined", "abi"), [((OLD, PLAIN), False), ((NEW, PLAIN), True), ((PLAIN,), None)])
+def test_the_same_cxx_abi(undefined: tuple[str, ...], abi: bool | None, make: Making) -> None:  # noqa: FBT001
+    """Symbols of the right ABI, or with no string at all, pass."""
+    assert make.one(undefined=undefined, facts={"cxx11_abi": abi}, **NEEDS) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("_ZN3c1017RegisterOperatorsD1ERKSs", True),
+        ("_ZN5torch7Library3defESsONS_11CppFunctionE", True),
+        ("_ZN2at9ProcessSsEv", False),
+        ("_ZN3c106detail14ClassSsLi3EEvS0_St6vectorIlSaIlEE", False),
+        ("_ZN2at6numberILi2ESsEEvv", True),
+        ("_ZN2at99999999Ss", False),
+        ("_ZSs", True),
+    ],
+)
+def test_old_strings_in_mangled_names(name: str, old: bool) -> None:  # noqa: FBT001
+    """``Ss`` counts as a type, not as letters of an identifier; broken names do not upset the scanner."""
+    assert symbols.old_string(name) is old
+
+
+EXPORTS = {
+    "libc10.so": frozenset({NEW}),
+    "libtorch_cpu.so": frozenset({PLAIN}),
+    "libtorch_cuda.so": frozenset({"_ZN2at4cuda20getCurrentCUDAStreamEa"}),
+}
+
+
+def test_symbols_that_torch_does_not_export(make: Making) -> None:
+    """A symbol of another release is named with that release; one of a library that is not in NEEDED, with it."""
+    gone = "_ZN2at4_ops4goneEv"
+    found = make.one(
+        undefined=(gone, PLAIN, NEW, "_ZN2at4cuda20getCurrentCUDAStreamEa", "memcpy"),
+        facts={"exports": EXPORTS, "torch": "2.8.0", "others": {"2.9.1": {"libtorch_cpu.so": frozenset({gone})}}},
+        **NEEDS,
+    )
+    assert found == [
+        (
+            "undefined-symbol",
+            "needs _ZN2at4_ops4goneEv, which torch 2.8.0 does not export; torch 2.9.1 would",
+        ),
+        (
+            "undefined-symbol",
+            (
+                "needs _ZN2at4cuda20getCurrentCUDAStreamEa, which libtorch_cuda.so exports, "
+                "but libtorch_cuda.so is not in NEEDED"
+            ),
+        ),
+    ]
+
+
+def test_unknown_exports_prove_nothing(make: Making) -> None:
+    """Where the list of one needed library is not at hand, a symbol that is in no list is not held against the file."""
+    facts = {"exports": {"libc10.so": EXPORTS["libc10.so"]}, "provided": frozenset({"libc10.so", "libtorch_cpu.so"})}
+    assert make.one(undefined=("_ZN2at4_ops4goneEv",), facts=facts, **NEEDS) == []
+
+
+def test_symbols_of_siblings_are_theirs(make: Making) -> None:
+    """What another file of the variant exports is not looked for in torch."""
+    own = "_ZN5torch6my_ops4funcEv"
+    user = make.binary("a/x.so", undefined=(own,), **NEEDS)
+    assert make.all(user, make.binary("a/y.so", exported=(own,)), exports=EXPORTS) == []
+
+
+def test_a_stable_variant_with_unstable_symbols(make: Making) -> None:
+    """A stable-ABI variant may use torch's C functions alone; a C++ symbol of torch is named."""
+    found = make.one(undefined=("aoti_torch_get_dim", PLAIN), facts={"stable_abi": True}, **NEEDS)
+    assert found == [("unstable-symbol", f"is in a stable-ABI variant, but needs {PLAIN} of torch's C++ interface")]
+    assert make.one(undefined=("aoti_torch_get_dim", "torch_library_impl"), facts={"stable_abi": True}, **NEEDS) == []
+
+
+def module(make: Making, name: str, **parts: Any) -> Binary:
+    """Make an extension module of that file name."""
+    return make.binary(f"my_pkg/{name}", **{"exported": ("PyInit__C",), "depth": 1, **parts})
+
+
+def test_python_in_a_library(make: Making) -> None:
+    """A library that needs Python is told; in a variant that promises every Python it is a fault."""
+    library = make.binary(undefined=("PyErr_SetString", "PyExc_ValueError"))
+    message = "is a library, but needs PyErr_SetString, PyExc_ValueError of Python"
+    (found,) = python.check(Subject(variant="label", binaries=(library,)))
+    assert (found.code, found.message, found.warning) == ("python-in-library", message, True)
+    (found,) = python.check(Subject(variant="label", binaries=(library,), ours=True))
+    assert not found.warning
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "promised", "found"),
+    [
+        ("_C.cpython-311-x86_64-linux-gnu.so", {}, "cp311", []),
+        ("_C.so", {}, "cp311", []),
+        ("_C.cpython-313t-x86_64-linux-gnu.so", {"undefined": ("_Py_DecRefShared",)}, "cp313t", []),
+        (
+            "_C.cpython-312-x86_64-linux-gnu.so",
+            {},
+            "cp311",
+            [("python-tag", "is a module for cp312, but is packed for cp311")],
+        ),
+        (
+            "_C.cpython-311-x86_64-linux-gnu.so",
+            {},
+            "abi3-cp39",
+            [("python-tag", "is a module for cp311 alone, but is packed for the limited API")],
+        ),
+        (
+            "_C.cpython-311-x86_64-linux-gnu.so",
+            {"undefined": ("PyType_GetModuleByDef", "PyList_GetItemRef")},
+            "cp311",
+            [
+                (
+                    "python-tag",
+                    "is named as a module for cp311, but needs PyList_GetItemRef, which Python 3.11 does not have",
+                )
+            ],
+        ),
+        (
+            "_C.cpython-313-x86_64-linux-gnu.so",
+            {"undefined": ("_Py_DecRefShared",)},
+            "cp313",
+            [("python-tag", "is named as a module for cp313, but needs _Py_DecRefShared of a free-threaded Python")],
+        ),
+        (
+            "_C.cpython-311-x86_64-linux-gnu.so",
+            {"data": PYBIND + b"\0003.12\0"},
+            "cp311",
+            [("python-tag", "is named as a module for cp311, but was compiled for Python 3.12")],
+        ),
+        ("_C.cpython-312-x86_64-linux-gnu.so", {"data": PYBIND + b"\0003.12\0"}, "cp312", []),
+    ],
+)
+def test_the_python_of_a_module(
+    name: str, parts: dict[str, Any], promised: str, found: list[tuple[str, str]], make: Making
+) -> None:
+    """A module's suffix, its symbols and pybind11's own check must all be of the Python that is promised."""
+    assert make.all(module(make, name, **parts), python=promised) == found
+
+
+@pytest.mark.parametrize(
+    ("undefined", "promised", "found"),
+    [
+        (("PyLong_FromLong", "PyErr_SetString"), "abi3-cp39", []),
+        (
+            ("PyLong_FromLong", "_PyObject_GetDictPtr", "PyUnicode_AsUTF8AndSize"),
+            "abi3-cp39",
+            [
+                (
+                    "abi3-violation",
+                    "says abi3 from Python 3.9 on, but needs PyUnicode_AsUTF8AndSize, which came later",
+                ),
+                ("abi3-violation", "says abi3, but needs _PyObject_GetDictPtr, which is not in Python's limited API"),
+            ],
+        ),
+        (("PyType_GetSlot",), None, []),
+        (
+            ("PyFrame_BlockSetup",),
+            None,
+            [("abi3-violation", "says abi3, but needs PyFrame_BlockSetup, which is not in Python's limited API")],
+        ),
+    ],
+)
+def test_the_limited_api(
+    undefined: tuple[str, ...], promised: str | None, found: list[tuple[str, str]], make: Making
+) -> None:
+    """``.abi3.so`` may need the limited API alone, in the state of the oldest Python that is promised."""
+    assert make.all(module(make, "_C.abi3.so", undefined=undefined), python=promised) == found

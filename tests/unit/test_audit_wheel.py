@@ -1,0 +1,291 @@
+"""The audit of whole wheels: RECORD, manifest, tags, sizes; ours and foreign ones; files that are broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import elves
+import wheels
+from hatch_torch_ext import audit
+from hatch_torch_ext.errors import ConfigurationError, WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LABEL = "torch2.8_cpu_cxx11_x86_64"
+MANIFEST = "my_pkg/_torch_ext/manifest.json"
+
+
+def library(**parts: Any) -> bytes:
+    """Return a library as the build hook makes it."""
+    return elves.shared_object(
+        **{
+            "needed": ("libc10.so", "libtorch_cpu.so", "libc.so.6"),
+            "runpath": "$ORIGIN/../../../torch/lib:$ORIGIN/../../../../torch/lib",
+            "versions": {"libc.so.6": ("GLIBC_2.14",)},
+            **parts,
+        }
+    )
+
+
+def ours(folder: Path, *, label: str = LABEL, extra: Mapping[str, bytes] | None = None, **parts: Any) -> Path:
+    """Write a wheel with one variant that holds one library."""
+    files = {f"{label}/libmy_ops.so": library(**parts)}
+    return wheels.ours(folder, [(wheels.variant(label, files), files)], extra=extra)
+
+
+def found(path: Path, **options: Any) -> list[tuple[str, str, str]]:
+    """Return code, file and message of every finding."""
+    return [(item.code, item.file, item.message) for item in audit.audit_wheel(path, **options)]
+
+
+def rewrite(path: Path, changes: Mapping[str, bytes | None]) -> Path:
+    """Change or remove members of a wheel behind RECORD's back."""
+    with zipfile.ZipFile(path) as source:
+        kept = {name: source.read(name) for name in source.namelist()}
+    with zipfile.ZipFile(path, "w") as target:
+        for name, data in {**kept, **changes}.items():
+            if data is not None:
+                target.writestr(name, data)
+    return path
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a wheel."""
+    with zipfile.ZipFile(path) as archive:
+        content: dict[str, Any] = json.loads(archive.read(MANIFEST))
+    return content
+
+
+def test_a_wheel_of_ours_is_clean(tmp_path: Path) -> None:
+    """A wheel as the build hook makes it has no findings."""
+    assert found(ours(tmp_path)) == []
+
+
+def test_a_wheel_without_torch_is_clean(tmp_path: Path) -> None:
+    """Pure Python wheels and others that have nothing to do with torch are fine."""
+    assert found(wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)) == []
+
+
+def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
+    """A file that the manifest lists and the wheel lacks is found for its variant, and in RECORD."""
+    path = rewrite(ours(tmp_path), {f"my_pkg/_torch_ext/{LABEL}/libmy_ops.so": None})
+    findings = audit.audit_wheel(path)
+    assert [(item.code, item.variant) for item in findings] == [
+        ("record-missing-file", None),
+        ("manifest-missing-file", LABEL),
+    ]
+    assert findings[1].message == f"variant {LABEL} needs the file, says {MANIFEST}, but it is not in the wheel"
+
+
+def test_files_that_the_manifest_does_not_know(tmp_path: Path) -> None:
+    """A file below _torch_ext that no variant lists is found, however harmless."""
+    path = ours(tmp_path, extra={"my_pkg/_torch_ext/old/readme.txt": b"x"})
+    message = "lies below my_pkg/_torch_ext/, but my_pkg/_torch_ext/manifest.json does not list it"
+    assert found(path) == [("manifest-unknown-file", "my_pkg/_torch_ext/old/readme.txt", message)]
+
+
+def test_a_file_with_another_hash(tmp_path: Path) -> None:
+    """A library that was changed after the build is found by the manifest's hash and by RECORD's."""
+    place = f"my_pkg/_torch_ext/{LABEL}/libmy_ops.so"
+    codes = [(code, file) for code, file, _ in found(rewrite(ours(tmp_path), {place: library(data=b"changed")}))]
+    assert codes == [("manifest-hash", place), ("record-hash", place)]
+
+
+def test_package_files_are_held_against_the_manifest(tmp_path: Path) -> None:
+    """What CMake installed for the package as a whole is listed with its hash too."""
+    path = ours(tmp_path, extra={"my_pkg/a.h": b"int a;"})
+    content = manifest(path)
+    content["package_files"] = [{"target": "a.h", "sha256": "0" * 64}, {"target": "b.h", "sha256": "1" * 64}]
+    codes = {(code, file) for code, file, _ in found(rewrite(path, {MANIFEST: json.dumps(content).encode()}))}
+    assert codes == {
+        ("record-hash", MANIFEST),
+        ("manifest-hash", "my_pkg/a.h"),
+        ("manifest-missing-file", "my_pkg/b.h"),
+    }
+
+
+def test_a_file_that_merge_moved(tmp_path: Path) -> None:
+    """The manifest's places say where a file of several variants lies."""
+    files = {f"{LABEL}/libmy_ops.so": library()}
+    path = wheels.ours(tmp_path, [(wheels.variant(LABEL, files), files)])
+    content = manifest(path)
+    content["variants"][0]["places"] = {f"{LABEL}/libmy_ops.so": "_torch_ext/shared/abc/libmy_ops.so"}
+    moved = {
+        MANIFEST: json.dumps(content).encode(),
+        f"my_pkg/_torch_ext/{LABEL}/libmy_ops.so": None,
+        "my_pkg/_torch_ext/shared/abc/libmy_ops.so": files[f"{LABEL}/libmy_ops.so"],
+    }
+    assert {code for code, _, _ in found(rewrite(path, moved))} == {
+        "record-hash",
+        "record-missing-file",
+        "record-unknown-file",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"{", "is no JSON"),
+        (b"[]", "must be an object with a list `variants`"),
+        (b'{"variants": [3]}', "variant 1 must be an object, not int"),
+        (b'{"variants": [{"places": 3}]}', "variant 1: `places` must map paths to paths"),
+        (b'{"variants": [{"label": "x"}]}', "variant lacks the field `torch`"),
+        (b'{"variants": [], "package_files": [1]}', "file 1 of `package_files` must have a `target` and a `sha256`"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"\xff\xfe", "is no JSON"),
+    ],
+)
+def test_manifests_that_are_none(text: bytes, message: str, tmp_path: Path) -> None:
+    """A manifest that is no JSON, or has another shape, is one finding that says where."""
+    path = wheels.write(tmp_path, {MANIFEST: text})
+    ((code, file, told),) = found(path)
+    assert (code, file) == ("manifest-invalid", MANIFEST)
+    assert told.startswith(message)
+
+
+def test_a_variant_twice(tmp_path: Path) -> None:
+    """Two variants of one label cannot be told apart."""
+    files = {f"{LABEL}/libmy_ops.so": library()}
+    variant = wheels.variant(LABEL, files)
+    path = wheels.ours(tmp_path, [(variant, files), (variant, files)])
+    assert ("manifest-invalid", MANIFEST, f"lists the variant {LABEL} twice") in found(path)
+
+
+def test_faults_name_their_variant(tmp_path: Path) -> None:
+    """A fault of a file is told with the label of its variant, a stable-ABI one by its own rules."""
+    label = "stable2.10_cpu_x86_64"
+    files = {f"{label}/libmy_ops.so": library(undefined=("_ZN2at5emptyEv",))}
+    variant = wheels.variant(label, files, torch="2.10", stable_abi=True, cxx11_abi=None)
+    (item,) = audit.audit_wheel(wheels.ours(tmp_path, [(variant, files)]))
+    assert (item.code, item.variant) == ("unstable-symbol", label)
+
+
+def test_a_tag_below_the_symbols(tmp_path: Path) -> None:
+    """CASE 14: a tag that promises less than the files need is found, naming symbol and version."""
+    data = library(undefined=("pthread_create",), versions={"libc.so.6": ("GLIBC_2.17", "GLIBC_2.34")})
+    path = wheels.write(tmp_path, {"my_pkg/lib.so": data}, name="my_pkg-1.0-cp311-cp311-manylinux_2_17_x86_64.whl")
+    assert (
+        "policy-too-low",
+        "my_pkg/lib.so",
+        "needs GLIBC_2.34, but the wheel is tagged manylinux_2_17_x86_64",
+    ) in found(path)
+    low = wheels.write(tmp_path, {"my_pkg/lib.so": data}, name="my_pkg-1.0-cp311-cp311-manylinux_2_35_x86_64.whl")
+    assert not [code for code, _, _ in found(low) if code == "policy-too-low"]
+
+
+def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
+    """A compiled file in a wheel that says `any`, or that says it is pure, is found."""
+    path = wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name="a-1-py3-none-any.whl", pure=True)
+    assert found(path) == [
+        ("wheel-tag", path.name, "is tagged for any platform, but holds a/lib.so for x86_64"),
+        ("wheel-tag", path.name, "says Root-Is-Purelib: true, but holds compiled files"),
+    ]
+
+
+def test_the_wrong_machine(tmp_path: Path) -> None:
+    """A file for another machine than the wheel's tag is found; one wheel may name several tags."""
+    path = wheels.write(
+        tmp_path, {"a/lib.so": elves.shared_object(machine="aarch64")}, name="a-1-py3-none-manylinux_2_28_x86_64.whl"
+    )
+    assert found(path) == [("wrong-machine", "a/lib.so", "is for aarch64, but it is packed for x86_64")]
+
+
+def test_a_wheel_over_its_budget(tmp_path: Path) -> None:
+    """CASE 16: over `max-size`, the largest parts are named."""
+    noise = bytes((value * value * 7919 >> 5) & 255 for value in range(300_000))
+    path = wheels.write(tmp_path, {"a/big.bin": noise, "a/small.bin": noise[:1000]}, name="a-1-py3-none-any.whl")
+    ((code, file, message),) = found(path, max_size=1000)
+    assert (code, file) == ("size", path.name)
+    assert message.startswith(
+        f"is {path.stat().st_size / 1e6:.1f} MB, over the budget of 0.0 MB; the largest parts are a/big.bin ("
+    )
+    assert found(path, max_size=10_000_000) == []
+
+
+def test_elf_by_name_only_and_by_bytes_only(tmp_path: Path) -> None:
+    """A text called .so is a finding; an ELF file is read whatever its name."""
+    path = wheels.write(
+        tmp_path,
+        {
+            "a/lib.so": b"INPUT(libfoo.so)",
+            "a/weights.bin": elves.shared_object(rpath="/opt/x"),
+            "a/cut.so": b"\x7fELF\x02",
+        },
+        name="a-1-py3-none-manylinux_2_28_x86_64.whl",
+    )
+    assert [(code, file) for code, file, _ in found(path)] == [
+        ("unreadable-file", "a/cut.so"),
+        ("unreadable-file", "a/lib.so"),
+        ("rpath", "a/weights.bin"),
+    ]
+    told = {file: message for code, file, message in found(path) if code == "unreadable-file"}
+    assert told["a/lib.so"] == "is named as a shared library, but is no ELF file"
+    assert told["a/cut.so"].startswith("a/cut.so cannot be read as an ELF file: ")
+
+
+def test_ignored_and_unknown_codes(tmp_path: Path) -> None:
+    """Codes can be ignored; one that there is none of is told before the wheel is read."""
+    path = ours(tmp_path, rpath="/opt/x")
+    assert found(path, ignore=["rpath"]) == []
+    with pytest.raises(ConfigurationError, match="There is no audit code `nonsense` to ignore"):
+        audit.audit_wheel(tmp_path / "missing-1-py3-none-any.whl", ignore=["nonsense"])
+
+
+SMALL = library(undefined=("_ZN3c105ErrorE",), exported=("PyInit__C",), soname="libsmall.so")
+
+
+def test_cut_at_every_byte(tmp_path: Path) -> None:
+    """An ELF file that ends early, wherever it was cut, is findings and nothing worse."""
+    members = {f"a/{length:04}.so": SMALL[:length] for length in range(0, len(SMALL), 3)}
+    path = wheels.write(tmp_path, members, name="a-1-py3-none-manylinux_2_28_x86_64.whl")
+    codes = {code for code, _, _ in found(path)}
+    assert "unreadable-file" in codes
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(4, len(SMALL) - 1), st.integers(0, 255)), min_size=1, max_size=10))
+def test_changed_bytes_of_an_elf_file(changes: list[tuple[int, int]]) -> None:
+    """Whatever bytes of an ELF file are changed: findings, or none; never an exception."""
+    data = bytearray(SMALL)
+    for at, value in changes:
+        data[at] = value
+    with TemporaryDirectory() as folder:
+        path = wheels.write(Path(folder), {"a/x.so": bytes(data)}, name="a-1-cp311-cp311-manylinux_2_28_x86_64.whl")
+        for item in audit.audit_wheel(path):
+            assert folder not in str(item)
+
+
+@settings(max_examples=60)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(["variants", "places", "label", "files", "package_files", "torch"]), inner
+            )
+        ),
+    )
+)
+def test_any_json_as_manifest(content: object) -> None:
+    """The manifest may hold any JSON."""
+    with TemporaryDirectory() as folder:
+        path = wheels.write(Path(folder), {MANIFEST: json.dumps(content).encode()})
+        assert {item.code for item in audit.audit_wheel(path)} <= {"manifest-invalid"}
+
+
+def test_what_is_no_wheel(tmp_path: Path) -> None:
+    """What cannot be read as a wheel at all is one error."""
+    path = tmp_path / "a-1-py3-none-any.whl"
+    path.write_bytes(b"nothing")
+    with pytest.raises(WheelError, match="is no zip archive, or its end is missing"):
+        audit.audit_wheel(path)
