@@ -7,8 +7,8 @@
 namespace torch_ext_example {
 
 // points (batch, n, dim), picks (batch, k). The first pick is point 0; each next one is the point that is farthest from
-// all points picked so far, the lowest index where several are. A point with a NaN coordinate is nearer than every
-// other, so it is never picked after the first; if point 0 has one, every pick is 0.
+// all points picked so far, the lowest index where several are. A point with a NaN or infinite coordinate is never
+// picked after the first, and no other point is near it; where no point is left, 0 is picked.
 template <typename T>
 void farthest_point_sampling_cpu(const T* points, std::int64_t batch, std::int64_t n, std::int64_t dim, std::int64_t k,
                                  std::int64_t* picks);

@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -29,9 +30,7 @@ T advance(const T* coordinates, std::int64_t stride, const T* picked, std::int64
   std::fill_n(largest, kLanes<T>, T(-1));
   for (std::int64_t i = 0; i < kChunk; i += kLanes<T>) {
     for (std::int64_t lane = 0; lane < kLanes<T>; ++lane) {
-      const T raw = distance[i + lane];
-      const T seen = raw >= T(0) ? raw : T(-1);  // NaN
-      const T kept = seen < nearest[i + lane] ? seen : nearest[i + lane];
+      const T kept = distance[i + lane] < nearest[i + lane] ? distance[i + lane] : nearest[i + lane];  // false for NaN
       nearest[i + lane] = kept;
       largest[lane] = kept > largest[lane] ? kept : largest[lane];
     }
@@ -44,14 +43,17 @@ void sample(const T* points, std::int64_t n, std::int64_t dim, std::int64_t k, s
   const std::int64_t chunks = (n + kChunk - 1) / kChunk;
   const std::int64_t stride = chunks * kChunk;
   std::vector<T> coordinates(static_cast<std::size_t>(stride * dim));
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t d = 0; d < dim; ++d) {
-      coordinates[d * stride + i] = points[i * dim + d];
-    }
-  }
-  // The padding at the end has the lowest distance and the highest indices: it is never picked.
+  // What is not to be picked is at distance -1: points that are not finite, and the padding at the end.
   std::vector<T> nearest(static_cast<std::size_t>(stride), T(-1));
   std::fill_n(nearest.begin(), n, std::numeric_limits<T>::infinity());
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t d = 0; d < dim; ++d) {
+      const T coordinate = coordinates[d * stride + i] = points[i * dim + d];
+      if (!std::isfinite(coordinate)) {
+        nearest[i] = T(-1);
+      }
+    }
+  }
   std::int64_t picked = 0;
   for (std::int64_t pick = 0; pick < k; ++pick) {
     picks[pick] = picked;

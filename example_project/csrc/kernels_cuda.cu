@@ -52,7 +52,7 @@ struct Compute<double> {
 // The farthest point of a group of blocks.
 //
 // A distance becomes an unsigned key of the same order that leaves the top bit free: 0 for the -1 of a point that is
-// never picked, else the bits of the float plus one.
+// not to be picked, else the bits of the float plus one.
 
 __device__ uint32_t to_key(float distance) { return distance < 0 ? 0u : __float_as_uint(distance) + 1u; }
 __device__ uint64_t to_key(double distance) {
@@ -127,61 +127,49 @@ class Group {
 
   // Called by every thread of every block of the group; all get the index of the best candidate.
   __device__ uint32_t farthest(Best<Key> best) {
-    __shared__ Best<Key> warps[2][kWarp];  // two, so that one barrier a round is enough
-    __shared__ uint32_t winner[2];
-    const int lane = threadIdx.x % kWarp;
-    const int half = round_ % 2;
-    best = warp_best(best);
-    if (lane == 0) {
-      warps[half][threadIdx.x / kWarp] = best;
-    }
-    __syncthreads();
-    if (size_ == 1) {
-      ++round_;
-      return block_best(warps[half], lane).index;
-    }
-    if (threadIdx.x < kWarp) {
-      best = block_best(warps[half], lane);
+    best = block_best(best);
+    if (size_ > 1) {
       const uint64_t phase = (round_ / 2 + 1) % 2;
-      volatile uint64_t* round_slots = slots_ + int64_t{half} * size_ * kWords<Key>;
-      if (lane == 0) {
-        publish(round_slots + rank_ * kWords<Key>, phase, best);
+      volatile uint64_t* slots = slots_ + int64_t{round_ % 2} * size_ * kWords<Key>;
+      ++round_;
+      if (threadIdx.x == 0) {
+        publish(slots + rank_ * kWords<Key>, phase, best);
       }
       // A block comes to write a slot again two rounds later, when all others have shown that they have read it.
-      for (int other = lane; other < size_; other += kWarp) {
-        receive(round_slots + other * kWords<Key>, phase, &best);
+      for (int other = threadIdx.x; other < size_; other += blockDim.x) {
+        receive(slots + other * kWords<Key>, phase, &best);
       }
-      best = warp_best(best);
-      if (lane == 0) {
-        winner[half] = best.index;
-      }
+      best = block_best(best);
     }
-    __syncthreads();
-    ++round_;
-    return winner[half];
+    return best.index;
   }
 
  private:
-  __device__ static Best<Key> block_best(const Best<Key>* warps, int lane) {
-    return warp_best(lane < blockDim.x / kWarp ? warps[lane] : Best<Key>{});
+  __device__ Best<Key> block_best(Best<Key> best) {
+    __shared__ Best<Key> warps[2][kWarp];  // two, used in turn, so that one barrier is enough
+    Best<Key>* const here = warps[turn_];
+    turn_ ^= 1;
+    const int lane = threadIdx.x % kWarp;
+    best = warp_best(best);
+    if (lane == 0) {
+      here[threadIdx.x / kWarp] = best;
+    }
+    __syncthreads();
+    return warp_best(lane < blockDim.x / kWarp ? here[lane] : Best<Key>{});
   }
 
   int size_, rank_;
   uint64_t* slots_;
   uint32_t round_ = 0;
+  int turn_ = 0;
 };
-
-// The picked point has come: the distance of each point to the nearest picked one, NaN taken for -1.
-template <typename C>
-__device__ C nearer(C nearest, C distance) {
-  distance = distance >= 0 ? distance : C(-1);
-  return distance < nearest ? distance : nearest;
-}
 
 template <typename T>
 constexpr int kPointsPerThread = sizeof(T) == 8 ? 4 : 8;
 constexpr int kMaxThreads = 1024;
-constexpr int kMemoryThreads = 512;
+
+__device__ float smaller(float a, float b) { return fminf(a, b); }  // of a number and NaN, the number
+__device__ double smaller(double a, double b) { return fmin(a, b); }
 
 // Points and distances stay in registers from the first pick to the last.
 template <typename T, int D>
@@ -205,6 +193,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
       for (int d = 0; d < D; ++d) {
         coordinates[j][d] = i < n ? C(widen(base[int64_t{i} * D + d])) : C(0);
+        nearest[j] = isfinite(coordinates[j][d]) ? nearest[j] : C(-1);
       }
     }
     uint32_t picked = 0;
@@ -230,7 +219,7 @@ __global__ void __launch_bounds__(kMaxThreads)
           const C difference = coordinates[j][d] - origin[d];
           distance += difference * difference;
         }
-        nearest[j] = nearer(nearest[j], distance);
+        nearest[j] = smaller(nearest[j], distance);
         if (nearest[j] > largest) {  // strictly: the lowest index wins
           largest = nearest[j];
           where = first + j * stride;
@@ -243,7 +232,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 // For any dimension and any number of points: these are read again for each pick, the distances kept in `memory`.
 template <typename T>
-__global__ void __launch_bounds__(kMemoryThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     sample_in_memory(const T* __restrict__ points, int64_t batch, uint32_t n, int64_t dim, int64_t k,
                      int64_t* __restrict__ picks, int group_size, uint64_t* slots,
                      typename Compute<T>::type* __restrict__ memory) {
@@ -266,11 +255,15 @@ __global__ void __launch_bounds__(kMemoryThreads)
       uint32_t where = kNone;
       for (int64_t i = int64_t{group.rank()} * blockDim.x + threadIdx.x; i < n; i += int64_t{group_size} * blockDim.x) {
         C distance = 0;
+        C before = pick == 0 ? C(INFINITY) : nearest[i];
+#pragma unroll 8
         for (int64_t d = 0; d < dim; ++d) {
-          const C difference = C(widen(base[i * dim + d])) - C(widen(origin[d]));
+          const C coordinate = widen(base[i * dim + d]);
+          const C difference = coordinate - C(widen(origin[d]));
           distance += difference * difference;
+          before = isfinite(coordinate) ? before : C(-1);
         }
-        const C now = nearer(pick == 0 ? C(INFINITY) : nearest[i], distance);
+        const C now = smaller(before, distance);
         nearest[i] = now;  // this thread alone reads it again
         if (now > largest) {
           largest = now;
@@ -293,6 +286,11 @@ struct Plan {
 };
 
 template <typename T>
+const void* memory_kernel() {
+  return reinterpret_cast<const void*>(&sample_in_memory<T>);
+}
+
+template <typename T>
 const void* register_kernel(int64_t dim) {
   switch (dim) {
     case 1:
@@ -308,40 +306,35 @@ const void* register_kernel(int64_t dim) {
   }
 }
 
-int64_t resident_blocks(const void* kernel, int threads) {
-  int device = 0, processors = 0, blocks = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
-  return int64_t{processors} * blocks;
-}
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// An item gets a block for itself where that is enough, else as many small blocks as there are processors for it.
 template <typename T>
 Plan make_plan(int64_t batch, int64_t n, int64_t dim) {
-  constexpr int64_t most_groups = 1 << 30;
-  if (const void* kernel = register_kernel<T>(dim)) {
-    const int64_t per_thread = kPointsPerThread<T>;
-    int threads = kWarp;
-    while (threads < kMaxThreads && threads * per_thread < n) {
-      threads *= 2;
-    }
-    const int64_t size = std::max<int64_t>(1, ceil_div(n, threads * per_thread));
-    if (size == 1) {
-      return {true, threads, 1, std::min(batch, most_groups), kernel};
-    }
-    const int64_t resident = resident_blocks(kernel, threads);
-    if (size <= resident) {
-      return {true, threads, static_cast<int>(size), std::min(batch, resident / size), kernel};
-    }
+  const void* kernel = register_kernel<T>(dim);
+  const bool in_registers = kernel != nullptr;
+  const int64_t per_thread = in_registers ? kPointsPerThread<T> : 1;
+  int threads = kWarp;
+  while (threads < kMaxThreads && threads * per_thread < n) {
+    threads *= 2;
   }
-  const void* kernel = reinterpret_cast<const void*>(&sample_in_memory<T>);
-  const int threads = kMemoryThreads;
-  const int64_t resident = resident_blocks(kernel, threads);
-  const int64_t useful = ceil_div(n, threads * (dim < 16 ? 4 : 1));
-  const int64_t size = std::max<int64_t>(1, std::min(useful, resident / std::min(batch, resident)));
-  return {false, threads, static_cast<int>(size), std::min(batch, std::max<int64_t>(1, resident / size)), kernel};
+  if (threads * per_thread >= n) {
+    return {in_registers, threads, 1, std::min<int64_t>(batch, 1 << 30), in_registers ? kernel : memory_kernel<T>()};
+  }
+  int device = 0, processors = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  const int64_t share = std::max<int64_t>(1, processors / batch);
+  threads = 128;
+  while (threads < kMaxThreads && ceil_div(n, threads * per_thread) > share) {
+    threads *= 2;
+  }
+  const int64_t wanted = ceil_div(n, threads * per_thread);
+  if (in_registers && wanted <= processors) {
+    return {true, threads, static_cast<int>(wanted), std::min(batch, processors / wanted), kernel};
+  }
+  const int64_t size = std::min(wanted, share);
+  return {false, threads, static_cast<int>(size), std::min(batch, processors / size), memory_kernel<T>()};
 }
 
 template <typename T>
@@ -375,26 +368,34 @@ void sample(const Plan& plan, const void* points, int64_t batch, int64_t n, int6
 
 constexpr int kTile = 64;
 constexpr int kSlice = 16;
-constexpr int kSide = 16;               // threads along each side of the tile
-constexpr int kEach = kTile / kSide;
+constexpr int kEach = 4;
+constexpr int kSide = kTile / kEach;  // threads along each side of the tile
 
-template <typename T, typename C>
-__device__ void load_slice(const T* rows, int64_t first, int64_t count, int64_t dim, int64_t begin,
-                           C (*slice)[kTile + 1]) {
-  for (int i = threadIdx.x; i < kTile * kSlice; i += kSide * kSide) {
-    const int row = i / kSlice, d = i % kSlice;
-    const bool inside = first + row < count && begin + d < dim;
-    slice[d][row] = inside ? C(widen(rows[(first + row) * dim + begin + d])) : C(0);
+template <typename C>
+struct alignas(4 * sizeof(C) < 16 ? 4 * sizeof(C) : 16) Quad {  // moved by as few instructions as possible
+  C value[kEach];
+};
+
+template <typename C>
+struct Slice {
+  Quad<C> quads[kSlice][kSide + 1];
+
+  template <typename T>
+  __device__ void load(const T* rows, int64_t first, int64_t count, int64_t dim, int64_t begin) {
+    for (int i = threadIdx.x; i < kTile * kSlice; i += kSide * kSide) {
+      const int row = i / kSlice, d = i % kSlice;
+      const bool inside = first + row < count && begin + d < dim;
+      quads[d][row / kEach].value[row % kEach] = inside ? C(widen(rows[(first + row) * dim + begin + d])) : C(0);
+    }
   }
-}
+};
 
 template <typename T>
 __global__ void __launch_bounds__(kSide* kSide)
     squared_distance_tiles(const T* __restrict__ a, const T* __restrict__ b, int64_t rows, int64_t columns, int64_t dim,
                            int64_t row_tiles, int64_t column_tiles, int64_t tiles, T* __restrict__ out) {
   using C = typename Compute<T>::type;
-  __shared__ C left[kSlice][kTile + 1];
-  __shared__ C right[kSlice][kTile + 1];
+  __shared__ Slice<C> left, right;
   const int x = threadIdx.x % kSide, y = threadIdx.x / kSide;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t item = tile / (row_tiles * column_tiles);
@@ -402,29 +403,44 @@ __global__ void __launch_bounds__(kSide* kSide)
     const int64_t column = tile % column_tiles * kTile;
     C sum[kEach][kEach] = {};
     for (int64_t begin = 0; begin < dim; begin += kSlice) {
-      load_slice(a + item * rows * dim, row, rows, dim, begin, left);
-      load_slice(b + item * columns * dim, column, columns, dim, begin, right);
+      left.load(a + item * rows * dim, row, rows, dim, begin);
+      right.load(b + item * columns * dim, column, columns, dim, begin);
       __syncthreads();
       const int depth = static_cast<int>(dim - begin < kSlice ? dim - begin : kSlice);
       for (int d = 0; d < depth; ++d) {
+        const Quad<C> p = left.quads[d][y], q = right.quads[d][x];
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
 #pragma unroll
           for (int j = 0; j < kEach; ++j) {
-            const C difference = left[d][y + i * kSide] - right[d][x + j * kSide];
+            const C difference = p.value[i] - q.value[j];
             sum[i][j] += difference * difference;
           }
         }
       }
       __syncthreads();
     }
+    const int64_t c = column + x * kEach;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
+      const int64_t r = row + y * kEach + i;
+      if (r >= rows) {
+        break;
+      }
+      Quad<T> result;
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const int64_t r = row + y + i * kSide, c = column + x + j * kSide;
-        if (r < rows && c < columns) {
-          narrow(sum[i][j], out + (item * rows + r) * columns + c);
+        narrow(sum[i][j], &result.value[j]);
+      }
+      T* target = out + (item * rows + r) * columns + c;
+      if (columns % kEach == 0 && c < columns) {
+        *reinterpret_cast<Quad<T>*>(target) = result;
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        if (c + j < columns) {
+          target[j] = result.value[j];
         }
       }
     }

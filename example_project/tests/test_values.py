@@ -45,15 +45,18 @@ def test_nothing_to_pick(shape: tuple[int, ...], k: int, result: tuple[int, ...]
     assert picks.dtype == torch.int64
 
 
-def test_nan_is_never_picked() -> None:
-    """A point with a NaN coordinate is left out; where the first point is one, nothing can be said and 0 is picked."""
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_points_that_are_not_finite_are_left_out(value: float) -> None:
+    """They are not picked, and picking point 0, which always is, tells nothing of the others when it is one."""
     points = torch.randn(50, 3)
-    points[7, 1] = points[30, 0] = torch.nan
-    without = [i for i in range(50) if i not in {7, 30}]
-    expected = [without[i] for i in farthest_point_sampling(points[without], 20)]
+    points[7, 1] = points[30, 0] = value
+    finite = [i for i in range(50) if i not in {7, 30}]
+    expected = [finite[i] for i in farthest_point_sampling(points[finite], 20)]
     assert farthest_point_sampling(points, 20).tolist() == expected
-    points[0, 0] = torch.nan
-    assert farthest_point_sampling(points, 3).tolist() == [0, 0, 0]
+    points[0, 0] = value
+    expected = [0] + [finite[1:][i] for i in farthest_point_sampling(points[finite[1:]], 19)]
+    assert farthest_point_sampling(points, 20).tolist() == expected
+    assert farthest_point_sampling(torch.full((4, 2), value), 3).tolist() == [0, 0, 0]
 
 
 def test_any_strides() -> None:

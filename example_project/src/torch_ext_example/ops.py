@@ -14,9 +14,9 @@ def farthest_point_sampling(points: Tensor, k: int) -> Tensor:
     """Pick ``k`` points, each as far as can be from those picked before.
 
     ``points`` is ``(N, D)`` or ``(B, N, D)``, float32, float64, float16 or bfloat16; the result is ``(k)`` or
-    ``(B, k)``, int64. The first pick is point 0. Where several points are equally far, the one with the lowest index is picked, and
-    CPU and CUDA pick the same. A point with a NaN coordinate is never picked after the first; if point 0 has one, every
-    pick is 0. ``0 <= k <= N``, else ``ValueError``.
+    ``(B, k)``, int64. The first pick is point 0. Where several points are equally far, the one with the lowest index
+    is picked; CPU and CUDA pick the same. A point with a NaN or infinite coordinate is never picked after the first,
+    and no other point is near it; where no point is left, 0 is picked. ``0 <= k <= N``, else ``ValueError``.
     """
     return _ops.farthest_point_sampling(points, k)
 
@@ -25,8 +25,8 @@ def squared_distance(a: Tensor, b: Tensor) -> Tensor:
     """Return the squared Euclidean distance of each point of ``a`` to each point of ``b``.
 
     ``a`` is ``(..., N, D)`` and ``b`` is ``(..., M, D)``, of one dtype (float32, float64, float16, bfloat16) and with
-    the same leading dimensions; the result is ``(..., N, M)`` in that dtype, summed up in float32 or wider. Differentiable
-    any number of times.
+    the same leading dimensions; the result is ``(..., N, M)`` in that dtype, summed up in float32 or wider.
+    Differentiable any number of times.
     """
     return _ops.squared_distance(a, b)
 
