@@ -49,7 +49,7 @@ def directory(source: Source) -> tuple[Member, ...]:
     try:
         with zipfile.ZipFile(io.BufferedReader(view, 1 << 12)) as archive:
             infos, first_after = archive.infolist(), archive.start_dir
-    except (zipfile.BadZipFile, UnicodeDecodeError, struct.error, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, OSError) as error:
         raise ArchiveError(f"it is not a zip archive ({error})") from error
     infos.sort(key=lambda info: info.header_offset)
     starts = [*(info.header_offset for info in infos), first_after]
@@ -193,7 +193,7 @@ class _View(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
         if base + offset < 0:
-            raise ValueError("an offset before the archive's start")
+            raise OSError("an offset before the archive's start")  # what zipfile expects of a file
         self._position = base + offset
         return self._position
 

@@ -137,7 +137,7 @@ class Http:
             with client.stream("GET", target, headers=headers, auth=self.settings.credentials(url)) as response:
                 self._check_status(url, response)
                 skip = position - accept(response)
-                for data in response.iter_raw(CHUNK):
+                for data in response.iter_raw():  # no chunk size: what is gathered for one is lost at a break
                     kept, skip = data[max(skip, 0) :], skip - len(data)
                     if kept:
                         yield kept

@@ -15,7 +15,7 @@ __version__ = TorchVersion(version.__version__)
 
 def compiled_with_cxx11_abi() -> bool:
     """Return whether this build of torch uses the C++ ABI of GCC 5 and later."""
-    return FACTS["cxx11_abi"]
+    return bool(FACTS["cxx11_abi"])
 
 
 __getattr__ = attributes_of(__name__)

@@ -1,0 +1,534 @@
+"""Thin SDKs from an index on loopback that serves well, or misbehaves: real uv, real HTTP, tiny wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fake_torch
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.environments import Interpreter
+from hatch_torch_ext.errors import SdkError, TorchExtError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import Sdk, check, exports, store, thin
+from hatch_torch_ext.sdk.remote import Limits
+from loopback import Index, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = f"torch-2.8.0-{fake_torch.TAG}.whl"
+LIMITS = Limits(attempts=3, backoff=0.01)
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """Return an index with one torch 2.8.0."""
+    with serving() as served:
+        served.add(fake_torch.wheel(fake_torch.contents()), NAME)
+        yield served
+
+
+class Builder:
+    """Acquires SDKs for one project, with its own caches."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.environ = {"UV_DEFAULT_INDEX": url, "UV_HTTP_TIMEOUT": "0.6"}
+        self.environ["HATCH_TORCH_EXT_CACHE"] = str(folder / "store")
+        self.said: list[str] = []
+        (folder / "csrc").mkdir(exist_ok=True)
+
+    @property
+    def store(self) -> store.Store:
+        """Return the builder's store."""
+        return store.Store(Path(self.environ["HATCH_TORCH_EXT_CACHE"]))
+
+    def acquire(self, requirement: str = "torch==2.8.*", *, index_url: str | None = None, **variables: str) -> Sdk:
+        """Acquire the SDK of one entry that asks for ``requirement``."""
+        source = self.folder / "csrc"
+        return thin.acquire(
+            entry(requirement, **variables),
+            interpreter(),
+            Path(sys.executable),
+            Config(root=self.folder, package="p", package_dir=source, source=source, index_url=index_url),
+            report=self.said.append,
+            environ=self.environ,
+            limits=LIMITS,
+        )
+
+    def fails(self, requirement: str = "torch==2.8.*", *, index_url: str | None = None, **variables: str) -> str:
+        """Acquire, expecting an error; return its message. Nothing half-made may be left."""
+        with pytest.raises(SdkError) as caught:
+            self.acquire(requirement, index_url=index_url, **variables)
+        root = self.store.root
+        assert not list(root.glob("torch/*")), "a half-made SDK is left"
+        assert not list(root.glob("unfinished/*")), "scratch is left"
+        return str(caught.value)
+
+
+@pytest.fixture
+def builder(tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> Builder:
+    """Return a builder of its own store that knows the index by uv's variable."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    return Builder(tmp_path, index.simple)
+
+
+def entry(requirement: str = "torch==2.8.*", **variables: str) -> Entry:
+    """Return the entry ``matrix.2.8`` that asks for ``requirement``."""
+    return Entry(
+        name="matrix.2.8",
+        variables=(("torch", "2.8"), *variables.items()),
+        dependencies=(requirement,),
+        torch_requirement=requirement,
+        python="3.11",
+    )
+
+
+def interpreter() -> Interpreter:
+    """Return the facts of the Python that runs the tests, as far as they matter here."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    return Interpreter(version=version, tag=tag, ext_suffix=".so", machine="x86_64", include=Path("/nowhere"))
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Return the hash of every file below ``folder``."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+
+
+def test_facts_and_files(builder: Builder, index: Index) -> None:
+    """The SDK holds the wheel's headers and facts, a stub for each library, and none of torch's own Python."""
+    sdk = builder.acquire()
+    check(entry(), sdk)
+    assert (sdk.version, sdk.cuda, sdk.cxx11_abi, sdk.cxx_standard) == ("2.8.0+cu128", "12.8", True, 17)
+    assert sdk.libraries == ("libc10.so", "libgomp-24e2ab19.so.1", "libtorch.so", "libtorch_cpu.so")
+    assert sorted(path.name for path in sdk.library_dir.iterdir()) == list(sdk.libraries)
+    assert (sdk.prefix / "include/c10/macros/Macros.h").read_bytes() == b"#pragma once\n" * 10_000
+    assert all(folder.is_dir() for folder in sdk.include_dirs)
+    assert "the full torch" not in (sdk.prefix / "__init__.py").read_text()
+    assert sdk.wheel_sha256 == index.hashes[NAME]
+
+
+def test_few_ranges_and_nothing_twice(builder: Builder, index: Index) -> None:
+    """One request for the directory, few for the content, none at all the second time."""
+    builder.acquire()
+    first = len(index.log)
+    assert 2 <= first <= 5
+    assert all(asked.startswith("bytes=") for _, asked in index.log)
+    assert index.sent < len(index.files[NAME])
+    began = time.monotonic()
+    builder.acquire()
+    assert time.monotonic() - began < 0.05
+    assert len(index.log) == first
+
+
+def test_read_only_and_shared(builder: Builder, index: Index) -> None:
+    """Files of a finished SDK are read-only, and a header that two releases share is one file."""
+    contents = fake_torch.contents("2.9.0+cu128")
+    index.add(fake_torch.wheel(contents), f"torch-2.9.0-{fake_torch.TAG}.whl")
+    older = builder.acquire()
+    newer = builder.acquire("torch==2.9.*")
+    header = "include/c10/macros/Macros.h"
+    assert (older.prefix / header).samefile(newer.prefix / header)
+    assert older.prefix != newer.prefix
+    for sdk in (older, newer):
+        modes = {path.stat().st_mode & 0o222 for path in sdk.prefix.rglob("*")}
+        assert modes == {0}
+
+
+@pytest.mark.parametrize("fault", ["no-ranges", "other-range", "wrong-bytes", "long-range", 416])
+def test_no_ranges_to_trust(builder: Builder, index: Index, fault: str | int) -> None:
+    """A server that ignores or lies about ranges gives the whole wheel once, checked by hash; same result."""
+    expected = tree(Builder(builder.folder, index.simple).acquire().prefix)
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    index.fault, index.log[:] = fault, []
+    index.times = 1 if isinstance(fault, int) else None
+    sdk = builder.acquire()
+    assert tree(sdk.prefix) == expected
+    assert sum(not asked for _, asked in index.log) == 1
+    assert "fetching the whole wheel" in builder.said[0]
+    before = len(index.log)
+    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append)
+    assert found == {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
+    assert len(index.log) == before
+
+
+@pytest.mark.parametrize(("fault", "times"), [("truncated", 2), ("truncated", None), (503, 2), (429, 1), ("silent", 1)])
+def test_recovers(builder: Builder, index: Index, fault: str | int, times: int | None) -> None:
+    """Bodies that break off are resumed, busy and silent servers are asked again; the result is the same."""
+    expected = tree(Builder(builder.folder, index.simple).acquire().prefix)
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    index.fault, index.times = fault, times
+    assert tree(builder.acquire().prefix) == expected
+
+
+def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None:
+    """A wheel that lies on another server is followed there, and the index's password stays behind."""
+    with serving() as other:
+        other.add(index.files[NAME], NAME)
+        index.password, index.fault, index.elsewhere = "s3cret", "redirect", other.url
+        other.authorizations.clear()
+        builder.environ["UV_DEFAULT_INDEX"] = index.with_password("user", "s3cret")
+        builder.acquire()
+        assert other.log
+        assert not other.authorizations
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (401, "URL wants other credentials (401). Give user and password in the index address, or in .netrc"),
+        (403, "URL is forbidden (403). Give user and password in the index address, or in .netrc"),
+        (404, "URL does not exist (404). Check the index address"),
+        (500, "URL: the server answered 500, 3 times in a row. Check the network and the index"),
+        ("silent", "URL: no answer within 0.6 s, 3 times in a row. Check the network and the index"),
+        ("loop", "URL redirects without end. Check the index"),
+    ],
+)
+def test_wheel_refused(builder: Builder, index: Index, fault: str | int, message: str) -> None:
+    """Each way of not getting the wheel is said with its address and what to do."""
+    index.fault = fault
+    assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.url}/files/{NAME}")
+    index.fault = None
+    assert builder.acquire().version == "2.8.0+cu128"
+
+
+def test_wrong_hash(builder: Builder, index: Index) -> None:
+    """A whole wheel whose hash is not the index's is refused."""
+    index.add(index.files[NAME], NAME, sha256="0" * 64)
+    index.fault = "no-ranges"
+    actual = fake_torch.sha256(index.files[NAME])
+    assert builder.fails() == (
+        f"matrix.2.8: {index.url}/files/{NAME} has the SHA-256 {actual}, but the index promises {'0' * 64}. "
+        "Do not use this index until its owner has explained the difference"
+    )
+
+
+def test_wrong_crc(builder: Builder, index: Index) -> None:
+    """A member whose CRC is wrong is refused, by ranges and in the whole wheel."""
+    data = bytearray(index.files[NAME])
+    at = data.rindex(b"torch/include/c10/macros/Macros.h") - 46 + 16  # the CRC in the central directory
+    data[at] ^= 0xFF
+    index.add(bytes(data), NAME)
+    assert builder.fails() == (
+        "matrix.2.8: the wheel of torch 2.8.0 is damaged: torch/include/c10/macros/Macros.h is damaged "
+        "(its CRC or size is wrong). Tell the owner of the index"
+    )
+
+
+def test_path_tricks(builder: Builder, index: Index) -> None:
+    """A wheel with a file that would land outside its folder is refused as a whole."""
+    files = fake_torch.contents(extra={"torch/include/../../../../escaped.h": b"x"})
+    index.add(fake_torch.wheel(files), NAME)
+    assert builder.fails() == (
+        "matrix.2.8: the wheel of torch 2.8.0 is damaged: it has a file that would land outside its folder "
+        "('torch/include/../../../../escaped.h'). Tell the owner of the index"
+    )
+
+
+def test_not_a_wheel(builder: Builder, index: Index) -> None:
+    """A page in place of the wheel (a proxy's login, say) is refused."""
+    page = b"<html>please log in</html>"
+    served = index.files[NAME]
+    with serving() as other:
+        other.add(page, NAME)
+        index.fault, index.elsewhere = "redirect", other.url
+        message = builder.fails()
+    assert message == (
+        f"matrix.2.8: {index.url}/files/{NAME} has the SHA-256 {fake_torch.sha256(page)}, but the index promises "
+        f"{fake_torch.sha256(served)}. Do not use this index until its owner has explained the difference"
+    )
+
+
+def test_no_such_release(builder: Builder, index: Index) -> None:
+    """The releases that do exist are named, the nearest first."""
+    for version in ("2.4.1", "2.13.0", "2.9.1"):
+        index.add(fake_torch.wheel(fake_torch.contents(version)), f"torch-{version}-{fake_torch.TAG}.whl")
+    assert builder.fails("torch==2.10.*") == (
+        "matrix.2.8: there is no release `torch==2.10.*`. Nearest to it are 2.9.1, 2.8.0, 2.13.0, 2.4.1. "
+        "Correct the matrix"
+    )
+
+
+def test_no_wheel_for_this_python(builder: Builder, index: Index) -> None:
+    """The Pythons that the release has are named."""
+    index.files.clear()
+    for tag in ("cp313-cp313t", "cp39-cp39", "cp313-cp313"):
+        index.add(fake_torch.wheel(fake_torch.contents()), f"torch-2.8.0-{tag}-manylinux_2_28_x86_64.whl")
+    assert builder.fails() == (
+        "matrix.2.8: torch 2.8.0 has no wheel for cp311; it has cp39, cp313, cp313t. "
+        "Correct `python` in the matrix, or skip matrix.2.8"
+    )
+
+
+def test_no_wheel_for_this_machine(builder: Builder, index: Index) -> None:
+    """The platforms that the release has are named."""
+    index.files.clear()
+    for platform in ("win_amd64", "manylinux_2_28_aarch64"):
+        index.add(fake_torch.wheel(fake_torch.contents()), f"torch-2.8.0-cp311-cp311-{platform}.whl")
+    assert builder.fails() == (
+        "matrix.2.8: torch 2.8.0 has no wheel for x86_64 Linux; it has manylinux_2_28_aarch64, win_amd64. "
+        "Skip matrix.2.8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (401, "URL wants other credentials (401). Give user and password in the index address, or in .netrc."),
+        (403, "URL is forbidden (403). Give user and password in the index address, or in .netrc."),
+        (404, "URL does not exist (404). Check the index address."),
+        ("silent", "URL: no answer within 0.6 s, 2 times in a row. Check the network and the index."),
+    ],
+)
+def test_index_refused(builder: Builder, index: Index, fault: str | int, message: str) -> None:
+    """Each way of not getting the index's page is said with its address and what to do."""
+    index.fault, index.on_pages = fault, True
+    assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.simple}/torch/")
+
+
+def test_index_unreachable(builder: Builder, index: Index) -> None:
+    """An index that nobody serves is said; one that was asked before is done without."""
+    builder.acquire()
+    for record in builder.store.root.glob("resolved/*"):
+        old = re.sub(rb'"time": [\d.]+', b'"time": 1000000000', record.read_bytes())
+        record.write_bytes(old)
+    index.fault, index.on_pages = "silent", True
+    assert builder.acquire().version == "2.8.0+cu128"
+    assert builder.said[-1] == "matrix.2.8: the index cannot be reached; using torch 2.8.0 as resolved before"
+    closed = Builder(builder.folder, "http://127.0.0.1:9/simple")
+    closed.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    assert closed.fails().startswith("matrix.2.8: http://127.0.0.1:9/simple/torch/: [Errno 111] Connection refused")
+
+
+def test_credentials_work_and_are_not_printed(
+    builder: Builder, index: Index, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A password in the hook's option serves pages and wheels; it is in no message, no output and no file."""
+    index.password = "s3cret"  # noqa: S105
+    url = index.with_password("user", "s3cret")
+    builder.acquire(index_url=url)
+    assert all(header.startswith("Basic ") for header in index.authorizations[-3:])
+    index.fault = 404
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    builder.said.append(builder.fails(index_url=url))
+    builder.said.append(builder.fails("torch==2.99", index_url=url))
+    output = "".join([*builder.said, *capfd.readouterr()])
+    assert "s3cret" not in output
+    written = [path for path in builder.folder.rglob("*") if path.is_file() and "uv" not in path.parts]
+    assert not [path for path in written if b"s3cret" in path.read_bytes()]
+
+
+def test_fields_and_local_version(builder: Builder, index: Index) -> None:
+    """``{cuda}`` in the address selects the index of that build, also where the matrix says 12.8."""
+    index.root = "/whl/cu128"
+    name = f"torch-2.8.0+cu128-{fake_torch.TAG}.whl"
+    files = fake_torch.contents()
+    index.files.clear()
+    index.add(fake_torch.wheel(files), name)
+    sdk = builder.acquire("torch==2.8.0+cu128", index_url=f"{index.url}/whl/{{cuda}}", cuda="12.8")
+    check(entry("torch==2.8.0+cu128", cuda="12.8"), sdk)
+    assert sdk.version == "2.8.0+cu128"
+
+
+def test_unknown_field(builder: Builder, index: Index) -> None:
+    """A field that the entry has no variable for is an error before anything is asked."""
+    message = builder.fails(index_url=f"{index.url}/whl/{{cuda}}")
+    assert message == (
+        f"matrix.2.8: `index-url` = '{index.url}/whl/{{cuda}}' has the field {{cuda}}, but the entry has no `cuda` "
+        "(it has torch). Add it to the matrix, or write the address without it"
+    )
+    assert not index.log
+
+
+@pytest.mark.parametrize("how", ["find-links", "direct", "directory-url"])
+def test_wheel_on_disk(builder: Builder, index: Index, how: str) -> None:
+    """A wheel of a folder, or of a file address, is read where it lies, its symbols too."""
+    folder = builder.folder / "wheels"
+    folder.mkdir()
+    (folder / NAME).write_bytes(index.files[NAME])
+    requirement = "torch==2.8.0"
+    if how == "direct":
+        requirement = f"torch @ {(folder / NAME).as_uri()}"
+    else:
+        builder.environ["PIP_FIND_LINKS"] = str(folder) if how == "find-links" else folder.as_uri()
+        index.files.clear()
+    sdk = builder.acquire(requirement)
+    assert sdk.version == "2.8.0+cu128"
+    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append)
+    assert found == {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
+    assert not index.log
+
+
+def test_cuda_headers(builder: Builder, index: Index) -> None:
+    """Where the CMake files speak of CUDA, the nvidia wheels give headers and library names, and nothing else."""
+    nvidia = {
+        "nvidia/cublas/include/cublas_v2.h": b"#pragma once\n",
+        "nvidia/cublas/lib/libcublas.so.12": bytes(200_000),
+        "nvidia/cublas/__init__.py": b"",
+        "nvidia_cublas_cu12-12.8.4.1.dist-info/METADATA": fake_torch.metadata("12.8.4.1", name="nvidia-cublas-cu12"),
+        "nvidia_cublas_cu12-12.8.4.1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-manylinux_2_27_x86_64\n",
+    }
+    requires = [
+        'nvidia-cublas-cu12==12.8.4.1; platform_system == "Linux" and platform_machine == "x86_64"',
+        'nvidia-cublas-cu12==1; platform_system == "Windows"',
+        "numpy",
+    ]
+    index.add(fake_torch.wheel(fake_torch.contents(requires=requires)), NAME)
+    index.add(fake_torch.wheel(nvidia), "nvidia_cublas_cu12-12.8.4.1-py3-none-manylinux_2_27_x86_64.whl")
+    (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CXX)\n")
+    assert builder.acquire().cuda_include_dirs == ()
+    (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CXX CUDA)\n")
+    sdk = builder.acquire()
+    assert sdk.nvidia_libraries == (("libcublas.so.12", "nvidia/cublas/lib"),)
+    (include,) = sdk.cuda_include_dirs
+    assert [path.name for path in include.iterdir()] == ["cublas_v2.h"]
+    assert not list(include.parent.rglob("*.so*"))
+
+
+def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:
+    """Symbols of the large library are fetched when that is allowed, checked, and kept."""
+    sdk = builder.acquire()
+    before = len(index.log)
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) is None
+    assert exports.of(sdk, ["libc10.so", "libm.so.6"], fetch=False, report=builder.said.append) == {
+        "libc10.so": frozenset({"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"})
+    }
+    assert len(index.log) == before
+    expected = {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
+    index.fault, index.times = "truncated", 1
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append) == expected
+    asked = len(index.log)
+    assert asked > before
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) == expected
+    assert len(index.log) == asked
+
+
+def test_symbols_refused(builder: Builder, index: Index) -> None:
+    """Symbols that cannot be fetched are an error that says how to do without."""
+    sdk = builder.acquire()
+    index.fault = 403
+    with pytest.raises(TorchExtError) as caught:
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+    assert str(caught.value) == (
+        "the symbols of libtorch_cpu.so of torch 2.8.0+cu128 cannot be read: "
+        f"{index.url}/files/{NAME} is forbidden (403). "
+        'Give user and password in the index address, or in .netrc. Try again, or set `audit-symbols = "cached"`'
+    )
+
+
+def test_cache_not_writable(builder: Builder) -> None:
+    """Where the user's cache cannot be written, the project's own folder serves, and that is said."""
+    (builder.folder / "file").write_text("")
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "file" / "cache")
+    sdk = builder.acquire()
+    fallback = builder.folder / "build" / "torch-ext" / "cache"
+    assert sdk.prefix.is_relative_to(fallback)
+    wanted = builder.folder / "file" / "cache"
+    assert builder.said[0] == f"the cache {wanted} cannot be written (Not a directory): using {fallback} instead"
+
+
+def child(builder: Builder, *, limit: int = 0) -> subprocess.Popen[str]:
+    """Start a process that acquires the SDK into the builder's store, and says ``ready`` before and ``done`` after."""
+    code = f"""
+        import resource, sys
+        from pathlib import Path
+        sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parent.parent)!r}]
+        import test_sdk_thin as tests
+        if {limit}:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+        builder = tests.Builder(Path({str(builder.folder)!r}), {builder.environ["UV_DEFAULT_INDEX"]!r})
+        builder.environ.update({builder.environ!r})
+        print("ready", flush=True)
+        try:
+            builder.acquire()
+        except tests.SdkError as error:
+            print(error)
+        print("done", flush=True)
+    """
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_at_any_moment(builder: Builder, index: Index) -> None:
+    """Whenever a build is killed, the next one gives the same bytes as an undisturbed one."""
+    clean = Builder(builder.folder, index.simple)
+    clean.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "clean")
+    expected = tree(clean.acquire().prefix)
+    index.delay = 0.02
+    killed = 0
+    for step in range(8):
+        process = child(builder)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.03 * step)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        process.stdout.close()
+    assert killed
+    assert tree(builder.acquire().prefix) == expected
+
+
+def test_disk_full(builder: Builder) -> None:
+    """A write that fails for want of room is said, leaves nothing half-made, and the next run completes."""
+    process = child(builder, limit=100_000)  # the largest header is 130 kB
+    output, _ = process.communicate(timeout=60)
+    root = builder.store.root
+    assert output == (
+        f"ready\nmatrix.2.8: no room is left for the cache {root} (File too large). Make room with "
+        "`hatch-torch-ext sdk prune`, or name another folder with HATCH_TORCH_EXT_CACHE\ndone\n"
+    )
+    assert not list(root.glob("torch/*"))
+    assert builder.acquire().version == "2.8.0+cu128"
+
+
+def test_several_builds_at_once(builder: Builder, index: Index) -> None:
+    """Of builds that want the same release at once, one fetches it and the others wait for it."""
+    index.delay = 0.05
+    prefixes: list[Path] = []
+    threads = [threading.Thread(target=lambda: prefixes.append(builder.acquire().prefix)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(prefixes) == 4
+    assert len(set(prefixes)) == 1
+    assert len(index.log) == len(set(index.log))
+
+
+def test_prune(builder: Builder, index: Index) -> None:
+    """The store says what it holds; pruning removes what was not used lately, and the bytes that only that had."""
+    index.add(fake_torch.wheel(fake_torch.contents("2.9.0")), f"torch-2.9.0-{fake_torch.TAG}.whl")
+    old, new = builder.acquire(), builder.acquire("torch==2.9.*")
+    assert [one.title for one in builder.store.listing()] == [
+        f"torch 2.8.0+cu128 ({NAME})",
+        f"torch 2.9.0 (torch-2.9.0-{fake_torch.TAG}.whl)",
+    ]
+    os.utime(old.prefix.parent / store.MARKER, (0, 0))
+    (removed,) = builder.store.prune(older_than=3600)
+    assert removed.title.startswith("torch 2.8.0")
+    assert not old.prefix.exists()
+    assert new.prefix.is_dir()
+    builder.store.prune()
+    assert not list(builder.store.root.rglob("*.h"))
+    assert not list(builder.store.root.glob("blobs/*/*"))
+    assert builder.acquire().version == "2.8.0+cu128"

@@ -1,0 +1,138 @@
+"""Where torch comes from: the hook's options, uv's variables, pip's; and what may be shown of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import settings
+
+
+def read(
+    environ: dict[str, str], *, index_url: str | None = None, extra: tuple[str, ...] = (), **variables: str
+) -> settings.IndexSettings:
+    """Return the settings of an entry with these variables under these options."""
+    here = Path("/nowhere")
+    entry = Entry(
+        name="matrix.x", variables=(("torch", "2.8"), *variables.items()), dependencies=(), torch_requirement="torch",
+        python=None,
+    )  # fmt: skip
+    config = Config(root=here, package="p", package_dir=here, source=here, index_url=index_url, extra_index_url=extra)
+    return settings.read(entry, config, environ)
+
+
+@pytest.mark.parametrize(
+    ("environ", "option", "index"),
+    [
+        ({}, None, settings.PUBLIC_INDEX),
+        ({"PIP_INDEX_URL": "https://pip/simple"}, None, "https://pip/simple"),
+        ({"PIP_INDEX_URL": "https://pip/simple", "UV_INDEX_URL": "https://uv/simple"}, None, "https://uv/simple"),
+        ({"UV_INDEX_URL": "https://old/simple", "UV_DEFAULT_INDEX": "https://new/simple"}, None, "https://new/simple"),
+        ({"UV_DEFAULT_INDEX": "https://uv/simple"}, "https://hook/whl/{cuda}", "https://hook/whl/cu128"),
+        ({"PIP_NO_INDEX": "1", "PIP_INDEX_URL": "https://pip/simple"}, None, None),
+    ],
+)
+def test_main_index(environ: dict[str, str], option: str | None, index: str | None) -> None:
+    """The hook's option comes first, then uv's variables, then pip's, then the public index."""
+    assert read(environ, index_url=option, cuda="12.8").index == index
+
+
+def test_extra_indexes() -> None:
+    """Extra indexes of all three add up, and compete as pip lets them."""
+    environ = {"UV_INDEX": "https://one/simple https://two/simple", "PIP_EXTRA_INDEX_URL": "https://three/simple"}
+    found = read(environ, extra=("https://hook/{torch}",))
+    assert found.extra == ("https://hook/2.8", "https://one/simple", "https://two/simple", "https://three/simple")
+    assert found.strategy == "unsafe-best-match"
+    assert read({"UV_INDEX": "https://one/simple"}).strategy is None
+
+
+@pytest.mark.parametrize(
+    ("written", "filled"), [("cu126", "cu126"), ("12.6", "cu126"), ("cpu", "cpu"), ("13.0", "cu130")]
+)
+def test_cuda_field(written: str, filled: str) -> None:
+    """``{cuda}`` is what torch's own index calls the build, however the matrix writes it."""
+    assert read({}, index_url="https://x/whl/{cuda}", cuda=written).index == f"https://x/whl/{filled}"
+
+
+def test_missing_field() -> None:
+    """A field without a variable is an error that names both, without the password."""
+    with pytest.raises(SdkError) as caught:
+        read({}, index_url="https://user:pw@x/{build}/{torch}")
+    assert str(caught.value) == (
+        "matrix.x: `index-url` = 'https://x/{build}/{torch}' has the field {build}, but the entry has no `build` "
+        "(it has torch). Add it to the matrix, or write the address without it"
+    )
+
+
+def test_credentials() -> None:
+    """A wheel gets the credentials of the index on its own server, of the nearest path, and no others."""
+    found = read(
+        {
+            "PIP_INDEX_URL": "https://a:b%40c@one.example/simple",
+            "UV_INDEX": "lab=https://two.example/team/simple https://x:y@two.example/other",
+            "UV_INDEX_LAB_USERNAME": "lab",
+            "UV_INDEX_LAB_PASSWORD": "pw",
+        }
+    )
+    assert found.credentials("https://one.example/files/torch.whl") == ("a", "b@c")
+    assert found.credentials("https://two.example/team/torch.whl") == ("lab", "pw")
+    assert found.credentials("https://two.example/other/torch.whl") == ("x", "y")
+    assert found.credentials("https://one.example:8443/torch.whl") is None
+    assert found.credentials("https://three.example/torch.whl") is None
+
+
+def test_netrc(tmp_path: Path) -> None:
+    """.netrc serves where no address has credentials; a broken one is as good as none."""
+    (tmp_path / ".netrc").write_text("machine one.example login me password secret\n")
+    found = read({"HOME": str(tmp_path)})
+    assert found.credentials("https://one.example/torch.whl") == ("me", "secret")
+    (tmp_path / ".netrc").write_text("nonsense\n")
+    assert found.credentials("https://one.example/torch.whl") is None
+
+
+def test_nothing_secret_is_shown() -> None:
+    """Addresses are shown without user, password and query; texts of others are scrubbed."""
+    url = "https://user:p%40ss@one.example/simple/?token=abc"
+    assert settings.public(url) == "https://one.example/simple/"
+    assert settings.without_credentials(url) == "https://one.example/simple/?token=abc"
+    found = read({"PIP_INDEX_URL": "https://user:p%40ss@one.example/simple", "UV_INDEX": "https://token@two.example/"})
+    assert found.scrub("p%40ss p@ss token user") == "**** **** **** user"
+
+
+def test_for_uv() -> None:
+    """Variables of pip are translated where uv's own do not speak already."""
+    pip = {
+        "PIP_INDEX_URL": "https://pip/simple",
+        "PIP_EXTRA_INDEX_URL": "https://a\n  https://b",
+        "PIP_FIND_LINKS": "/wheels /more",
+        "PIP_TRUSTED_HOST": "a",
+        "PIP_CERT": "/ca.pem",
+        "PIP_NO_INDEX": "false",
+    }
+    assert settings.for_uv(pip) == {
+        "UV_DEFAULT_INDEX": "https://pip/simple",
+        "UV_INDEX": "https://a https://b",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INSECURE_HOST": "a",
+        "SSL_CERT_FILE": "/ca.pem",
+    }
+    mine = {"UV_INDEX_URL": "https://uv/simple", "UV_EXTRA_INDEX_URL": "https://c", "UV_FIND_LINKS": "/mine"}
+    assert settings.for_uv({**pip, **mine}) == {"UV_INSECURE_HOST": "a", "SSL_CERT_FILE": "/ca.pem"}
+
+
+def test_other_settings(tmp_path: Path) -> None:
+    """Certificates, trusted hosts, proxy and time-out are taken over; a time-out that is no number is not."""
+    (tmp_path / ".netrc").touch()
+    environ = {
+        "PIP_CERT": "/ca.pem", "PIP_TRUSTED_HOST": "one two", "UV_INSECURE_HOST": "three", "PIP_PROXY": "http://p:1",
+        "PIP_DEFAULT_TIMEOUT": "7", "UV_HTTP_TIMEOUT": "soon", "HOME": str(tmp_path),
+    }  # fmt: skip
+    found = read(environ)
+    assert found.certificates == Path("/ca.pem")
+    assert found.trusted_hosts == ("one", "two", "three")
+    assert (found.proxy, found.timeout, found.netrc) == ("http://p:1", 7.0, tmp_path / ".netrc")
