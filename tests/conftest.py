@@ -69,3 +69,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
             monkeypatch.delenv(name)
     monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(tmp_path / "store"))
     yield
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the folders that all workers shared: full torch installs are not kept for a post-mortem."""
+    if hasattr(session.config, "workerinput"):
+        return
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if factory is not None and getattr(factory, "_basetemp", None) is not None:
+        shutil.rmtree(factory.getbasetemp() / "shared", ignore_errors=True)

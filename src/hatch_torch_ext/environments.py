@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +14,7 @@ from filelock import FileLock
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import process
+from hatch_torch_ext import labels, process
 from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError, ProcessError
 
 if TYPE_CHECKING:
@@ -253,12 +252,8 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:
         raise EnvironmentCreationError(
             entry.name, f"the environment's Python is {answer['implementation']}; torch is made for CPython: ask for one."
         )
-    wanted = re.fullmatch(r"(?:py(?:thon)?|cp|cpython-?)?(\d)\.?(\d+)?(t)?(?:\.\d+)?", entry.python or "")
-    if wanted is None:
-        return
-    major, minor, threads = wanted.groups()
-    have = f"cp{major}{minor or ''}{threads or ''}"
-    if (minor is None and not answer["tag"].startswith(have)) or (minor is not None and answer["tag"] != have):
+    wanted = labels.python_tag(entry.python)
+    if wanted not in {None, answer["tag"]}:
         raise EnvironmentCreationError(
             entry.name,
             f"the matrix asks for Python {entry.python}, but the environment runs Python {answer['version']} "

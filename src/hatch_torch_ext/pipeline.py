@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import audit, cmake, environments, loader, matrix, merge, repair, sbom, table, toolchain
+from hatch_torch_ext import audit, cmake, environments, labels, loader, matrix, merge, repair, sbom, table, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -79,7 +79,8 @@ def work_folder(root: Path) -> Path:
 
 
 def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
-    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied."""
+    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied. Looks at the configuration's last words."""
+    audit.settle((), ignore=config.ignore)
     found = environments.read(config.root, config.environment, project_name=distribution)
     return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
@@ -98,9 +99,10 @@ def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ..
     only = config.only or config.editable_only
     if only:
         return matrix.select(entries, only=only, skip=config.skip)
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    fitting = [entry for entry in matrix.select(entries, only=(), skip=config.skip) if entry.python in (None, here)]
-    return matrix.newest(fitting or entries)
+    selected = matrix.select(entries, only=(), skip=config.skip)
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}]
+    return matrix.newest(fitting or selected)
 
 
 def build(config: Config, entries: Sequence[Entry], *, distribution: str, report: Report) -> Product:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-from hatch_torch_ext import config as configuration
-from hatch_torch_ext import editable, environments, pipeline
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
@@ -31,6 +29,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
+        from hatch_torch_ext import pipeline
+
         pipeline.clean(Path(self.root))
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -52,7 +52,11 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             Path(artifact_path).unlink(missing_ok=True)
             self.app.abort(f"hatch-torch-ext: {error}")
 
+    # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
+
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        from hatch_torch_ext import editable, environments, pipeline
+
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError(
                 [
@@ -81,10 +85,14 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             build_data["sbom_files"].append(str(product.sbom))
 
     def _finalize(self, wheel: Path) -> None:
+        from hatch_torch_ext import pipeline
+
         if self._product is not None:
             pipeline.check_wheel(wheel, self._config(), self._product.layout, report=self._say)
 
     def _config(self) -> Config:
+        from hatch_torch_ext import config as configuration
+
         config = configuration.parse(
             self.config, root=Path(self.root), project_name=self.metadata.core.raw_name, environ=os.environ
         )

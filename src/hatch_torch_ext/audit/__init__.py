@@ -3,8 +3,8 @@
 ``audit_variant`` runs in every build, ``audit_wheel`` on any wheel of a torch extension, whoever made it.
 """
 
-from hatch_torch_ext.audit.findings import CODES, Code, Finding, text
+from hatch_torch_ext.audit.findings import CODES, Code, Finding, settle, text
 from hatch_torch_ext.audit.variants import audit_variant
 from hatch_torch_ext.audit.wheels import audit_wheel
 
-__all__ = ["CODES", "Code", "Finding", "audit_variant", "audit_wheel", "text"]
+__all__ = ["CODES", "Code", "Finding", "audit_variant", "audit_wheel", "settle", "text"]

@@ -1,0 +1,123 @@
+"""The example's wheel and full torch installs, each made once for all end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+import uv
+
+from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+LEFT_OUT = shutil.ignore_patterns("build", "dist", "__pycache__", ".*cache")
+
+
+class Once(Protocol):
+    """Fills a named folder once for all workers of the test run."""
+
+    def __call__(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Return the folder ``name``, made by ``make`` unless it is there."""
+
+
+def install(python: Path, *requirements: str | Path, deps: bool = False) -> None:
+    """Install into an existing environment, by default without what the packages require."""
+    options = [] if deps else ["--no-deps"]
+    process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, *options, *requirements])
+
+
+def outside(python: Path, *arguments: str | Path, cwd: Path, check: bool = True) -> process.Completed:
+    """Run a Python as a user would: in a folder of his own, nothing of this project on any path."""
+    return process.run([python, "-P", *arguments], cwd=cwd, check=check, env_changes={"PYTHONPATH": None})
+
+
+@pytest.fixture(scope="session")
+def store(session_folder: Path) -> Path:
+    """Return the store of thin SDKs that all end-to-end builds share."""
+    return session_folder / "store"
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(once: Once) -> Path:
+    """Return a folder with this project's own wheel: where isolated builds find the plugin."""
+    return once(
+        "wheelhouse",
+        lambda folder: (
+            process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=PROJECT) and None
+        ),
+    )
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """Return a copy of the example project: what a test builds there leaves no trace in the sources."""
+    return copy_example(tmp_path / "example")
+
+
+def copy_example(target: Path) -> Path:
+    """Copy the example's sources, without what earlier builds left."""
+    shutil.copytree(PROJECT / "example_project", target, ignore=LEFT_OUT)
+    return target
+
+
+@pytest.fixture(scope="session")
+def example_wheel(once: Once, store: Path) -> Path:
+    """Return the example's wheel with a variant for every entry of its matrix."""
+
+    def make(folder: Path) -> None:
+        root = copy_example(folder / "example")
+        process.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"],
+            cwd=root,
+            env_changes={"HATCH_TORCH_EXT_CACHE": str(store)},
+        )
+        shutil.rmtree(root)
+
+    (wheel,) = (once("example_wheel", make) / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def full_torch(once: Once) -> Callable[[str], Path]:
+    """Return a function: torch version -> a Python 3.11 with the full install of it (a CUDA build, on the CPU)."""
+
+    def python(version: str) -> Path:
+        given = os.environ.get("HTE_FULL_TORCH")
+        if given and (Path(given) / version).is_dir():
+            return Path(given) / version / "bin" / "python"
+
+        def make(folder: Path) -> None:
+            process.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", "--python", sys.executable, folder])
+            install(folder / "bin" / "python", f"torch=={version}", "numpy", "pytest", deps=True)
+
+        return once(f"torch-{version}", make) / "bin" / "python"
+
+    return python
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Callable[[Path, Path], Path]:
+    """Return a function: (Python with torch, wheel) -> a Python of a fresh environment that has both.
+
+    The big environment is lent, not copied: a ``.pth`` file adds its site-packages after the fresh ones, so torch lies
+    on another entry of ``sys.path`` than the wheel.
+    """
+
+    def make(python: Path, wheel: Path) -> Path:
+        folder = tmp_path / "fresh"
+        process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder])
+        fresh = folder / "bin" / "python"
+        install(fresh, wheel)
+        said = process.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+        (site,) = (folder / "lib").glob("python*/site-packages")
+        (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+        return fresh
+
+    return make

@@ -1,0 +1,106 @@
+"""The main job: one wheel of the example, installed beside real torch releases."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import PROJECT, outside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Beside = Callable[[Path, Path], Path]
+    FullTorch = Callable[[str], Path]
+
+LABELS = ("torch2.13_cpu_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64")
+
+
+def example_tests(python: Path, cwd: Path) -> str:
+    """Run the example's own tests with ``python``; the source tree is on no path."""
+    return outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROJECT / "example_project/tests", cwd=cwd).stdout
+
+
+def chosen(python: Path, cwd: Path) -> str:
+    """Return the label that is loaded beside this torch."""
+    program = "from torch_ext_example import _variants; print(_variants.load().label)"
+    return outside(python, "-c", program, cwd=cwd).stdout.strip()
+
+
+def test_the_wheel_holds_exactly_this(example_wheel: Path) -> None:
+    """Every file of the wheel by name: nothing of torch, nothing of the build, one library for each variant."""
+    with zipfile.ZipFile(example_wheel) as wheel:
+        names = sorted(wheel.namelist())
+        metadata = wheel.read("torch_ext_example-0.1.0.dist-info/METADATA").decode()
+    assert names == sorted(
+        [
+            "torch_ext_example/__init__.py",
+            "torch_ext_example/_torch_ext/manifest.json",
+            *(f"torch_ext_example/_torch_ext/{label}/libtorch_ext_example.so" for label in LABELS),
+            "torch_ext_example/_variants.py",
+            "torch_ext_example/ops.py",
+            "torch_ext_example/py.typed",
+            "torch_ext_example-0.1.0.dist-info/METADATA",
+            "torch_ext_example-0.1.0.dist-info/RECORD",
+            "torch_ext_example-0.1.0.dist-info/WHEEL",
+            "torch_ext_example-0.1.0.dist-info/licenses/LICENSE",
+            "torch_ext_example-0.1.0.dist-info/sboms/torch-ext.cdx.json",
+        ]
+    )
+    assert example_wheel.name.startswith("torch_ext_example-0.1.0-py3-none-manylinux_2_")
+    assert "Requires-Dist: torch!=2.10.*,!=2.11.*,!=2.12.*,<2.14,>=2.8" in metadata.replace(" ", "")
+
+
+def test_torch_2_13_gets_its_own_variant(
+    example_wheel: Path, torch_cpu_python: Path, beside: Beside, tmp_path: Path
+) -> None:
+    """In the CPU torch, which lies on another entry of sys.path, the example's tests pass."""
+    python = beside(torch_cpu_python, example_wheel)
+    assert chosen(python, tmp_path) == "torch2.13_cpu_cxx11_x86_64"
+    assert " passed" in example_tests(python, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "2.9.1"])
+def test_each_release_gets_its_own_variant(
+    version: str, example_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
+) -> None:
+    """A CUDA torch without a GPU takes the CPU variant of its own minor, and the example's tests pass."""
+    python = beside(full_torch(version), example_wheel)
+    minor = version.rpartition(".")[0]
+    assert chosen(python, tmp_path) == f"torch{minor}_cpu_cxx11_x86_64"
+    assert " passed" in example_tests(python, tmp_path)
+
+
+def test_a_release_that_the_matrix_lacks_is_an_import_error_and_the_process_lives(
+    example_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
+) -> None:
+    """torch 2.10: every variant, why it was rejected, what to type; nothing was opened."""
+    python = beside(full_torch("2.10.0"), example_wheel)
+    program = (
+        "try:\n    import torch_ext_example\nexcept ImportError as error:\n    print(error)\n"
+        "maps = open('/proc/self/maps').read()\nprint('opened' if 'torch_ext_example.so' in maps else 'alive')"
+    )
+    lines = outside(python, "-c", program, cwd=tmp_path).stdout.splitlines()
+    assert len(lines) - 1 <= 15
+    text = "\n".join(lines)
+    for label in LABELS:
+        assert f"{label}: built for torch {label[5:].partition('_')[0]}, here is 2.10.0" in text
+    assert 'pip install "torch==2.9.*"' in text
+    assert lines[-1] == "alive"
+
+
+def test_users_can_tell_what_is_in_the_wheel(
+    example_wheel: Path, torch_cpu_python: Path, beside: Beside, tmp_path: Path
+) -> None:
+    """``python -m pkg._variants`` explains, in JSON too; ``--library-path`` names the file that would be opened."""
+    python = beside(torch_cpu_python, example_wheel)
+    shown = outside(python, "-m", "torch_ext_example._variants", "--json", cwd=tmp_path).stdout
+    assert all(label in shown for label in LABELS)
+    assert isinstance(json.loads(shown), dict)
+    path = outside(python, "-m", "torch_ext_example._variants", "--library-path", cwd=tmp_path).stdout.strip()
+    assert Path(path).is_file()
+    assert path.endswith("_torch_ext/torch2.13_cpu_cxx11_x86_64/libtorch_ext_example.so")
