@@ -53,9 +53,9 @@ def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
 
 
 DATA_LINE = (
-    '{"label": "v0", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": [], "cxx11_abi": True, "python": None, '
-    '"machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", "files": [{"path": "v0/libops.so", "size": 7, '
-    f'"sha256": "{SHA}", "module": None, "registers": True}}]}},'
+    '{"label": "v0", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": [], "cxx11_abi": True, '
+    '"python": None, "machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", "files": [{"path": "v0/libops.so", '
+    f'"size": 7, "sha256": "{SHA}", "module": None, "registers": True}}]}},'
 )
 
 
@@ -330,7 +330,7 @@ def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path)
 
 
 def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``TORCH_EXT_VARIANT`` is for every package, ``MY_PKG_TORCH_EXT_VARIANT`` for this one; a wrong label lists all."""
+    """``TORCH_EXT_VARIANT`` is for every package, ``MY_PKG_TORCH_EXT_VARIANT`` for this one; wrong ones are told."""
     module = module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
     module.facts = lambda: {**HERE, **TORCH}
     monkeypatch.setenv("TORCH_EXT_VARIANT", "one")
@@ -354,7 +354,7 @@ def test_snapshots_are_taken_where_the_user_says_so(tmp_path: Path, monkeypatch:
 
 
 def test_python_m_explains_without_torch(tmp_path: Path) -> None:
-    """Case 35: what is in the package, and what becomes of it here, for people and as JSON; status 1 as nothing fits."""
+    """Case 35: what is in the package, and what becomes of it here, for people and as JSON; status 1."""
     module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
     start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
     table = run(tmp_path, "-c", start)

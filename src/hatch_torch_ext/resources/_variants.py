@@ -262,7 +262,7 @@ def _open(variant: Variant, shared: Any) -> bool:
                     f"{PACKAGE}: {variant['label']} cannot be opened: {error.__cause__ or error}"
                 ) from error
             shared.files[file["sha256"]] = f"{ROOT}/{file['path']}"
-    shared.packages[key] = {"label": variant["label"], "root": ROOT, "digests": digests}
+    shared.packages.setdefault(key, {"label": variant["label"], "root": ROOT, "digests": digests})
     return not before
 
 

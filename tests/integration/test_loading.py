@@ -1,0 +1,406 @@
+"""The loader on a real torch: once in a process however it is asked, in torch's own world, and never an abort."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hatch_torch_ext import loader
+from hatch_torch_ext.merge import Layout, PlacedVariant
+from hatch_torch_ext.variant import BuildRecord, FileKind, Variant, VariantFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOURCES = Path(__file__).parent / "loading"
+INIT = "from {name} import _variants\nloaded = _variants.load()\n"
+RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
+
+
+@pytest.fixture(scope="session")
+def binaries(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Path:
+    """Return a folder with ``libops.so`` (an operator, a class), ``_C.so`` (a module) and ``_bad.so`` (one that fails)."""
+
+    def make(folder: Path) -> None:
+        ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_path('purelib'), sep='\\n')"
+        asked = subprocess.run([torch_cpu_python, "-c", ask], check=True, capture_output=True, text=True)
+        include, purelib = asked.stdout.splitlines()
+        torch = Path(purelib) / "torch"
+        flags = ["-shared", "-fPIC", f"-I{include}", '-DMODULE_PACKAGE="my_pkg"']
+        for name in ("_C", "_bad"):
+            subprocess.run(["gcc", *flags, SOURCES / f"{name}.c", "-o", folder / f"{name}.so"], check=True)
+        headers = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
+        links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10", "-Wl,-soname,libops.so"]
+        command = [
+            "g++",
+            "-std=c++20",
+            "-O0",
+            *flags,
+            *headers,
+            SOURCES / "ops.cpp",
+            "-o",
+            folder / "libops.so",
+            *links,
+        ]
+        subprocess.run(command, check=True)
+
+    return once("loading", make)
+
+
+def file_of(source: Path, **fields: Any) -> VariantFile:
+    """Describe a file as the build does."""
+    data = source.read_bytes()
+    kind: FileKind = "module" if source.name.startswith("_") else "library"
+    plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
+    digest = hashlib.sha256(data).hexdigest()
+    return VariantFile(path=f"it/{source.name}", kind=kind, sha256=digest, size=len(data), **{**plain, **fields})
+
+
+def variant_of(label: str, *files: VariantFile, **fields: Any) -> Variant:
+    """Describe a variant for torch 2.13 on this machine, unless said otherwise."""
+    plain: dict[str, Any] = {
+        "torch": "2.13",
+        "stable_abi": False,
+        "backend": "cpu",
+        "cuda": None,
+        "cxx11_abi": True,
+        "python": None,
+        "machine": os.uname().machine,
+        "libc": "glibc",
+        "libc_floor": "2.17",
+        "policy": "",
+        "archs": (),
+    }
+    return Variant(label=label, files=files, build=RECORD, **{**plain, **fields})
+
+
+def install(
+    site: Path, name: str, *sources: Path, init: str = INIT, others: tuple[Variant, ...] = (), **fields: Any
+) -> Path:
+    """Install a package with one variant of these files into ``site``, and return its ``_torch_ext``."""
+    folder = site / name / "_torch_ext"
+    (folder / "it").mkdir(parents=True)
+    for source in sources:
+        shutil.copy(source, folder / "it")
+    chosen = variant_of("it", *(file_of(source) for source in sources), **fields)
+    placed = tuple(PlacedVariant(variant=each, places=()) for each in (chosen, *others))
+    made = Layout(package=name, variants=placed, files=(), tag="", requires="", manifest="")
+    (site / name / "__init__.py").write_text(INIT.format(name=name), encoding="utf-8")
+    text = loader.render(made, distribution=name.replace("_", "-"), environment="matrix")
+    (site / name / "_variants.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+class Torch:
+    """A Python with torch that sees the packages of ``site``."""
+
+    def __init__(self, python: Path, site: Path) -> None:
+        self.python, self.site = python, site
+
+    def run(self, *arguments: str, check: bool = True, flags: tuple[str, ...] = (), **environ: str) -> Any:
+        """Run it; with ``check``, show what it said where it fails."""
+        env = {**os.environ, "PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1", **environ}
+        command = [self.python, *flags, *arguments]
+        done = subprocess.run(command, env=env, cwd=self.site.parent, check=False, capture_output=True, text=True)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture
+def torch(torch_cpu_python: Path, tmp_path: Path) -> Torch:
+    """Return the Python with torch, with an empty folder of packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    return Torch(torch_cpu_python, site)
+
+
+WORLD = """
+import concurrent.futures, copy, importlib, multiprocessing, os, pickle, sys
+import torch
+
+def again(x):
+    import my_pkg
+    return torch.ops.loading_ops.twice(x), my_pkg.loaded.label
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.ops.loading_ops.twice(torch.tensor([float(index)]))
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.loading_ops.twice(x) + 1
+
+if __name__ == "__main__":
+    two = torch.ones(2)
+
+    # Fork before: twenty processes at once, each of which loads for itself.
+    children = []
+    for _ in range(20):
+        child = os.fork()
+        if not child:
+            import my_pkg
+            os._exit(0 if torch.ops.loading_ops.twice(two).tolist() == [2, 2] else 1)
+        children.append(child)
+    assert {os.waitpid(child, 0)[1] for child in children} == {0}
+
+    # Two dozen threads, through two import names.
+    def load(number):
+        package = importlib.import_module("my_pkg" if number % 2 else "second_name")
+        return importlib.import_module(package.__name__ + "._variants").load().files
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert len({tuple(os.path.realpath(file) for file in files) for files in pool.map(load, range(24))}) == 1
+
+    import my_pkg, second_name
+    from my_pkg import _C, _variants
+    import second_name._C
+    assert second_name._C is _C
+    importlib.reload(_variants)
+    importlib.reload(my_pkg)
+    _variants.load()
+    assert [type(each).__name__ for each in sys.meta_path].count("_Modules") == 2
+    assert importlib.util.find_spec("my_pkg._D") is None
+    assert not torch.cuda.is_initialized()
+
+    # Stable names: what is pickled here is found by the import name, whatever the variant.
+    assert pickle.loads(pickle.dumps(_C.Point)) is _C.Point
+    assert _C.Point.__module__ == "my_pkg._C"
+    assert type(pickle.loads(pickle.dumps(_C.Point(), 2))) is _C.Point
+
+    # Fork after, spawn, torch.multiprocessing, workers.
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.apply(again, (two,))[1] == "it"
+    with torch.multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(again, (two,))[0].tolist() == [2, 2]
+    batches = torch.utils.data.DataLoader(Data(), num_workers=2)
+    assert [batch.tolist() for batch in batches] == [[[0]], [[2]], [[4]], [[6]]]
+
+    # torch.classes, TorchScript, fake and meta tensors, export, compile, files.
+    counter = torch.classes.loading_ops.Counter(3)
+    twin = copy.deepcopy(counter)
+    assert (twin.increment(), counter.increment(), twin.increment()) == (4, 4, 5)
+    torch.jit.script(Model()).save("model.pt")
+    assert torch.ops.loading_ops.twice(torch.ones(3, device="meta")).shape == (3,)
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode() as mode:
+        assert torch.ops.loading_ops.twice(torch.empty(5)).shape == (5,)
+    program = torch.export.export(Model(), (two,))
+    torch.export.save(program, "model.pt2")
+    assert torch.compile(Model(), fullgraph=True, backend="aot_eager")(two).tolist() == [3, 3]
+    torch.save({"weight": torch.ops.loading_ops.twice(two)}, "state.pt")
+    print("the whole world")
+"""
+
+ANOTHER_PROCESS = """
+import my_pkg
+import torch
+assert torch.jit.load("model.pt")(torch.ones(2)).tolist() == [3, 3]
+assert torch.export.load("model.pt2").module()(torch.ones(2)).tolist() == [3, 3]
+assert torch.load("state.pt", weights_only=True)["weight"].tolist() == [2, 2]
+"""
+
+
+def test_everything_that_torch_does_with_an_operator(torch: Torch, binaries: Path) -> None:
+    """Cases 15, 30, 31: threads, forks, spawn, reload, two import names; pickles, graphs and programs that outlive it.
+
+    The library is registered once in each process, or the process would abort.
+    """
+    install(torch.site, "my_pkg", binaries / "libops.so", binaries / "_C.so")
+    (torch.site / "second_name").symlink_to("my_pkg")
+    (torch.site / "second_name" / "__init__.py").write_text(INIT.replace("{name}", "."), encoding="utf-8")
+    (torch.site / "world.py").write_text(WORLD, encoding="utf-8")
+    assert torch.run(str(torch.site / "world.py")).stdout == "the whole world\n"
+    torch.run("-c", ANOTHER_PROCESS)
+
+
+BARE = """
+import sys
+sys.path[:0] = [SITE, TORCH]
+import my_pkg
+import torch
+assert torch.ops.loading_ops.twice(torch.ones(2)).tolist() == [2, 2]
+"""
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return every file below ``folder`` with its size and its time."""
+    return {str(each): (each.lstat().st_size, each.lstat().st_mtime_ns) for each in sorted(folder.rglob("*"))}
+
+
+def test_a_bare_process_and_a_symlinked_folder_are_enough(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """Cases 15 and 32: imported before torch, ``-I -S -E``, no HOME, torch on another path entry, nothing written."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    link = tmp_path / "link"
+    link.symlink_to(torch.site)
+    before = tree(torch.site)
+    ask = torch.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+    program = BARE.replace("SITE", repr(str(link))).replace("TORCH", repr(ask))
+    command = ["env", "-i", torch.python, "-I", "-S", "-E", "-B", "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert tree(torch.site) == before
+
+
+TROUBLE = """
+import importlib, json, os, sys, warnings
+warnings.simplefilter("always")
+import torch
+said = {}
+for name in sys.argv[1:]:
+    os.environ["TORCH_EXT_VARIANT"] = "it" if name.startswith("forced") else ""
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            importlib.import_module(name)
+            said[name] = "loaded"
+        except Exception as error:
+            said[name] = type(error).__name__ + ": " + str(error)
+    said[name] += "".join(" | " + each.category.__name__ + ": " + str(each.message) for each in caught)
+    said[name] += " (CUDA is awake)" * torch.cuda.is_initialized()
+    said["queue of " + name] = sum("import " + name in "".join(trace) for _, trace in torch.cuda._queued_calls)
+print(json.dumps(said))
+"""
+
+
+def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> None:
+    """Missing, cut short, overwritten, foreign and failing files; wrong and forced variants: one process meets all."""
+    library = binaries / "libops.so"
+    size, digest = library.stat().st_size, hashlib.sha256(library.read_bytes()).hexdigest()
+    place = {name: install(torch.site, name, library) / "it" / "libops.so" for name in ("missing", "short", "spoiled")}
+    place["missing"].unlink()
+    os.truncate(place["short"], 5000)
+    place["spoiled"].write_bytes(b"\0" * size)
+    found = hashlib.sha256(b"\0" * size).hexdigest()
+    stranger = torch.site / "libstranger.so"
+    source = "void gone(void); __attribute__((constructor)) static void start(void) { gone(); }"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", stranger], input=source, text=True, check=True)
+    stranger_place = install(torch.site, "stranger", stranger) / "it" / "libstranger.so"
+    install(torch.site, "wrong", stranger, torch="2.12")
+    install(torch.site, "forced", library, torch="2.12", backend="cuda", cuda="12.8", archs=("9.0",))
+    bad = install(torch.site, "bad", binaries / "_bad.so")
+    text = (bad.parent / "_variants.py").read_text(encoding="utf-8")
+    (bad.parent / "_variants.py").write_text(text.replace('"registers": False', '"registers": True'), encoding="utf-8")
+
+    names = ["missing", "short", "spoiled", "stranger", "wrong", "bad", "forced"]
+    said = json.loads(torch.run("-c", TROUBLE, *names).stdout)
+    repair = f"(sha256 {digest} is expected). Repair it: pip install --force-reinstall --no-deps"
+    assert said["missing"] == (
+        f"ImportError: missing: {place['missing']} cannot be read (No such file or directory) {repair} missing"
+    )
+    assert said["short"] == (
+        f"ImportError: short: {place['short']} is damaged: it has 5000 bytes instead of {size} {repair} short"
+    )
+    assert said["spoiled"] == (
+        f"ImportError: spoiled: {place['spoiled']} is damaged: its sha256 is {found} {repair} spoiled"
+    )
+    assert said["stranger"] == (f"ImportError: stranger: it cannot be opened: {stranger_place}: undefined symbol: gone")
+    assert said["wrong"].startswith(
+        "ImportError: wrong: none of its compiled variants (1) fits here.\nHere: torch 2.13."
+    )
+    assert said["bad"] == "RuntimeError: the extension's own words"
+    forced, _, warned = said["forced"].partition(" | ")
+    assert forced == "loaded"
+    assert warned.startswith(
+        "TorchExtWarning: forced: it was forced, though it was built for torch 2.12, here is 2.13."
+    )
+    assert said["queue of forced"] == 1
+
+
+COPIES = """
+import importlib, sys
+import torch
+for folder in sys.argv[1:]:
+    sys.path.insert(0, folder)
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_pkg"]:
+        del sys.modules[name]
+    try:
+        print("loaded", importlib.import_module("my_pkg").loaded.label)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """Case 31: the same library at two places is registered once; another build of it is an error that names both."""
+    library = binaries / "libops.so"
+    other = tmp_path / "other" / "libops.so"
+    other.parent.mkdir()
+    other.write_bytes(library.read_bytes() + b"another build")
+    folders = [torch.site / name for name in ("one", "same", "other")]
+    for folder, source in zip(folders, (library, library, other), strict=True):
+        install(folder, "my_pkg", source)
+    said = torch.run("-c", COPIES, *map(str, folders)).stdout.splitlines()
+    one, _, last = (folder / "my_pkg" / "_torch_ext" for folder in folders)
+    assert said[:2] == ["loaded it", "loaded it"]
+    assert said[2] == (
+        f"my_pkg: it of {last} cannot be loaded, as it of {one} is: operators can be registered once in a process. "
+        "Start a new one, and keep one of the two on its path"
+    )
+
+
+def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """No library can be opened inside an archive: the message names the archive, and what to do."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    archive = shutil.make_archive(str(tmp_path / "app"), "zip", torch.site)
+    done = torch.run("-c", "import my_pkg", check=False, PYTHONPATH=archive)
+    line = done.stderr.splitlines()[-1]
+    assert f"lies inside the archive {archive}, where no library can be opened: install the package unpacked" in line
+    assert line.startswith("ImportError: my_pkg: ")
+
+
+SUB_INTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+made = interpreters.create()
+interpreters.run_string(made, '''
+import sys
+sys.path.insert(0, %r)
+try:
+    import my_pkg
+except ImportError as error:
+    print(error, flush=True)
+''')
+"""
+
+
+def test_a_sub_interpreter_is_refused(torch: Torch, binaries: Path) -> None:
+    """It is told before torch is imported, which is not made for it; the message says where it works."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    assert torch.run("-c", SUB_INTERPRETER % str(torch.site)).stdout == (
+        "my_pkg: torch does not work in a sub-interpreter: use the main one (threads and processes are fine; "
+        "mod_wsgi: WSGIApplicationGroup %{GLOBAL})\n"
+    )
+
+
+def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> None:
+    """Case 35: ``python -m`` explains and loads nothing, though the package loads when imported; or it checks apart."""
+    place = install(torch.site, "my_pkg", binaries / "libops.so", others=(variant_of("old", torch="2.12"),))
+    assert torch.run("-m", "my_pkg._variants", "--library-path").stdout == f"{place}/it/libops.so\n"
+    assert torch.run("-m", "my_pkg._variants", "--check").stdout == "it works; its operators: loading_ops::twice\n"
+    (place / "it" / "libops.so").write_bytes(b"")
+    here, *lines = torch.run("-m", "my_pkg._variants").stdout.splitlines()
+    assert here.startswith("Here: torch 2.13.")
+    assert [line.partition(", here")[0] for line in lines] == ["  old: rejected: built for torch 2.12", "  it: chosen"]
+    checked = torch.run("-m", "my_pkg._variants", "--check", check=False)
+    assert checked.returncode == 1
+    assert "is damaged: it has 0 bytes instead of" in checked.stderr
+
+
+def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:
+    """``--check`` loads in a process of its own, so a library that kills its process is a message, and status 1."""
+    killer = torch.site / "libkiller.so"
+    source = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", killer], input=source, text=True, check=True)
+    install(torch.site, "my_pkg", killer)
+    done = torch.run("-m", "my_pkg._variants", "--check", check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "it failed: the process that loaded it ended with status -6"
