@@ -411,3 +411,14 @@ def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: st
         f"nvcc 13.0.55 ({nvcc}) cannot compile for {shown} (option `archs`): it has 7.5, 8.0, 9.0. Change `archs`, or "
         "give this CUDA its own list: `archs.13 = [...]`"
     )
+
+
+def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
+    """CMake would end with the bare value and no reason."""
+    toolkit(machine.system / "cuda-13.0", "13.0", "sm_90 sm_100")
+    path = package(machine.environment, "cmake", "3.31.6")
+    assert machine.problem(archs=(("", ("9.0", "10.0f")),)) == (
+        f"CMake 3.31.6 ({path}) does not know 10.0f (option `archs`): architectures with `f` need CMake 4.0.2. Put "
+        "`cmake>=4.0.2` into the environment's dependencies, or leave them out of `archs`"
+    )
+    assert machine.cuda(archs=(("", ("9.0a",)),)).archs[0].name == "9.0a"

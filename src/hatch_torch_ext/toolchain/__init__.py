@@ -39,7 +39,7 @@ def find(
     )
     cxx = tools.compiler(entry=entry.name)
     toolkit, problem = cuda.find(
-        config, environment, sdk, cxx, work=environment.prefix if work is None else work / entry.name
+        config, environment, sdk, cxx=cxx, cmake=cmake, work=environment.prefix if work is None else work / entry.name
     )
     launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")

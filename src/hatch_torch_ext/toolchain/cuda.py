@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.process import run
-from hatch_torch_ext.toolchain.cudafit import Unfit, check_host, host_compiler, major, minor, remedy, with_flags
+from hatch_torch_ext.toolchain.cudafit import (
+    Unfit,
+    check_cmake,
+    check_host,
+    host_compiler,
+    major,
+    minor,
+    remedy,
+    with_flags,
+)
 from hatch_torch_ext.toolchain.tools import TIMEOUT
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
 from hatch_torch_ext.toolchain.wheelroot import WheelRootError, whole_root
@@ -41,7 +50,7 @@ class Candidate:
 
 
 def find(
-    config: Config, environment: Environment, sdk: Sdk, cxx: Tool, *, work: Path
+    config: Config, environment: Environment, sdk: Sdk, *, cxx: Tool, cmake: Tool, work: Path
 ) -> tuple[CudaToolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and why there is none.
 
@@ -63,7 +72,7 @@ def find(
             newer_minor=minor(version) > minor(sdk.cuda),
         )
         check_host(toolkit, host, config)
-        return with_flags(toolkit, config, environment, sdk), None
+        return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(config, sdk.cuda)}"
     except (Unfit, ValueError) as error:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from hatch_torch_ext import archs
 from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.process import run
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
+FAMILIES_SINCE = "4.0.2"
+"""The first CMake tried that takes ``100f`` in CUDA_ARCHITECTURES: 4.0.0 and 3.31.6 refuse it."""
 UNCHECKED_HOST = "allow-unsupported-compiler"
 """nvcc's own flag for a host compiler that it does not support."""
 
@@ -78,6 +82,18 @@ def check_host(toolkit: CudaToolkit, host: Tool, config: Config) -> None:
             f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) supports {vendor} up to {newest}, but the C++ "
             f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"
         )
+
+
+def check_cmake(toolkit: CudaToolkit, cmake: Tool) -> CudaToolkit:
+    """Return the toolkit unless it has architectures that this CMake would not pass on."""
+    families = [arch.name for arch in toolkit.archs if arch.suffix == "f"]
+    if families and Version(cmake.version) < Version(FAMILIES_SINCE):
+        raise Unfit(
+            f"CMake {cmake.version} ({cmake.path}) does not know {', '.join(families)} ({toolkit.archs_source}): "
+            f"architectures with `f` need CMake {FAMILIES_SINCE}. Put `cmake>={FAMILIES_SINCE}` into the environment's "
+            "dependencies, or leave them out of `archs`"
+        )
+    return toolkit
 
 
 def _newest_host(root: Path, vendor: str) -> int | None:
