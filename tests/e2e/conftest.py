@@ -47,12 +47,11 @@ def store(session_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def wheelhouse(once: Once) -> Path:
     """Return a folder with this project's own wheel: where isolated builds find the plugin."""
-    return once(
-        "wheelhouse",
-        lambda folder: (
-            process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=PROJECT) and None
-        ),
-    )
+
+    def make(folder: Path) -> None:
+        process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=PROJECT)
+
+    return once("wheelhouse", make)
 
 
 @pytest.fixture

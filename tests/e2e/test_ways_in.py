@@ -63,7 +63,7 @@ def test_every_front_end_makes_the_same_bytes_as_build_from_the_sdist(
 ) -> None:
     """``hatch build``, ``pip wheel`` and ``uv build`` from the tree equal ``python -m build`` by way of the sdist."""
     out = tmp_path / "out"
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "hatch": [sys.executable, "-m", "hatch", "build", "-t", "wheel", out],
         "pip": [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", out, "."],
         "uv": [uv.find_uv_bin(), "build", "--quiet", "--wheel", "-o", out, "."],

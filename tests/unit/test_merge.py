@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from test_variant import VARIANT
+from unit.test_variant import VARIANT
 
 from hatch_torch_ext import merge, sbom
 from hatch_torch_ext.config import Config

@@ -7,9 +7,12 @@ import importlib.abc
 import importlib.util
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Dict, Optional, Sequence
 
 # The package, the folder (beside this file) of what was built for it, and its modules: dotted name -> file there.
-PACKAGE, FOLDER, MODULES = "package", "folder", {}  # type: str, str, dict[str, str]
+PACKAGE, FOLDER, MODULES = "package", "folder", {}  # type: str, str, Dict[str, str]
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -18,7 +21,7 @@ class Finder(importlib.abc.MetaPathFinder):
     package = PACKAGE
 
     def find_spec(self, fullname, path=None, target=None):
-        # type: (str, object, object) -> object
+        # type: (str, Optional[Sequence[str]], Optional[ModuleType]) -> Optional[ModuleSpec]
         """Return the spec of ``<package>.<module>`` for the modules listed above, or None."""
         if not fullname.startswith(PACKAGE + "."):
             return None
