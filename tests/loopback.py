@@ -27,9 +27,9 @@ class Index:
 
     ``fault`` is one of: ``no-ranges`` (the whole body with 200), ``other-range`` (206 with other bytes, said so),
     ``wrong-bytes`` (206, the right headers, wrong bytes), ``long-range`` (more than was asked), ``truncated`` (half of
-    each body, then the connection closes), ``silent`` (no answer), ``redirect`` (to the same file elsewhere),
-    ``loop`` (redirects for ever), or a status code. ``times`` says how often (None: always). It is for wheels, or
-    with ``on_pages`` for the pages of the index.
+    each body, then the connection closes), ``cut`` (none of it), ``silent`` (no answer), ``redirect`` (to the same
+    file elsewhere), ``loop`` (redirects for ever), or a status code. ``times`` says how often (None: always). It is
+    for wheels, or with ``on_pages`` for the pages of the index.
     """
 
     url: str = ""
@@ -161,8 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
         if fault == "long-range":
             body += b"more"
-        if fault == "truncated":
-            self._answer(206, body, headers, cut=len(body) // 2)
+        if fault in {"truncated", "cut"}:
+            self._answer(206, body, headers, cut=0 if fault == "cut" else (len(body) + 1) // 2)
         else:
             self._answer(206, body, headers)
 

@@ -202,6 +202,7 @@ def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None
         (404, "URL does not exist (404). Check the index address"),
         (500, "URL: the server answered 500, 3 times in a row. Check the network and the index"),
         ("silent", "URL: no answer within 0.6 s, 3 times in a row. Check the network and the index"),
+        ("cut", "URL: the connection broke off, 3 times in a row. Check the network and the index"),
         ("loop", "URL redirects without end. Check the index"),
     ],
 )

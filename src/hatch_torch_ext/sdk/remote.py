@@ -145,6 +145,8 @@ class Http:
             raise _TransientError(f"no answer within {self.settings.timeout:g} s") from error
         except httpx.UnsupportedProtocol as error:
             raise RemoteError(f"{public(url)} is not an http or https address") from error
+        except (httpx.RemoteProtocolError, httpx.ReadError) as error:
+            raise _TransientError("the connection broke off") from error
         except httpx.TransportError as error:
             raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
         except httpx.TooManyRedirects as error:
