@@ -230,6 +230,13 @@ def test_a_find_module_of_the_projects_own(bench: Workbench) -> None:
     assert_clean(tree, "libown_find_module.so")
 
 
+def test_an_old_cxx_abi_is_said_to_every_object(bench: Workbench) -> None:
+    """For a torch of the old C++ ABI the flag is there even where the project links none of torch's targets."""
+    bench.sdk = replace(bench.sdk, cxx11_abi=False)
+    tree = bench.build("own_find_module")
+    assert "-D_GLIBCXX_USE_CXX11_ABI=0" in dict(tree.flags)["own_find_module CXX"].split()
+
+
 def test_a_prefix_asked_of_python_still_gets_our_package(bench: Workbench) -> None:
     """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point at torch's own files do not bring them back."""
     tree = bench.build("python_prefix")

@@ -151,13 +151,6 @@ def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
     assert not {"CC", "CXX", "CXXFLAGS"} & changes.keys()
 
 
-def test_an_old_abi_is_said_to_every_object(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a torch of the old C++ ABI the flag joins the user's own CXXFLAGS."""
-    monkeypatch.setenv("CXXFLAGS", "-O1")
-    old = replace(job, sdk=replace(job.sdk, cxx11_abi=False))
-    assert surroundings.env_changes(old)["CXXFLAGS"] == "-O1 -D_GLIBCXX_USE_CXX11_ABI=0"
-
-
 def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
     """With torch's own package asked for, its prefix is searched first."""
     upstream = replace(job, config=replace(job.config, cmake=CMakeConfig(torch_package="upstream")))
@@ -166,7 +159,14 @@ def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
 
 def test_flags_lose_the_folders_of_this_machine() -> None:
     """The manifest has the effective flags, without prefix maps and paths that differ from machine to machine."""
-    options = ("-O3", "-ffile-prefix-map=/project=.", "-isystem", "/project/csrc/include", "-DX=1")
+    options = (
+        "-O3",
+        "-ffile-prefix-map=/project=.",
+        "-Xcudafe=--orig_src_path_name=k.cu",
+        "-isystem",
+        "/project/csrc/include",
+        "-DX=1",
+    )
     target = Target(name="ops", type="SHARED_LIBRARY", artifacts=("libops.so",), flags=(("CXX", options),))
     reply = Reply(compilers={}, targets=(target,), destinations=())
     assert replies.flags(reply, rename=[(ROOT, ".")]) == (("ops CXX", "-O3 -isystem ./csrc/include -DX=1"),)

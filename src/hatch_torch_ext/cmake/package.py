@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
 STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
+NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not at hand to be asked
 
 Value = str | bool | int | Path | None
 
@@ -65,6 +66,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     relative = prefixes.relative_maps(job)
     return [
         ("VERSION", _release(sdk.version)),
+        ("ROOT", job.config.root),
         ("PACKAGE_DIR", job.package),
         ("ANSWER_TORCH", not job.upstream),
         ("PREFIX", job.torch),
@@ -76,6 +78,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("CXX_STANDARD", sdk.cxx_standard),
         ("CUDA", sdk.cuda),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
+        ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),
         ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
         ("STABLE_ABI", job.entry.stable_abi),
         ("STABLE_DEFINITIONS", _stable_definitions(sdk)),
@@ -88,10 +91,14 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
 
 
 def _stable_definitions(sdk: Sdk) -> list[str]:
-    if tuple(int(part) for part in sdk.minor.split(".")) < STABLE_SINCE:
+    if _numbers(sdk.minor) < STABLE_SINCE:
         return []
     defined = [f"TORCH_TARGET_VERSION={target_version(sdk.minor)}"]
     return [*defined, "USE_CUDA"] if sdk.cuda else defined
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def _release(version: str) -> str:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 CLIENT = "client-hatch-torch-ext"
+OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=")
+"""Options of ours that say where files lie, not how they are compiled."""
 API = Path(".cmake") / "api" / "v1"
 
 
@@ -74,7 +76,7 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
     found = []
     for target in reply.targets:
         for language, options in target.flags:
-            text = " ".join(option for option in options if "-prefix-map=" not in option)
+            text = " ".join(option for option in options if not any(part in option for part in OF_THIS_MACHINE))
             for old, new in reversed(rename):
                 text = text.replace(str(old), new)
             found.append((f"{target.name} {language}", text))

@@ -48,9 +48,6 @@ def env_changes(job: Job) -> dict[str, str | None]:
         "LC_ALL": "C.UTF-8",
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
     }
-    if not job.sdk.cxx11_abi:
-        # A project's own FindTorch.cmake does not say it, and every object of a variant must agree.
-        changes["CXXFLAGS"] = f"{os.environ.get('CXXFLAGS', '')} -D_GLIBCXX_USE_CXX11_ABI=0".strip()
     if (base := prefixes.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
         # By its bytes: every environment has a copy of nvcc, with a time of its own.

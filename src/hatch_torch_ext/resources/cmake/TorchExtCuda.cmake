@@ -114,9 +114,9 @@ function(_torch_ext_cuda_directory directory)
     get_directory_property(written DIRECTORY "${directory}" DEFINITION ${variable})
     if(written MATCHES "${_TorchExt_ARCH_FLAG}")
       message(FATAL_ERROR
-        "hatch-torch-ext: ${variable} names CUDA architectures in ${directory} (${written}), while the configuration says "
-        "${TORCH_CUDA_ARCH_LIST}. Take them out of the CMakeLists.txt, or set them in CMAKE_CUDA_ARCHITECTURES: the option "
-        "`archs` decides")
+        "${variable} names CUDA architectures in ${directory} (${written}), while the configuration says "
+        "${TorchExt_CUDA_ARCHITECTURES}. Take them out there (CMakeLists.txt, `cmake.define`, CUDAFLAGS): the option `archs` "
+        "decides")
     endif()
   endforeach()
   get_property(folders DIRECTORY "${directory}" PROPERTY SUBDIRECTORIES)

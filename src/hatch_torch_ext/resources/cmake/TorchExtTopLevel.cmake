@@ -10,7 +10,7 @@ function(torch_ext_note text)
   file(APPEND "${CMAKE_BINARY_DIR}/torch_ext_notes.txt" "${text}\n")
 endfunction()
 
-if(CMAKE_MINIMUM_REQUIRED_VERSION VERSION_LESS "3.5")
+if(CMAKE_VERSION VERSION_GREATER_EQUAL "4.0" AND CMAKE_MINIMUM_REQUIRED_VERSION VERSION_LESS "3.5")
   torch_ext_note(
     "the project asks for CMake ${CMAKE_MINIMUM_REQUIRED_VERSION}, below the oldest that CMake ${CMAKE_VERSION} still imitates; built as if it asked for 3.5. Raise cmake_minimum_required to 3.5 or newer")
 endif()
@@ -25,6 +25,11 @@ foreach(_torch_ext_map IN LISTS TorchExt_CUDA_PREFIX_MAP)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-ffile-prefix-map=${_torch_ext_map}>")
 endforeach()
 unset(_torch_ext_map)
+
+if(NOT TorchExt_CXX11_ABI)
+  # Every object of a variant must agree, also where no target of torch is linked (a FindTorch.cmake of the project's).
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX,CUDA>:-D_GLIBCXX_USE_CXX11_ABI=0>")
+endif()
 
 if(TorchExt_ANSWER_TORCH)
   # What of the arguments of find_package says which version, and how it may fail.
