@@ -98,6 +98,6 @@ def test_linkers_take_stubs(tmp_path: Path, linker: str) -> None:
     (tmp_path / "some.c").write_text("int torch_function(void); int ours(void) { return torch_function(); }\n")
     files = [str(tmp_path / name) for name in names]
     output = tmp_path / "libsome.so"
-    arguments = ["-shared", "-fPIC", f"-fuse-ld={linker}", "-Wl,--no-as-needed", "-o", output, tmp_path / "some.c"]
-    subprocess.run(["cc", *arguments, *files], check=True)
+    options = ["-shared", "-fPIC", f"-fuse-ld={linker}", "-Wl,--no-as-needed"]
+    subprocess.run(["cc", *options, "-o", str(output), str(tmp_path / "some.c"), *files], check=True)
     assert set(names) <= set(read_elf(output).needed)

@@ -9,7 +9,7 @@ import pytest
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import settings
+from hatch_torch_ext.sdk import nvidia, settings
 
 
 def read(
@@ -136,3 +136,23 @@ def test_other_settings(tmp_path: Path) -> None:
     assert found.certificates == Path("/ca.pem")
     assert found.trusted_hosts == ("one", "two", "three")
     assert (found.proxy, found.timeout, found.netrc) == ("http://p:1", 7.0, tmp_path / ".netrc")
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"csrc/CMakeLists.txt": "project(p LANGUAGES CXX)"}, False),
+        ({"csrc/CMakeLists.txt": "enable_language(CUDA)"}, True),
+        ({"csrc/CMakeLists.txt": "", "csrc/cmake/gpu.cmake": "find_package(CUDAToolkit)"}, True),
+        ({"csrc/CMakeLists.txt": "", "csrc/build/x.cmake": "CUDA", "csrc/.venv/y.cmake": "CUDA"}, False),
+        ({"csrc/CMakeLists.txt": "", "csrc/env/pyvenv.cfg": "", "csrc/env/lib/z.cmake": "CUDA"}, False),
+        ({}, False),
+    ],
+)
+def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
+    """CUDA headers are fetched when the project's own CMake files speak of CUDA; those of environments do not count."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
+    assert nvidia.wanted(config) is wanted

@@ -6,7 +6,10 @@ import io
 from typing import TYPE_CHECKING
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.hash import ELFHashSection
+from elftools.elf.sections import SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +19,6 @@ from hatch_torch_ext.sdk.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from elftools.elf.dynamic import DynamicSection
-    from elftools.elf.hash import ELFHashSection
-    from elftools.elf.sections import SymbolTableSection
 
 NAMES = st.lists(st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=12), unique=True, max_size=8)
 
@@ -27,11 +27,12 @@ NAMES = st.lists(st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, ma
 def test_soname_and_exports(soname: str, names: list[str]) -> None:
     """A reader finds the SONAME, the exported names, and each name by the hash table."""
     elf = ELFFile(io.BytesIO(stubs.stub(soname, "x86_64", exports=names)))
-    dynamic: DynamicSection = elf.get_section_by_name(".dynamic")
-    assert [tag.soname for tag in dynamic.iter_tags("DT_SONAME")] == [soname]
-    symbols: SymbolTableSection = elf.get_section_by_name(".dynsym")
+    dynamic, symbols, table = (elf.get_section_by_name(name) for name in (".dynamic", ".dynsym", ".hash"))
+    assert isinstance(dynamic, DynamicSection)
+    assert isinstance(symbols, SymbolTableSection)
+    assert isinstance(table, ELFHashSection)
+    assert [getattr(tag, "soname", "") for tag in dynamic.iter_tags("DT_SONAME")] == [soname]
     assert [symbol.name for symbol in symbols.iter_symbols()] == ["", *names]
-    table: ELFHashSection = elf.get_section_by_name(".hash")
     assert all(table.get_symbol(name) is not None for name in names)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
@@ -12,8 +14,7 @@ from packaging.requirements import Requirement
 from hatch_torch_ext.sdk import fetch, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
@@ -25,6 +26,8 @@ AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of
 PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
 HEADER = re.compile(r"(?:[^/]+/)*include/.+")
 LIBRARY = re.compile(r"((?:[^/]+/)*lib)/([^/]+\.so(?:\.[^/]+)?)")
+LEFT_OUT = frozenset({"build", "dist", "node_modules"})
+MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
 
 
@@ -45,8 +48,20 @@ def wanted(config: Config) -> bool:
 
     Comments count too; being wrong in that direction costs three megabytes.
     """
-    files = [config.source / "CMakeLists.txt", *config.source.rglob("CMakeLists.txt"), *config.source.rglob("*.cmake")]
-    return any(MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in files if file.is_file())
+    return any(
+        MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in _cmake_files(config.source)
+    )
+
+
+def _cmake_files(source: Path) -> Iterator[Path]:
+    """Yield the CMake files below ``source``, without those of environments, build folders, caches and the like."""
+    for parent, folders, names in os.walk(source):
+        here = Path(parent)
+        if here != source and not MADE_BY_TOOLS.isdisjoint(names):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in LEFT_OUT)
+        yield from (here / name for name in sorted(names) if name == "CMakeLists.txt" or name.endswith(".cmake"))
 
 
 def acquire(scope: Scope, record: Record) -> CudaParts:
