@@ -26,7 +26,7 @@ RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="
 
 @pytest.fixture(scope="session")
 def binaries(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Path:
-    """Return a folder with ``libops.so`` (an operator, a class), ``_C.so`` (a module) and ``_bad.so`` (one that fails)."""
+    """Return a folder with ``libops.so`` (an operator, a class), ``_C.so`` (a module), ``_bad.so`` (one that fails)."""
 
     def make(folder: Path) -> None:
         ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_path('purelib'), sep='\\n')"
@@ -38,18 +38,8 @@ def binaries(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_pyth
             subprocess.run(["gcc", *flags, SOURCES / f"{name}.c", "-o", folder / f"{name}.so"], check=True)
         headers = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
         links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10", "-Wl,-soname,libops.so"]
-        command = [
-            "g++",
-            "-std=c++20",
-            "-O0",
-            *flags,
-            *headers,
-            SOURCES / "ops.cpp",
-            "-o",
-            folder / "libops.so",
-            *links,
-        ]
-        subprocess.run(command, check=True)
+        compiler = ["g++", "-std=c++20", "-O0", *flags, *headers]
+        subprocess.run([*compiler, SOURCES / "ops.cpp", "-o", folder / "libops.so", *links], check=True)
 
     return once("loading", make)
 
@@ -81,9 +71,7 @@ def variant_of(label: str, *files: VariantFile, **fields: Any) -> Variant:
     return Variant(label=label, files=files, build=RECORD, **{**plain, **fields})
 
 
-def install(
-    site: Path, name: str, *sources: Path, init: str = INIT, others: tuple[Variant, ...] = (), **fields: Any
-) -> Path:
+def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] = (), **fields: Any) -> Path:
     """Install a package with one variant of these files into ``site``, and return its ``_torch_ext``."""
     folder = site / name / "_torch_ext"
     (folder / "it").mkdir(parents=True)
@@ -107,7 +95,7 @@ class Torch:
     def run(self, *arguments: str, check: bool = True, flags: tuple[str, ...] = (), **environ: str) -> Any:
         """Run it; with ``check``, show what it said where it fails."""
         env = {**os.environ, "PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1", **environ}
-        command = [self.python, *flags, *arguments]
+        command: list[str | Path] = [self.python, *flags, *arguments]
         done = subprocess.run(command, env=env, cwd=self.site.parent, check=False, capture_output=True, text=True)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
@@ -243,7 +231,7 @@ def test_a_bare_process_and_a_symlinked_folder_are_enough(torch: Torch, binaries
     before = tree(torch.site)
     ask = torch.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
     program = BARE.replace("SITE", repr(str(link))).replace("TORCH", repr(ask))
-    command = ["env", "-i", torch.python, "-I", "-S", "-E", "-B", "-c", program]
+    command: list[str | Path] = ["env", "-i", torch.python, "-I", "-S", "-E", "-B", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     assert tree(torch.site) == before
