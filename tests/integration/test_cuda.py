@@ -16,7 +16,7 @@ import pytest
 from hatch_torch_ext import cmake, elf, fatbin, toolchain
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 
@@ -323,3 +323,16 @@ def test_cmake_defines_of_the_author_do_not_change_the_architectures(bench: Benc
     define = CMakeConfig(define=(("CMAKE_CUDA_ARCHITECTURES", "86"),))
     tree = bench.build(bench.config("cuda_plain", "8.0", cmake=define))
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
+
+
+def test_flags_that_cannot_be_taken_out_are_an_error(bench: Bench) -> None:
+    """Architectures in the cache's CMAKE_CUDA_FLAGS: configuring fails and says where; they never win in silence."""
+    define = CMakeConfig(define=(("CMAKE_CUDA_FLAGS", "-arch=sm_86"),))
+    with pytest.raises(CompileError) as failure:
+        bench.build(bench.config("cuda_plain", "8.0", cmake=define))
+    sentence = " ".join(failure.value.message.split())
+    assert (
+        f"CMAKE_CUDA_FLAGS names CUDA architectures in {PACKAGES / 'cuda_plain'} (-arch=sm_86), while the "
+        "configuration says 80-real. Take them out there (CMakeLists.txt, `cmake.define`, CUDAFLAGS): the option "
+        "`archs` decides"
+    ) in sentence
