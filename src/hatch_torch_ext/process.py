@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_LINES = 40
+CREDENTIALS = re.compile(r"://[^/@\s]+@")
+"""User and password of an address, as in index settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +31,13 @@ class Completed:
 
 
 def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] | None = None) -> str:
-    """Return the command as a person would type it into a POSIX shell, changed variables first."""
+    """Return the command as a person would type it into a POSIX shell, changed variables first, no passwords."""
     changes = [
         f"-u {shlex.quote(name)}" if value is None else f"{name}={shlex.quote(value)}"
         for name, value in sorted((env_changes or {}).items())
     ]
     prefix = ["env", *changes] if changes else []
-    return " ".join([*prefix, shlex.join(command)])
+    return CREDENTIALS.sub("://****@", " ".join([*prefix, shlex.join(command)]))
 
 
 def tail(output: str, lines: int = TAIL_LINES) -> str:

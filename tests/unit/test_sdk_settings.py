@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hatch_torch_ext import process
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
@@ -156,3 +157,9 @@ def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: 
         (tmp_path / name).write_text(text)
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
     assert nvidia.wanted(config) is wanted
+
+
+def test_commands_are_shown_without_passwords() -> None:
+    """A command line, or a changed variable, that holds an address with credentials is shown without them."""
+    shown = process.command_line(["uv", "--index", "https://u:p@x/simple"], {"UV_INDEX": "https://a:b@x/ https://c@y/"})
+    assert shown == "env UV_INDEX='https://****@x/ https://****@y/' uv --index https://****@x/simple"
