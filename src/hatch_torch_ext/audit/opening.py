@@ -6,6 +6,7 @@ A wrong library can abort the whole process. That is a finding then, with what w
 from __future__ import annotations
 
 import json
+import re
 import signal
 import tempfile
 from dataclasses import dataclass
@@ -30,18 +31,20 @@ Facts = dict[str, Any]
 SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
 MARK = "@@torch-ext-opening "
 TIMEOUT = 120.0
-TAIL_LINES = 6
+TAIL_LINES, MAX_LINE = 6, 300
+# A backtrace as torch prints it says nothing of use to who reads a finding.
+_FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
 # What torch says of a second registration (aten/src/ATen/core/dispatch/Dispatcher.cpp, library.cpp).
 REGISTERED_TWICE = ("Only a single TORCH_LIBRARY", "multiple times with the same", "Tried to register an operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """One run: what it said, how it ended, and the last of what else was printed. ``returncode`` None: out of time."""
+    """One run: what it said, how it ended, and which other lines it printed. ``returncode`` None: out of time."""
 
     said: tuple[dict[str, Any], ...]
     returncode: int | None
-    printed: str
+    printed: tuple[str, ...]
 
 
 def probe(python: Path) -> Facts | None:
@@ -112,12 +115,12 @@ def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: flo
             returncode: int | None = done.returncode
         except ProcessError:
             if not log.exists():
-                return _Outcome(said=(), returncode=None, printed="")
+                return _Outcome(said=(), returncode=None, printed=())
             returncode = None
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     said = tuple(json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
-    printed = [line for line in lines if line.strip() and not line.startswith(MARK)]
-    return _Outcome(said=said, returncode=returncode, printed="\n".join(printed[-TAIL_LINES:]))
+    printed = [line.strip() for line in lines if line.strip() and not line.startswith(MARK)]
+    return _Outcome(said=said, returncode=returncode, printed=tuple(printed))
 
 
 def _torch(outcome: _Outcome) -> Facts | None:
@@ -145,7 +148,9 @@ def _judge(
             found += _opened(binary, line["operators"], variant=variant)
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
-        found.append(finding("crash", binaries[last].place, death, variant=variant))
+        # An exception in a static initialiser ends the process: torch's refusal of a second registration does.
+        code = "operator-twice" if _twice("\n".join(outcome.printed)) else "crash"
+        found.append(finding(code, binaries[last].place, death, variant=variant))
     return last, tuple(found)
 
 
@@ -155,9 +160,13 @@ def _opened(binary: Binary, names: Sequence[str], *, variant: str | None) -> Ite
 
 def _refused(binary: Binary, error: str, *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
-    code = "operator-twice" if any(text in error for text in REGISTERED_TWICE) else "cannot-open"
+    code = "operator-twice" if _twice(error) else "cannot-open"
     # The Python files of a foreign package may load or set up first what a library needs.
     return finding(code, binary.place, f"does not open: {first}", variant=variant, warning=variant is None)
+
+
+def _twice(text: str) -> bool:
+    return any(words in text for words in REGISTERED_TWICE)
 
 
 def _death(outcome: _Outcome) -> str:
@@ -171,5 +180,6 @@ def _death(outcome: _Outcome) -> str:
         how = f"opening it kills the process ({name})"
     else:
         how = f"opening it ends the process with status {outcome.returncode}"
-    printed = " / ".join(outcome.printed.splitlines())
+    words = [line[:MAX_LINE] for line in outcome.printed if _FRAME.match(line) is None]
+    printed = " / ".join(words[-TAIL_LINES:])
     return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

@@ -30,10 +30,9 @@ NEW_IN = {
     symbol: PyVersion(3, minor)
     for minor, symbols in {
         10: "PyIter_Send PyModule_AddObjectRef Py_NewRef Py_XNewRef",
-        11: "PyErr_GetHandledException PyErr_SetHandledException PyFrame_GetBuiltins PyType_GetName PyType_GetQualName",
-        12: "PyErr_GetRaisedException PyErr_SetRaisedException PyObject_GetTypeData PyType_FromMetaclass PyUnstable_Code_New",
-        13: "PyDict_GetItemRef PyImport_AddModuleRef PyList_GetItemRef PyLong_AsInt PyModule_Add PyObject_GetOptionalAttr"
-        " PyWeakref_GetRef",
+        11: "PyErr_GetHandledException PyErr_SetHandledException PyFrame_GetBuiltins PyType_GetName",
+        12: "PyErr_GetRaisedException PyErr_SetRaisedException PyObject_GetTypeData PyType_FromMetaclass",
+        13: "PyDict_GetItemRef PyImport_AddModuleRef PyList_GetItemRef PyLong_AsInt PyModule_Add PyWeakref_GetRef",
         14: "PyLong_IsNegative PyLong_IsPositive PyUnicodeWriter_Create PyUnicodeWriter_Finish PyUnicode_Equal",
     }.items()
     for symbol in symbols.split()

@@ -1,0 +1,222 @@
+"""Opening files in a real torch: what is registered, what is refused, and what kills the process is told, all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wheels
+from hatch_torch_ext import audit, elf
+from hatch_torch_ext.audit import opening, operators
+from hatch_torch_ext.audit.subject import Binary
+from hatch_torch_ext.cmake import InstallTree
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.variant import BuiltVariant
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.audit import Finding
+
+# torch's own C functions, declared by hand: a file that registers compiles in a tenth of a second.
+REGISTER = """
+#include <stdint.h>
+#include <stdio.h>
+extern int32_t aoti_torch_library_init_def(const char*, const char*, uint32_t, void**);
+extern int32_t aoti_torch_library_def(void*, const char*);
+__attribute__((constructor)) static void registers(void) {
+  void* library = 0;
+  if (aoti_torch_library_init_def("%s", __FILE__, 1, &library) != 0) __builtin_abort();
+  aoti_torch_library_def(library, "%s(Tensor x) -> Tensor");
+}
+"""
+ABORTS = """
+#include <stdio.h>
+__attribute__((constructor)) static void f(void) { fputs("bad_alloc\\n", stderr); __builtin_abort(); }
+"""
+EXITS = "#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { _Exit(3); }"
+HANGS = "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { for (;;) pause(); }"
+AT_EXIT = "#include <stdlib.h>\n__attribute__((destructor)) static void f(void) { abort(); }"
+MISSING = "extern int not_there(void); int f(void) { return not_there(); }"
+MODULE = """
+#include <Python.h>
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%s", 0, -1, 0};
+PyMODINIT_FUNC PyInit_%s(void) { %s return PyModule_Create(&definition); }
+"""
+
+
+@pytest.fixture(scope="module")
+def site(torch_cpu_python: Path) -> Path:
+    """Return the site-packages of a Python that has torch."""
+    command = [str(torch_cpu_python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def include(torch_cpu_python: Path) -> str:
+    """Return the folder of that Python's headers."""
+    command = [str(torch_cpu_python), "-c", "import sysconfig; print(sysconfig.get_path('include'))"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def compiled(place: Path, source: str, *options: str) -> Path:
+    """Compile a shared object from C at ``place``."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-shared", "-fPIC", "-s", "-x", "c", "-", "-o", str(place), "-x", "none", *options]
+    subprocess.run(command, check=True, input=source.encode(), cwd=place.parent)
+    return place
+
+
+def registering(place: Path, site: Path, namespace: str, name: str) -> Path:
+    """Compile a library that defines one operator."""
+    return compiled(place, REGISTER % (namespace, name), f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu")
+
+
+def binary(path: Path, *, module: str | None = None) -> Binary:
+    """Return a file as the audit sees it."""
+    return Binary(place=path.name, elf=elf.read(path), module=module)
+
+
+def told(findings: tuple[Finding, ...]) -> list[tuple[str, str, str]]:
+    """Return code, file and message of findings."""
+    return [(item.code, item.file, item.message) for item in findings]
+
+
+def test_everything_is_opened_and_a_crash_is_a_finding(
+    torch_cpu_python: Path, site: Path, include: str, tmp_path: Path
+) -> None:
+    """CASE 12: a file that kills the process is told with what was printed; those after it are opened all the same."""
+    files = [
+        binary(registering(tmp_path / "a.so", site, "hte_audit", "fine")),
+        binary(compiled(tmp_path / "b.so", ABORTS)),
+        binary(compiled(tmp_path / "c.so", MISSING)),
+        binary(registering(tmp_path / "d.so", site, "_C", "generic")),
+        binary(compiled(tmp_path / "e.so", EXITS)),
+        binary(compiled(tmp_path / "_m.so", MODULE % ("_m", "_m", ""), f"-I{include}"), module="sub._m"),
+        binary(
+            compiled(
+                tmp_path / "_n.so",
+                MODULE % ("_n", "_n", 'PyErr_SetString(PyExc_OSError, "no"); return 0;'),
+                f"-I{include}",
+            )
+        ),
+    ]
+    findings = told(opening.open_all(torch_cpu_python, files, variant="label", package="pkg"))
+    assert findings == [
+        ("crash", "b.so", "opening it kills the process (SIGABRT); it printed: bad_alloc"),
+        ("cannot-open", "c.so", "does not open: OSError: c.so: undefined symbol: not_there"),
+        ("generic-namespace", "d.so", "registers operators in the namespace `_C`"),
+        ("crash", "e.so", "opening it ends the process with status 3 without a word"),
+        ("cannot-open", "_n.so", "does not open: OSError: no"),
+    ]
+
+
+def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """Two libraries that open one namespace: torch ends the process, and the audit says why, not only that."""
+    source = '#include <torch/library.h>\nTORCH_LIBRARY(hte_audit, m) { m.def("f(Tensor x) -> Tensor"); }'
+    includes = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include"]
+    torch = [f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+    one, other = tmp_path / "a.so", tmp_path / "b.so"
+    command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(one), "-x", "none"]
+    subprocess.run([*command, *includes, *torch], check=True, input=source.encode(), cwd=tmp_path)
+    other.write_bytes(one.read_bytes())
+    files = [binary(one), binary(other)]
+    ((code, file, message),) = told(opening.open_all(torch_cpu_python, files, variant=None, package=None))
+    assert (code, file) == ("operator-twice", "b.so")
+    assert message.startswith(
+        "opening it kills the process (SIGABRT); it printed: terminate called after throwing an instance of "
+        "'c10::Error' / what():  Only a single TORCH_LIBRARY can be used to register the namespace hte_audit;"
+    )
+    assert operators.read(one).whole == {"hte_audit"}
+
+
+def test_a_crash_at_the_end_and_one_that_never_ends(torch_cpu_python: Path, tmp_path: Path) -> None:
+    """A library that crashes when the process ends, and one whose opening does not end, are findings."""
+    at_exit = [binary(compiled(tmp_path / "a.so", AT_EXIT))]
+    assert told(opening.open_all(torch_cpu_python, at_exit, variant=None, package=None)) == [
+        ("crash", "a.so", "after it was opened well, opening it kills the process (SIGABRT) without a word")
+    ]
+    hangs = [binary(compiled(tmp_path / "b.so", HANGS))]
+    assert told(opening.open_all(torch_cpu_python, hangs, variant=None, package=None, timeout=15)) == [
+        ("crash", "b.so", "opening it did not end without a word")
+    ]
+
+
+def test_a_python_without_torch(tmp_path: Path) -> None:
+    """Where there is no torch there is nothing to say, but a wheel's audit that was asked to open it says that."""
+    assert opening.probe(tmp_path / "python") is None
+    path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)
+    ((code, file, message),) = told(audit.audit_wheel(path, open_with=tmp_path / "python"))
+    assert (code, file) == ("cannot-open", path.name)
+    assert message == f"{tmp_path}/python has no torch that can be imported, so nothing was opened"
+
+
+def test_only_what_is_for_this_torch_is_opened(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """Of a wheel's variants those are opened that the loader may choose here; one for another torch is left alone."""
+    good = registering(tmp_path / "good.so", site, "_C", "generic").read_bytes()
+    bad = compiled(tmp_path / "bad.so", ABORTS).read_bytes()
+    labels = {"torch2.13_cpu_cxx11_x86_64": ("2.13", good), "torch2.8_cpu_cxx11_x86_64": ("2.8", bad)}
+    built = []
+    for label, (torch, data) in labels.items():
+        files = {f"{label}/libx.so": data}
+        built.append((wheels.variant(label, files, torch=torch, libc_floor="2.2"), files))
+    findings = audit.audit_wheel(wheels.ours(tmp_path, built), open_with=torch_cpu_python)
+    assert [(item.code, item.variant) for item in findings] == [("generic-namespace", "torch2.13_cpu_cxx11_x86_64")]
+
+
+def test_a_foreign_wheel_is_opened(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """Modules and registering libraries of a foreign wheel are opened where its Python fits; a refusal is a warning."""
+    library = registering(tmp_path / "x.so", site, "ops", "f").read_bytes()
+    broken = compiled(
+        tmp_path / "y.so", MISSING, f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu"
+    ).read_bytes()
+    path = wheels.write(tmp_path, {"a/x.so": library, "a/y.so": broken}, name="a-1-py3-none-linux_x86_64.whl")
+    findings = audit.audit_wheel(path, open_with=torch_cpu_python)
+    assert [(item.code, item.file, item.warning) for item in findings] == [("generic-namespace", "a/x.so", True)]
+    other = path.rename(tmp_path / "a-1-cp39-cp39-linux_x86_64.whl")
+    assert audit.audit_wheel(other, open_with=torch_cpu_python) == ()
+
+
+def test_the_audit_of_a_built_variant(torch_cpu_python: Path, site: Path, include: str, tmp_path: Path) -> None:
+    """What every build runs: the files of a variant are checked against its own torch and opened in it."""
+    label = "torch2.13_cpu_cxx11_x86_64"
+    place = tmp_path / "repaired" / label / "libx.so"
+    registering(place, site, "ops", "f")
+    data = place.read_bytes()
+    described = wheels.variant(label, {f"{label}/libx.so": data}, torch="2.13")
+    assert described.files[0].sha256 == hashlib.sha256(data).hexdigest()
+    interpreter = Interpreter(version="3.11", tag="cp311", ext_suffix=".so", machine="x86_64", include=Path(include))
+    environment = Environment(
+        prefix=torch_cpu_python.parent.parent,
+        python=torch_cpu_python,
+        bin=torch_cpu_python.parent,
+        site_packages=site,
+        interpreter=interpreter,
+    )
+    entry = Entry(name="matrix.2.13", variables=(), dependencies=(), torch_requirement="torch==2.13.*", python="3.11")
+    sdk = sdk_environment.acquire(entry, environment)
+    config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
+    tree = InstallTree(
+        prefix=tmp_path / "install", files=(), log=tmp_path / "log", compiler="GNU", build_dirs=(tmp_path,)
+    )
+    built = BuiltVariant(variant=described, root=tmp_path / "repaired")
+
+    def findings(**changes: object) -> list[tuple[str, bool]]:
+        found = audit.audit_variant(
+            built,
+            config=dataclasses.replace(config, **changes),  # type: ignore[arg-type]
+            sdk=sdk,
+            tree=tree,
+            environment=environment,
+            exports={"libtorch_cpu.so": frozenset({"aoti_torch_library_def"}), "libc10.so": frozenset()},
+        )
+        return [(item.code, item.warning) for item in found]
+
+    assert findings() == [("undefined-symbol", False), ("generic-namespace", True)]
+    assert findings(ignore=("undefined-symbol", "generic-namespace")) == []
