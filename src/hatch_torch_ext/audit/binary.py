@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import posixpath
 import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,19 +16,7 @@ if TYPE_CHECKING:
 
 ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
 # Where people and machines build. Only paths of source files count: `/tmp/x` alone may be a name that the program uses.
-_HOMES = (
-    b"/home/",
-    b"/root/",
-    b"/tmp/",
-    b"/Users/",
-    b"/__w/",
-    b"/build/",
-    b"/builds/",
-    b"/workspace/",
-    b"/github/",
-    b"/project/",
-    b"/io/",
-)
+_HOMES = re.compile(rb"/(?:home|root|tmp|Users|__w|builds?|workspace|github|project|io)/")
 _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 MAX_PATHS = 50
@@ -102,26 +90,27 @@ def _symbol_table(binary: Binary, subject: Subject) -> Iterator[Finding]:
 
 
 def _build_paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
-    if not binary.elf.path.stat().st_size:
-        return
-    with binary.elf.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        found = _known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data)
+    paths: set[str] = set()
+    for data in windows(binary.elf.path):
+        if len(paths) < MAX_PATHS:
+            paths.update(_known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data))
+    found = sorted(paths)
     if found:
         message = f"holds paths of the machine that built it: {some(found)}"
         yield finding("build-path", binary.place, message, variant=subject.variant)
 
 
-def _known_dirs(data: mmap.mmap, folders: tuple[str, ...]) -> list[str]:
+def _known_dirs(data: bytes, folders: tuple[str, ...]) -> list[str]:
     return [folder for folder in sorted(set(folders)) if folder != "/" and data.find(folder.encode() + b"/") >= 0]
 
 
-def _homes(data: mmap.mmap) -> list[str]:
+def _homes(data: bytes) -> list[str]:
     found: set[str] = set()
-    for home in _HOMES:
-        at = data.find(home)
-        while at >= 0 and len(found) <= MAX_PATHS:
-            match = None if at and _BEFORE_PATH.match(data, at - 1) else _SOURCE.match(data, at)
-            if match is not None:
-                found.add(match[0].decode("ascii", errors="replace"))
-            at = data.find(home, match.end() if match else at + len(home))
+    for home in _HOMES.finditer(data):
+        at = home.start()
+        match = None if at and _BEFORE_PATH.match(data, at - 1) else _SOURCE.match(data, at)
+        if match is not None:
+            found.add(match[0].decode("ascii", errors="replace"))
+            if len(found) > MAX_PATHS:
+                break
     return sorted(found)

@@ -6,13 +6,13 @@ the schema's text. Python files beside the library name both (``torch.ops.ns.op`
 
 from __future__ import annotations
 
-import mmap
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import owners
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -45,15 +45,16 @@ class Registered:
 
 def read(path: Path) -> Registered:
     """Return what the file registers, as far as its bytes tell."""
-    if not path.stat().st_size:
-        return Registered()
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        macros = set(_macros(data))
-        return Registered(
-            whole=frozenset(name for name, fragment in macros if not fragment),
-            fragments=frozenset(name for name, fragment in macros if fragment),
-            schemas=frozenset(_schemas(data)),
-        )
+    macros: set[tuple[str, bool]] = set()
+    schemas: set[tuple[str, str]] = set()
+    for data in windows(path):
+        macros.update(_macros(data))
+        schemas.update(_schemas(data))
+    return Registered(
+        whole=frozenset(name for name, fragment in macros if not fragment),
+        fragments=frozenset(name for name, fragment in macros if fragment),
+        schemas=frozenset(schemas),
+    )
 
 
 def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -112,12 +113,12 @@ def _twice(found: Mapping[Binary, Registered], subject: Subject) -> Iterator[Fin
         schemas |= dict.fromkeys(registered.schemas - schemas.keys(), binary.place)
 
 
-def _macros(data: mmap.mmap) -> Iterator[tuple[str, bool]]:
+def _macros(data: bytes) -> Iterator[tuple[str, bool]]:
     at = data.find(b"TORCH_LIBRARY_")
     while at >= 0:
         start = max(0, at - 16)
         match = next((m for m in _MACRO.finditer(data, start, at + 64) if m.start(2) <= at), None)
-        if match is not None:
+        if match is not None and match.start(2) + int(match[1]) <= len(data):
             name = data[match.start(2) : match.start(2) + int(match[1])]
             yield _namespace(name[len(match[2]) :], fragment=bool(match[3])), bool(match[3])
         at = data.find(b"TORCH_LIBRARY_", at + 1)
@@ -129,7 +130,7 @@ def _namespace(name: bytes, *, fragment: bool) -> str:
     return re.sub(r"_\d+$", "", text) if fragment else text
 
 
-def _schemas(data: mmap.mmap) -> Iterator[tuple[str, str]]:
+def _schemas(data: bytes) -> Iterator[tuple[str, str]]:
     at = data.find(_ARROW)
     while at >= 0:
         start = data.rfind(b"\0", max(0, at - MAX_SCHEMA), at) + 1

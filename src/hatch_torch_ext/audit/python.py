@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from abi3info.models import PyVersion, Symbol  # type: ignore[import-untyped]
 
 from hatch_torch_ext import owners
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,6 @@ _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)
 # pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
-_PYBIND_WINDOW = 1 << 20
 NEW_IN = {
     symbol: PyVersion(3, minor)
     for minor, symbols in {
@@ -119,9 +118,9 @@ def _limited_api(symbol: str) -> Function | Data | None:
 
 
 def _pybind_python(path: Path) -> str | None:
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = data.find(_PYBIND_CHECK)
-        if at < 0:
-            return None
-        texts = {match[1] for match in _PYBIND_PYTHON.finditer(data, max(0, at - _PYBIND_WINDOW), at + _PYBIND_WINDOW)}
-    return texts.pop().decode() if len(texts) == 1 else None
+    checked = False
+    texts: set[bytes] = set()
+    for data in windows(path):
+        checked = checked or _PYBIND_CHECK in data
+        texts.update(_PYBIND_PYTHON.findall(data) if b"\0003." in data else ())
+    return texts.pop().decode() if checked and len(texts) == 1 else None
