@@ -94,7 +94,7 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
         (b"\0https://host/home/me/a.cpp\0", {}),
         (b"\0src/home/a.cpp\0", {}),
         (b"\0/usr/include/c++/12/bits/stl_vector.h\0", {}),
-        (b"\0/home/me/a.cpp\0", {"build_dirs": ("/work/elsewhere",)}),
+        (b"\0/home/me/a.cpp\0", {"build_dirs": ("/srv/elsewhere",)}),
     ],
 )
 def test_paths_that_are_no_build_paths(data: bytes, facts: dict[str, Any], make: Making) -> None:
