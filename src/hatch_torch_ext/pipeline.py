@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import audit, cmake, environments, labels, loader, matrix, merge, repair, sbom, table, toolchain
+from hatch_torch_ext import archs, audit, cmake, environments, labels, loader, matrix, merge, repair, sbom, table, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -125,6 +125,8 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, report
                 report(f"{entry.name}: failed")
         if failures:
             raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(entries))
+        if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
+            report(idle)
         layout = merge.merge(built, config=config, distribution=distribution)
         return _write(config, layout, distribution=distribution, folder=work / "wheel")
 

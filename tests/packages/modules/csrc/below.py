@@ -1,0 +1,3 @@
+"""Installed by CMake, beside a module of the same package."""
+
+NAME = "below"
