@@ -167,6 +167,7 @@ class Group {
 template <typename T>
 constexpr int kPointsPerThread = sizeof(T) == 8 ? 4 : 8;
 constexpr int kMaxThreads = 1024;
+constexpr int kAtOnce = 4;  // points that a thread has in flight where they are read from memory
 
 __device__ float smaller(float a, float b) { return fminf(a, b); }  // of a number and NaN, the number
 __device__ double smaller(double a, double b) { return fmin(a, b); }
@@ -230,18 +231,56 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// For any dimension and any number of points: these are read again for each pick, the distances kept in `memory`.
+// Brings `Count` points, `stride` apart, up to date with the point picked last, and keeps the farthest.
+template <int Count, typename T, typename C>
+__device__ void advance(const T* columns, const T* origin, int64_t n, int64_t dim, int64_t i, int64_t stride,
+                        C* nearest, C* largest, uint32_t* where) {
+  C distance[Count] = {};
+#pragma unroll 8
+  for (int64_t d = 0; d < dim; ++d) {
+    const C from = widen(origin[d]);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) {
+      const C difference = C(widen(columns[d * n + i + j * stride])) - from;
+      distance[j] += difference * difference;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < Count; ++j) {
+    const C now = smaller(nearest[i + j * stride], distance[j]);
+    nearest[i + j * stride] = now;
+    if (now > *largest) {
+      *largest = now;
+      *where = static_cast<uint32_t>(i + j * stride);
+    }
+  }
+}
+
+// For any dimension and any number of points: they are read again for each pick, from a copy that has one dimension after
+// the other, so that neighbouring threads read neighbouring memory.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads)
     sample_in_memory(const T* __restrict__ points, int64_t batch, uint32_t n, int64_t dim, int64_t k,
                      int64_t* __restrict__ picks, int group_size, uint64_t* slots,
-                     typename Compute<T>::type* __restrict__ memory) {
+                     typename Compute<T>::type* __restrict__ all_nearest, T* __restrict__ all_columns) {
   using C = typename Compute<T>::type;
   Group<typename Compute<T>::key> group(group_size, slots);
   const int64_t groups = gridDim.x / group_size;
-  C* nearest = memory + int64_t{blockIdx.x / group_size} * n;
+  const int64_t first = int64_t{group.rank()} * blockDim.x + threadIdx.x;
+  const int64_t stride = int64_t{group_size} * blockDim.x;
+  C* nearest = all_nearest + int64_t{blockIdx.x / group_size} * n;
+  T* columns = all_columns + int64_t{blockIdx.x / group_size} * n * dim;
   for (int64_t item = blockIdx.x / group_size; item < batch; item += groups) {
     const T* base = points + item * n * dim;
+    for (int64_t i = first; i < n; i += stride) {  // a thread reads back only what it wrote itself
+      C start = C(INFINITY);
+      for (int64_t d = 0; d < dim; ++d) {
+        const T coordinate = base[i * dim + d];
+        columns[d * n + i] = coordinate;
+        start = isfinite(widen(coordinate)) ? start : C(-1);
+      }
+      nearest[i] = start;
+    }
     uint32_t picked = 0;
     for (int64_t pick = 0;; ++pick) {
       if (group.rank() == 0 && threadIdx.x == 0) {
@@ -253,22 +292,12 @@ __global__ void __launch_bounds__(kMaxThreads)
       const T* origin = base + picked * dim;
       C largest = C(-2);
       uint32_t where = kNone;
-      for (int64_t i = int64_t{group.rank()} * blockDim.x + threadIdx.x; i < n; i += int64_t{group_size} * blockDim.x) {
-        C distance = 0;
-        C before = pick == 0 ? C(INFINITY) : nearest[i];
-#pragma unroll 8
-        for (int64_t d = 0; d < dim; ++d) {
-          const C coordinate = widen(base[i * dim + d]);
-          const C difference = coordinate - C(widen(origin[d]));
-          distance += difference * difference;
-          before = isfinite(coordinate) ? before : C(-1);
-        }
-        const C now = smaller(before, distance);
-        nearest[i] = now;  // this thread alone reads it again
-        if (now > largest) {
-          largest = now;
-          where = static_cast<uint32_t>(i);
-        }
+      int64_t i = first;
+      for (; i + (kAtOnce - 1) * stride < n; i += kAtOnce * stride) {
+        advance<kAtOnce>(columns, origin, n, dim, i, stride, nearest, &largest, &where);
+      }
+      for (; i < n; i += stride) {
+        advance<1>(columns, origin, n, dim, i, stride, nearest, &largest, &where);
       }
       picked = group.farthest({to_key(largest), where});
     }
@@ -319,14 +348,17 @@ Plan make_plan(int64_t batch, int64_t n, int64_t dim) {
     threads *= 2;
   }
   if (threads * per_thread >= n) {
-    return {in_registers, threads, 1, std::min<int64_t>(batch, 1 << 30), in_registers ? kernel : memory_kernel<T>()};
+    // Each block of the second kind has a copy of its item: not one for every item of a large batch.
+    const int64_t most = in_registers ? 1 << 30 : 4096;
+    return {in_registers, threads, 1, std::min(batch, most), in_registers ? kernel : memory_kernel<T>()};
   }
   int device = 0, processors = 0;
   check(cudaGetDevice(&device));
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   const int64_t share = std::max<int64_t>(1, processors / batch);
-  threads = 128;
-  while (threads < kMaxThreads && ceil_div(n, threads * per_thread) > share) {
+  const int64_t few = in_registers ? std::min<int64_t>(share, 64) : share;  // more only wait longer for each other
+  threads = in_registers ? 256 : 128;
+  while (threads < kMaxThreads && ceil_div(n, threads * per_thread) > few) {
     threads *= 2;
   }
   const int64_t wanted = ceil_div(n, threads * per_thread);
@@ -338,10 +370,14 @@ Plan make_plan(int64_t batch, int64_t n, int64_t dim) {
 }
 
 template <typename T>
-size_t workspace(const Plan& plan, int64_t n) {
-  const size_t memory =
-      plan.in_registers ? 0 : static_cast<size_t>(plan.groups) * n * sizeof(typename Compute<T>::type);
-  return plan.slot_bytes() + memory;
+size_t nearest_bytes(const Plan& plan, int64_t n) {
+  return plan.in_registers ? 0 : static_cast<size_t>(plan.groups) * n * sizeof(typename Compute<T>::type);
+}
+
+template <typename T>
+size_t workspace(const Plan& plan, int64_t n, int64_t dim) {
+  const size_t columns = plan.in_registers ? 0 : static_cast<size_t>(plan.groups) * n * dim * sizeof(T);
+  return plan.slot_bytes() + nearest_bytes<T>(plan, n) + columns;
 }
 
 template <typename T>
@@ -350,9 +386,10 @@ void sample(const Plan& plan, const void* points, int64_t batch, int64_t n, int6
   uint32_t count = static_cast<uint32_t>(n);
   int size = plan.size;
   void* slots = workspace;
-  void* memory = static_cast<char*>(workspace) + plan.slot_bytes();
+  void* nearest = static_cast<char*>(workspace) + plan.slot_bytes();
+  void* columns = static_cast<char*>(nearest) + nearest_bytes<T>(plan, n);
   void* in_registers[] = {&points, &batch, &count, &k, &picks, &size, &slots};
-  void* in_memory[] = {&points, &batch, &count, &dim, &k, &picks, &size, &slots, &memory};
+  void* in_memory[] = {&points, &batch, &count, &dim, &k, &picks, &size, &slots, &nearest, &columns};
   void** arguments = plan.in_registers ? in_registers : in_memory;
   const dim3 grid(static_cast<unsigned>(plan.groups * plan.size));
   if (plan.size == 1) {
@@ -481,7 +518,7 @@ size_t farthest_point_sampling_workspace(Element element, int64_t batch, int64_t
   }
   return dispatch(element, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
-    return workspace<T>(make_plan<T>(batch, n, dim), n);
+    return workspace<T>(make_plan<T>(batch, n, dim), n, dim);
   });
 }
 
