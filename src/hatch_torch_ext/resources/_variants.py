@@ -64,8 +64,7 @@ def facts() -> Facts:
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
-    parts = version.split(".")  # 2.8a0 counts as 2.8
-    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in parts)
+    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in version.split("."))
 
 
 def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
@@ -76,20 +75,20 @@ def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
     return (*_numbers(public), 0, 0)[:2], final, release
 
 
-def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[Reason]:
+def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool) -> Iterable[Reason]:
     if here["system"] != "linux":
         yield "system", "Linux", here["system"]
     if variant["machine"] != here["machine"]:
         yield "machine", variant["machine"], here["machine"]
-    libc, floor, version = variant["libc"], variant["libc_floor"], here["libc_version"]
-    if libc != here["libc"] or (version and _numbers(version) < _numbers(floor)):
-        yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {version}".strip()
+    libc, floor, have = variant["libc"], variant["libc_floor"], here["libc_version"]
+    if libc != here["libc"] or (have and have != floor and _numbers(have) < _numbers(floor)):
+        yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {have}".strip()
     python, mine = variant["python"], here["python"]
-    abi3 = str(python).startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
+    abi3 = python and python.startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
     if python not in (None, mine) and not (abi3 and int(mine[3:]) >= int(python[len("abi3-cp3") :])):
         yield "python", python, mine
-    stable, wanted = variant["stable_abi"], _numbers(variant["torch"])
-    minor, final, release = _torch_version(here["torch"])
+    (minor, final, release), stable = version, variant["stable_abi"]
+    wanted = minor if variant["torch"] == "{}.{}".format(*minor) else _numbers(variant["torch"])
     name = f"torch {variant['torch']}{' or newer' * stable}"
     if not here["torch"] or (minor < wanted if stable else minor != wanted):
         yield "torch", name, here["torch"] or "no torch"
@@ -98,8 +97,8 @@ def _objections(variant: Variant, here: Facts, *, prerelease: bool) -> Iterable[
     if here["torch"] and variant["cxx11_abi"] not in (None, here["cxx11_abi"]):
         yield "abi", _ABI[variant["cxx11_abi"]], _ABI[here["cxx11_abi"]]
     if here["torch"] and variant["cuda"]:
-        want, have = _numbers(variant["cuda"]), _numbers(here["backend"].partition("CUDA ")[2])
-        if have[0] != want[0] or have < want:
+        want, mine = _numbers(variant["cuda"]), _numbers(here["backend"].partition("CUDA ")[2])
+        if mine[0] != want[0] or mine < want:
             yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a torch for {here['backend']}"
 
 
@@ -113,7 +112,8 @@ def _rank(variant: Variant) -> Tuple[Any, ...]:
 
 def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False, forced: str = "") -> Choice:
     """Choose among ``variants`` for the facts ``here``; pure. ``forced`` is a label that the user insists on."""
-    reasons = {variant["label"]: list(_objections(variant, here, prerelease=prerelease)) for variant in variants}
+    known = _torch_version(here["torch"])
+    reasons = {each["label"]: list(_objections(each, here, known, prerelease=prerelease)) for each in variants}
     fitting = [v for v in variants if (v["label"] == forced if forced else not reasons[v["label"]])]
     return Choice(here, variants, max(fitting, key=_rank, default=None), reasons)
 
