@@ -132,7 +132,8 @@ def _build(options: argparse.Namespace) -> int:
 def _inspect(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from hatch_torch_ext import page, report
+    from hatch_torch_ext import report
+    from hatch_torch_ext.report import page
 
     described = report.describe(options.wheel)
     if options.html:
@@ -158,7 +159,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _sdk(options: argparse.Namespace) -> int:
-    from hatch_torch_ext import table
+    from hatch_torch_ext.report import table
     from hatch_torch_ext.sdk import store
 
     place = store.path(os.environ)

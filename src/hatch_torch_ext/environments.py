@@ -14,8 +14,9 @@ from filelock import FileLock
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import labels, process
+from hatch_torch_ext import process
 from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError, ProcessError
+from hatch_torch_ext.matrix import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, elf, policy, releases, variant
+from hatch_torch_ext import digest, elf, policy, variant
 from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.matrix import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import archs, audit, cmake, environments, labels, loader, matrix, merge, repair, sbom, table, toolchain
+from hatch_torch_ext import archs, audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
+from hatch_torch_ext.matrix import labels
+from hatch_torch_ext.report import table
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, settings, store, thin
 

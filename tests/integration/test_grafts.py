@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import RepairError
+from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

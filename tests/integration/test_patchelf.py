@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trees import compile_library, opens, program
 
-from hatch_torch_ext import elf, patchelf
-from hatch_torch_ext.patchelf import Changes, PatchError
+from hatch_torch_ext import elf
+from hatch_torch_ext.repair import patchelf
+from hatch_torch_ext.repair.patchelf import Changes, PatchError
+from trees import compile_library, opens, program
 
 
 def test_all_changes_at_once(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.errors import MergeError, RepairError
+from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from hatch_torch_ext import config, releases
+from hatch_torch_ext import config
+from hatch_torch_ext.matrix import releases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext import fatbin
+from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import FatbinError
 
 if TYPE_CHECKING:

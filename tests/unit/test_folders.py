@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import folders
-from hatch_torch_ext.options import Options
+from hatch_torch_ext.config import folders
+from hatch_torch_ext.config.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path

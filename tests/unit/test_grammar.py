@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hatch_torch_ext import grammar
+from hatch_torch_ext.config import grammar
 
 
 @pytest.mark.parametrize(

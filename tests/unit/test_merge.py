@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.test_variant import VARIANT
 
 from hatch_torch_ext import merge, sbom
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.variant import BuiltVariant, VariantFile, from_json
+from unit.test_variant import VARIANT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,10 @@ from rich.console import Console
 
 import elves
 import wheels
-from hatch_torch_ext import page, picture, report, table, treemap
+from hatch_torch_ext import report
 from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.treemap import Box
+from hatch_torch_ext.report import page, picture, table, treemap
+from hatch_torch_ext.report.treemap import Box
 
 CUDA, CPU = "torch2.8_cu12.8_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64"
 HELPER = "shared/0123456789ab/libhelper.so"

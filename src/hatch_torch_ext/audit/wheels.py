@@ -6,18 +6,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import elf, listing, owners, wheel
+from hatch_torch_ext import elf, owners, wheel
 from hatch_torch_ext.audit import opening, operators, policies
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
+from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.listing import Listed, Manifest
     from hatch_torch_ext.wheel import Wheel
+    from hatch_torch_ext.wheel.listing import Listed, Manifest
 
 LARGEST_SHOWN = 3
 

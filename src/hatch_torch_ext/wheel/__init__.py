@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from hatch_torch_ext import members
 from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.members import Problem
+from hatch_torch_ext.wheel import members
+from hatch_torch_ext.wheel.members import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

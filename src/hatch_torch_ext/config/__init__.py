@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import folders, grammar
+from hatch_torch_ext.config import folders, grammar
+from hatch_torch_ext.config.options import Options
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path

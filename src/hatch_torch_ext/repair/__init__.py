@@ -10,12 +10,15 @@ import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hatch_torch_ext import contents, digest, fatbin, labels, owners, policy, search
+from hatch_torch_ext import digest, owners, policy
+from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
-from hatch_torch_ext.linking import Linker, Links
-from hatch_torch_ext.provided import Provided
+from hatch_torch_ext.matrix import labels
+from hatch_torch_ext.repair import contents, search
+from hatch_torch_ext.repair.linking import Linker, Links
+from hatch_torch_ext.repair.provided import Provided
+from hatch_torch_ext.repair.writing import Writer, Written
 from hatch_torch_ext.variant import BuildRecord, BuiltVariant, Variant, VariantFile
-from hatch_torch_ext.writing import Writer, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.contents import Binary, Contents
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.repair.contents import Binary, Contents
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
 

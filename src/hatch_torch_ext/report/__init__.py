@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import elf, fatbin, listing, policy, table, wheel
+from hatch_torch_ext import elf, policy, wheel
+from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
+from hatch_torch_ext.report import table
+from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from hatch_torch_ext.listing import Listed
     from hatch_torch_ext.wheel import Member, Wheel
+    from hatch_torch_ext.wheel.listing import Listed
 
 FileKind = Literal["library", "module", "graft", "program", "python", "metadata", "data"]
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.options import HOOK, alternatives
+from hatch_torch_ext.config.options import HOOK, alternatives
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.options import Options
+    from hatch_torch_ext.config.options import Options
 
 
 def package(options: Options, root: Path, project_name: str) -> tuple[str, Path]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.table import size
-from hatch_torch_ext.treemap import Box, layout
+from hatch_torch_ext.report.table import size
+from hatch_torch_ext.report.treemap import Box, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

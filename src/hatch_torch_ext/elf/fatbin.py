@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.elfbytes import SHT_NOBITS, Image, Malformed
+from hatch_torch_ext.elf.image import SHT_NOBITS, Image, Malformed
 from hatch_torch_ext.errors import FatbinError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.contents import Binary
-    from hatch_torch_ext.linking import Links
+    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.linking import Links
 
 SHARED = "shared"
 HASH_LENGTH = 12

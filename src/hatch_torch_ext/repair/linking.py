@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, licences, owners, sonames
-from hatch_torch_ext.contents import Binary
+from hatch_torch_ext import digest, owners, sonames
 from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.provided import TORCH_FOLDER
+from hatch_torch_ext.repair import licences
+from hatch_torch_ext.repair.contents import Binary
+from hatch_torch_ext.repair.provided import TORCH_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.provided import Provided
+    from hatch_torch_ext.repair.provided import Provided
+    from hatch_torch_ext.repair.search import Search
     from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

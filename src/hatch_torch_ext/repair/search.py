@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.contents import Binary
     from hatch_torch_ext.elf import ElfFile
+    from hatch_torch_ext.repair.contents import Binary
 
 LD_SO_CONF = Path("/etc/ld.so.conf")
 _DEFAULT = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")

@@ -6,7 +6,7 @@ import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from hatch_torch_ext.elfbytes import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
+from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
 from hatch_torch_ext.errors import ElfError
 
 if TYPE_CHECKING:

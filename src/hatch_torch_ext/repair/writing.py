@@ -6,18 +6,19 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, elf, patchelf, placing
+from hatch_torch_ext import digest, elf
 from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.patchelf import Changes, PatchError
+from hatch_torch_ext.repair import patchelf, placing
+from hatch_torch_ext.repair.patchelf import Changes, PatchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.contents import Binary
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.linking import Links
+    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.linking import Links
     from hatch_torch_ext.toolchain import Toolchain
 
 _EXECUTABLE = 0o755
