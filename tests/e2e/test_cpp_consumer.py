@@ -33,8 +33,8 @@ def test_a_program_without_python(
     """It prints what Python printed when it saved the program, and there is no Python in its process."""
     python = beside(torch_cpu_python, example_wheel)
     library = outside(python, "-m", "torch_ext_example._variants", "--library-path", cwd=tmp_path).stdout.strip()
-    saving = ["-W", "ignore", SOURCE / "program.py", tmp_path / "program.pt", "500", "6"]
-    expected = outside(python, *saving, cwd=tmp_path).stdout
+    program = tmp_path / "program.pt"
+    saving = outside(python, "-W", "ignore", SOURCE / "program.py", program, "500", "6", cwd=tmp_path)
     consumer = build(python, tmp_path)
-    assert process.run([consumer, library, tmp_path / "program.pt", "500", "6"]).stdout == expected
-    assert expected.splitlines()[0] == "0 499 486 473 461 292"
+    assert process.run([consumer, library, program, "500", "6"]).stdout == saving.stdout
+    assert saving.stdout.splitlines()[0] == "0 499 486 473 461 292"
