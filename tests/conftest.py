@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -62,13 +62,12 @@ def _venv(folder: Path, *requirements: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep the variables of the project's own tools, and the user's store, out of every test."""
     for name in list(os.environ):
         if name.startswith(("HATCH_TORCH_EXT_", "TORCH_EXT_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(tmp_path / "store"))
-    yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

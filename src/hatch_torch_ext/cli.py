@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--html", metavar="FILE", type=Path, help="write a page of it")
     command.set_defaults(run=_inspect)
 
-    command = commands.add_parser("audit", help="look for everything that keeps a wheel from working; exit 1 on findings")
+    command = commands.add_parser(
+        "audit", help="look for everything that keeps a wheel from working; exit 1 on findings"
+    )
     command.add_argument("wheel", type=Path)
     command.add_argument("--json", action="store_true")
     command.add_argument("--ignore", metavar="CODE", action="append", default=[])
@@ -81,8 +83,8 @@ def _project() -> tuple[Config, str]:
     if raw is None:
         raise ConfigurationError(
             [
-                "The wheel target has no build hook `torch-ext`: add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` "
-                "to pyproject.toml."
+                "The wheel target has no build hook `torch-ext`: "
+                "add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` to pyproject.toml."
             ]
         )
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ), name

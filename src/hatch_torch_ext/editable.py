@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline import Product
 
-_LITERAL = 'PACKAGE, FOLDER, MODULES = "package", "folder", {}'
+_DATA = 'PACKAGE = "package"\nFOLDER = "folder"\nMODULES: dict[str, str] = {}\n'
 
 
 def inclusion(config: Config, product: Product) -> dict[str, str]:
@@ -20,7 +20,7 @@ def inclusion(config: Config, product: Product) -> dict[str, str]:
     The folder has the depth of the package itself, so that the RPATHs of a wheel hold here as well. Writes the finder
     and its ``.pth`` file beside the generated loader.
     """
-    top, *below = config.package.split(".")
+    _, *below = config.package.split(".")
     name = f"_{config.package.replace('.', '_')}_torch_ext_editable"
     folder = "/".join([f"{name}_files", *below])
     included = {str(file.source): f"{folder}/{file.target}" for file in product.layout.files}
@@ -48,7 +48,8 @@ def _dotted(target: str) -> str:
 
 def _render(package: str, folder: str, modules: dict[str, str]) -> str:
     template = (resources.files("hatch_torch_ext") / "resources" / "_editable.py").read_text(encoding="utf-8")
-    if template.count(_LITERAL) != 1:
+    if template.count(_DATA) != 1:
         raise ConfigurationError(["the template of the editable finder is damaged: reinstall hatch-torch-ext."])
-    literal = f"PACKAGE, FOLDER, MODULES = {package!r}, {folder!r}, {dict(sorted(modules.items()))!r}"
-    return template.replace(_LITERAL, literal)
+    listed = dict(sorted(modules.items()))
+    data = f"PACKAGE = {package!r}\nFOLDER = {folder!r}\nMODULES: dict[str, str] = {listed!r}\n"
+    return template.replace(_DATA, data)

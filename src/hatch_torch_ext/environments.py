@@ -152,7 +152,9 @@ def _show(root: Path) -> dict[str, dict[str, Any]]:
     try:
         shown = _hatch(["env", "show", "--json"], cwd=root, changes={})
     except ProcessError as error:
-        raise ConfigurationError([f"hatch cannot read the environments of {root}:\n{process.tail(error.output)}"]) from error
+        raise ConfigurationError(
+            [f"hatch cannot read the environments of {root}:\n{process.tail(error.output)}"]
+        ) from error
     result: dict[str, dict[str, Any]] = json.loads(shown.stdout)
     return result
 
@@ -251,7 +253,8 @@ def _not_made(entry: Entry, error: ProcessError) -> EnvironmentCreationError:
 def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:
     if answer["implementation"] != "cpython":
         raise EnvironmentCreationError(
-            entry.name, f"the environment's Python is {answer['implementation']}; torch is made for CPython: ask for one."
+            entry.name,
+            f"the environment's Python is {answer['implementation']}; torch is made for CPython: ask for one.",
         )
     wanted = labels.python_tag(entry.python)
     if wanted not in {None, answer["tag"]}:

@@ -23,7 +23,9 @@ class ConfigurationError(TorchExtError):
         if len(self.problems) == 1:
             text = self.problems[0]
         else:
-            text = "\n".join([f"{len(self.problems)} problems in the configuration:", *(f"  - {p}" for p in self.problems)])
+            text = "\n".join(
+                [f"{len(self.problems)} problems in the configuration:", *(f"  - {p}" for p in self.problems)]
+            )
         super().__init__(text)
 
 

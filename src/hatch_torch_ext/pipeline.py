@@ -59,8 +59,8 @@ def check_platform() -> None:
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise ConfigurationError(
             [
-                f"hatch-torch-ext builds on Linux x86-64 and aarch64; this is {platform.system()} {platform.machine()}. "
-                f"Build in a manylinux container or on a Linux machine."
+                f"hatch-torch-ext builds on Linux x86-64 and aarch64, and this is {platform.system()} "
+                f"{platform.machine()}: build in a manylinux container or on a Linux machine."
             ]
         )
 
@@ -81,8 +81,8 @@ def work_folder(root: Path) -> Path:
 
 
 def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
-    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied. Looks at the configuration's last words."""
-    audit.settle((), ignore=config.ignore)
+    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied."""
+    audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     found = environments.read(config.root, config.environment, project_name=distribution)
     return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
@@ -140,9 +140,12 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     faults = [finding for finding in findings if not finding.warning]
     largest = ", ".join(f"{target} {table.size(size)}" for target, size in merge.largest(layout, 3))
     if faults:
-        raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}\nThe largest files: {largest}")
+        raise AuditError(
+            f"{wheel.name} is not fit to be published:\n{audit.text(faults)}\nThe largest files: {largest}"
+        )
     count = len(layout.variants)
-    report(f"{wheel.name}: {table.size(wheel.stat().st_size)}, {count} variant{'s' if count != 1 else ''}; largest: {largest}")
+    variants = f"{count} variant{'s' if count != 1 else ''}"
+    report(f"{wheel.name}: {table.size(wheel.stat().st_size)}, {variants}; largest: {largest}")
 
 
 def clean(config_root: Path) -> None:

@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
-    from hatchling.builders.config import BuilderConfig
+    from hatchling.builders.config import BuilderConfig  # noqa: F401  named in a string below
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline import Product
@@ -99,7 +99,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
             raise ConfigurationError(
-                [f"`{config.package_dir / name}` is in the sources, but the wheel's own is generated: remove it." for name in clashes]
+                [
+                    f"`{config.package_dir / name}` is in the sources, but the wheel's own is generated: remove it."
+                    for name in clashes
+                ]
             )
         return config
 

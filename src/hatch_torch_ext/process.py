@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.errors import ProcessError
 
@@ -72,11 +72,10 @@ def run(
     typed = command_line(arguments, env_changes)
     if echo is not None:
         echo(typed)
+    options = {"cwd": cwd, "env": env, "timeout": timeout, "check": False, "stdin": subprocess.DEVNULL}
     try:
-        completed = _capture(arguments, cwd, env, timeout) if log is None else _logged(arguments, cwd, env, timeout, log, typed)
-    except FileNotFoundError as error:
-        raise ProcessError(f"cannot start `{arguments[0]}`: {error.strerror}", returncode=None, output="") from error
-    except PermissionError as error:
+        completed = _capture(arguments, options) if log is None else _logged(arguments, options, log, typed)
+    except (FileNotFoundError, PermissionError) as error:
         raise ProcessError(f"cannot start `{arguments[0]}`: {error.strerror}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error
@@ -88,26 +87,18 @@ def run(
     return completed
 
 
-def _capture(arguments: tuple[str, ...], cwd: Path | None, env: dict[str, str], timeout: float | None) -> Completed:
-    done = subprocess.run(
-        arguments, cwd=cwd, env=env, timeout=timeout, check=False, capture_output=True, stdin=subprocess.DEVNULL,
-        encoding="utf-8", errors="replace",
-    )
+def _capture(arguments: tuple[str, ...], options: dict[str, Any]) -> Completed:
+    done = subprocess.run(arguments, capture_output=True, encoding="utf-8", errors="replace", **options)  # noqa: PLW1510 -- in options
     return Completed(command=arguments, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
-def _logged(
-    arguments: tuple[str, ...], cwd: Path | None, env: dict[str, str], timeout: float | None, log: Path, typed: str
-) -> Completed:
+def _logged(arguments: tuple[str, ...], options: dict[str, Any], log: Path, typed: str) -> Completed:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stream:
         stream.write(f"$ {typed}\n".encode())
         stream.flush()
         start = stream.tell()
-        done = subprocess.run(
-            arguments, cwd=cwd, env=env, timeout=timeout, check=False, stdin=subprocess.DEVNULL, stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+        done = subprocess.run(arguments, stdout=stream, stderr=subprocess.STDOUT, **options)  # noqa: PLW1510 -- in options
     with log.open("rb") as stream:
         stream.seek(start)
         output = stream.read().decode("utf-8", errors="replace")

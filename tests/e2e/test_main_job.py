@@ -23,7 +23,9 @@ LABELS = ("torch2.13_cpu_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64", "torch2.9_c
 
 def example_tests(python: Path, cwd: Path) -> str:
     """Run the example's own tests with ``python``; the source tree is on no path."""
-    return outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROJECT / "example_project/tests", cwd=cwd).stdout
+    return outside(
+        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROJECT / "example_project/tests", cwd=cwd
+    ).stdout
 
 
 def chosen(python: Path, cwd: Path) -> str:
@@ -80,7 +82,7 @@ def test_each_release_gets_its_own_variant(
 def test_a_release_that_the_matrix_lacks_is_an_import_error_and_the_process_lives(
     example_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
 ) -> None:
-    """torch 2.10: every variant, why it was rejected, what to type; nothing was opened."""
+    """Torch 2.10: every variant, why it was rejected, what to type; nothing was opened."""
     python = beside(full_torch("2.10.0"), example_wheel)
     program = (
         "try:\n    import torch_ext_example\nexcept ImportError as error:\n    print(error)\n"

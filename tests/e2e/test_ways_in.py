@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,8 @@ from hatch_torch_ext import process
 from .conftest import copy_example, outside
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .conftest import Once
 
 
@@ -71,7 +72,9 @@ def test_every_front_end_makes_the_same_bytes_as_build_from_the_sdist(
     before = sorted(path for path in example.rglob("*") if path.is_file())
     process.run(commands[front_end], cwd=example, env_changes=isolated)
     assert digest(out) == reference
-    after = sorted(path for path in example.rglob("*") if path.is_file() and "build" not in path.relative_to(example).parts)
+    after = sorted(
+        path for path in example.rglob("*") if path.is_file() and "build" not in path.relative_to(example).parts
+    )
     assert after == before
 
 

@@ -87,15 +87,17 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
     assert caught.value.problems[:2] == (
         "Environment `matrix.py3.11-2.8` installs the project itself, which would start this build again: "
         "set `skip-install = true` in the environment.",
-        "Environment `matrix.py3.11-2.8` depends on `My_Pkg`, which is this project: building it would start this build "
-        "again. Remove it, and install the built wheel in a script of the environment.",
+        "Environment `matrix.py3.11-2.8` depends on `My_Pkg`, which is this project: building it would start this "
+        "build again. Remove it, and install the built wheel in a script of the environment.",
     )
 
 
 def test_what_hatch_says_of_a_broken_configuration_is_passed_on(tmp_path: Path) -> None:
-    """hatch's own words stand in the error."""
+    """Hatch's own words stand in the error."""
     with pytest.raises(ConfigurationError, match=r"hatch cannot read the environments of .*(?s:.)*must be a table"):
-        environments.read(project(tmp_path, PROJECT + "\n[tool.hatch.envs]\nbad = 1\n"), "matrix", project_name="my-pkg")
+        environments.read(
+            project(tmp_path, PROJECT + "\n[tool.hatch.envs]\nbad = 1\n"), "matrix", project_name="my-pkg"
+        )
 
 
 def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) -> None:
@@ -145,9 +147,7 @@ def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(t
 def test_matrix_of_pythons_is_not_served_by_one_python(tmp_path: Path) -> None:
     """An interpreter other than the matrix says is an error that names both (hatch#738)."""
     root = project(tmp_path, PROJECT.replace("{matrix:torch}.*", "2.8.*").replace('"torch==2.8.*", ', ""))
-    asked = Entry(
-        name="plain", variables=(), dependencies=(), torch_requirement="torch==2.9.*", python="3.9"
-    )
+    asked = Entry(name="plain", variables=(), dependencies=(), torch_requirement="torch==2.9.*", python="3.9")
     text = PROJECT.replace('dependencies = ["torch==2.9.*"]', "dependencies = []")
     project(root, text)
     with pytest.raises(EnvironmentCreationError) as caught:

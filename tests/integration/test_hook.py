@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROJECT = """
 [build-system]
@@ -73,7 +76,9 @@ def test_the_sdist_and_the_version_compile_nothing(tmp_path: Path) -> None:
         pytest.param(('source = "csrc"', "source = 3\nonly = 4"), "2 problems in the configuration", id="wrong-types"),
         pytest.param(('source = "csrc"', 'source = "cpp"'), "CMakeLists.txt", id="no-cmakelists"),
         pytest.param(('source = "csrc"', 'package = "other"'), "other", id="no-package"),
-        pytest.param(('source = "csrc"', 'environment = "test"'), "names `test`, which is no hatch environment", id="no-env"),
+        pytest.param(
+            ('source = "csrc"', 'environment = "test"'), "names `test`, which is no hatch environment", id="no-env"
+        ),
         pytest.param(('source = "csrc"', 'only = ["*2.7*"]'), "2.7", id="only-matches-nothing"),
         pytest.param(("torch=={matrix:torch}.*", "numpy"), "torch", id="no-torch"),
     ],
@@ -104,7 +109,9 @@ def test_a_generated_file_in_the_sources_is_refused(tmp_path: Path) -> None:
     (root / "src" / "my_pkg" / "_variants.py").touch()
     done = hatchling(root, "build", "-t", "wheel")
     assert done.returncode == 1
-    assert f"`{root / 'src' / 'my_pkg' / '_variants.py'}` is in the sources" in (done.stdout + done.stderr).replace("\n", " ")
+    assert f"`{root / 'src' / 'my_pkg' / '_variants.py'}` is in the sources" in (done.stdout + done.stderr).replace(
+        "\n", " "
+    )
 
 
 def test_only_from_the_environment_overrides_the_option(tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 Made by hatch-torch-ext from its template ``_editable.py``; a line in a ``.pth`` file imports it at start-up.
 """
 
+from __future__ import annotations
+
 import importlib.abc
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Dict, Optional, Sequence
 
 # The package, the folder (beside this file) of what was built for it, and its modules: dotted name -> file there.
-PACKAGE, FOLDER, MODULES = "package", "folder", {}  # type: str, str, Dict[str, str]
+PACKAGE = "package"
+FOLDER = "folder"
+MODULES: dict[str, str] = {}
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -20,8 +24,12 @@ class Finder(importlib.abc.MetaPathFinder):
 
     package = PACKAGE
 
-    def find_spec(self, fullname, path=None, target=None):
-        # type: (str, Optional[Sequence[str]], Optional[ModuleType]) -> Optional[ModuleSpec]
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002  the protocol's
+        target: ModuleType | None = None,  # noqa: ARG002  the protocol's
+    ) -> ModuleSpec | None:
         """Return the spec of ``<package>.<module>`` for the modules listed above, or None."""
         if not fullname.startswith(PACKAGE + "."):
             return None
@@ -32,5 +40,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, location)
 
 
-if not any(getattr(finder, "package", None) == PACKAGE and type(finder).__name__ == "Finder" for finder in sys.meta_path):
+if not any(
+    getattr(finder, "package", None) == PACKAGE and type(finder).__name__ == "Finder" for finder in sys.meta_path
+):
     sys.meta_path.insert(0, Finder())

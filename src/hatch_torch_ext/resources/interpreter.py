@@ -7,8 +7,7 @@ import sys
 import sysconfig
 
 
-def tag():
-    # type: () -> str
+def tag() -> str:
     """Return the CPython tag with its ABI flags: ``cp311``, ``cp313t``."""
     threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     return "cp{}{}{}".format(sys.version_info[0], sys.version_info[1], threads)

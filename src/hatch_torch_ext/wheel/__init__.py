@@ -169,7 +169,9 @@ def _record(
     name = f"{dist_info}/RECORD"
     info = next((info for info in infos if info.filename == name), None)
     if info is None or info.file_size > MAX_TEXT:
-        return None, [Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")]
+        return None, [
+            Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")
+        ]
     try:
         rows = list(csv.reader(io.StringIO(archive.read(info).decode("utf-8"))))
     except (*_DAMAGE, csv.Error) as error:
