@@ -63,8 +63,11 @@ def facts() -> Facts:
     return here
 
 
-def _numbers(version: str) -> Tuple[int, ...]:
-    return tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in version.split("."))
+def _numbers(version: str, known: Dict[str, Tuple[int, ...]] = {}) -> Tuple[int, ...]:  # noqa: B006 -- a cache
+    if version not in known:
+        parts = version.split(".")  # 2.8a0 counts as 2.8
+        known[version] = tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in parts)
+    return known[version]
 
 
 def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
@@ -87,8 +90,7 @@ def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool
     abi3 = python and python.startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
     if python not in (None, mine) and not (abi3 and int(mine[3:]) >= int(python[len("abi3-cp3") :])):
         yield "python", python, mine
-    (minor, final, release), stable = version, variant["stable_abi"]
-    wanted = minor if variant["torch"] == "{}.{}".format(*minor) else _numbers(variant["torch"])
+    (minor, final, release), stable, wanted = version, variant["stable_abi"], _numbers(variant["torch"])
     name = f"torch {variant['torch']}{' or newer' * stable}"
     if not here["torch"] or (minor < wanted if stable else minor != wanted):
         yield "torch", name, here["torch"] or "no torch"
@@ -328,10 +330,7 @@ def _in_main_interpreter() -> bool:
 
 
 def load() -> Choice:
-    """Load the variant that fits, once in a process, and return the choice: ``label``, ``files``, ``verdicts()``.
-
-    Raises ImportError when none fits; what the extension itself raises while it registers comes through unchanged.
-    """
+    """Load the variant that fits, once in a process, and return it; ImportError when none does."""
     module = getattr(sys, "orig_argv", sys.argv)[-len(sys.argv)] if sys.argv[:1] == ["-m"] else ""
     if module.endswith(f"{PACKAGE}._variants"):  # `python -m` imports the package first: explain, and load nothing
         raise SystemExit(main(sys.argv[1:]))
