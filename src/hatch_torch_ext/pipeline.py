@@ -158,13 +158,28 @@ def clean(config_root: Path) -> None:
 def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) -> BuiltVariant:
     environment, sdk = _environment_and_sdk(config, entry, work=work, report=report)
     torch_sdk.check(entry, sdk)
+    sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
     tree = cmake.build(entry, config, environment, sdk, tools, work=work, jobs=_jobs(config), report=report)
     built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
+    _check_backend(entry, built, report=report)
     names = _exports(config, entry, built, sdk, report=report)
     findings = audit.audit_variant(built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names)
     _judge(entry, findings, report=report)
     return built
+
+
+def _check_backend(entry: Entry, built: BuiltVariant, *, report: Report) -> None:
+    backend = built.variant.backend
+    if entry.cuda == "cpu" and backend == "cuda":
+        needed = sorted({name for file in built.variant.files for name in file.needed if "cuda" in name})
+        raise EntryError(
+            entry.name,
+            f"the matrix says `cuda = cpu`, but what was compiled needs CUDA ({', '.join(needed) or 'device code'}): "
+            f"leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the entry its CUDA version.",
+        )
+    if entry.cuda not in {None, "cpu"} and backend == "cpu":
+        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
 
 
 def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Report) -> tuple[Environment, Sdk]:

@@ -8,7 +8,7 @@ import pytest
 
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk, check, cuda_version, facts, stubs
+from hatch_torch_ext.sdk import Sdk, check, facts, narrowed, stubs
 
 NEW = facts.NEW_ABI_SYMBOL.decode()
 OLD = facts.OLD_ABI_SYMBOL.decode()
@@ -113,9 +113,9 @@ def entry(requirement: str, **variables: str) -> Entry:
         ("torch==2.8.*", "2.8.1+cu128", "12.8", {}),
         ("torch==2.8.0", "2.8.0+cu128", "12.8", {"cuda": "12.8"}),
         ("torch==2.8.0+cu128", "2.8.0+cu128", "12.8", {"cuda": "cu128"}),
-        ("torch>=2.10", "2.15.0+cu132", "13.2", {"cuda": "13"}),
+        ("torch>=2.10", "2.15.0+cu132", "13.2", {"cuda": "13.2"}),
         ("torch==2.13.*", "2.13.0+cpu", None, {"cuda": "cpu"}),
-        ("torch==2.13.*", "2.13.0+cpu", None, {"cuda": "of my own"}),
+        ("torch==2.8.*", "2.8.0+cu128", "12.8", {"cuda": "cpu"}),
         ("torch>=2.16.0.dev0", "2.16.0.dev20261101+cpu", None, {}),
     ],
 )
@@ -133,7 +133,6 @@ def test_check_passes(requirement: str, version: str, cuda: str | None, variable
             "torch==2.8.*", "2.8.0+cu128", "12.8", {"cuda": "12.6"},
             "cuda = '12.6', but torch 2.8.0+cu128 is a build for CUDA 12.8.",
         ),
-        ("torch==2.8.*", "2.8.0", "12.8", {"cuda": "cpu"}, "cuda = 'cpu', but torch 2.8.0 is a build for CUDA 12.8."),
         (
             "torch==2.13.*", "2.13.0+cpu", None, {"cuda": "cu130"},
             "cuda = 'cu130', but torch 2.13.0+cpu is a build for the CPU alone.",
@@ -149,10 +148,8 @@ def test_check_fails(requirement: str, version: str, cuda: str | None, variables
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("cu128", "12.8"), ("12.8", "12.8"), ("12.8.1", "12.8"), ("cu13", "13"), ("13", "13"), ("cpu", None), ("x", None)],
-)
-def test_cuda_version(text: str, version: str | None) -> None:
-    """The ways of writing a CUDA version in a matrix mean the same."""
-    assert cuda_version(text) == version
+def test_an_entry_for_the_cpu_sees_no_cuda() -> None:
+    """A CPU variant may be compiled against a CUDA torch: CMake is then told of a torch without CUDA."""
+    assert narrowed(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).cuda is None
+    assert narrowed(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"
+    assert narrowed(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"

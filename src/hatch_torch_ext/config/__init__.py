@@ -132,7 +132,7 @@ def parse(raw: Mapping[str, object], *, root: Path, project_name: str, environ: 
         package=package,
         package_dir=package_dir,
         source=folders.source(options, root),
-        environment=options.string("environment") or "matrix",
+        environment=environ.get("HATCH_TORCH_EXT_ENVIRONMENT", "").strip() or options.string("environment") or "matrix",
         sdk=options.choice("sdk", ("thin", "environment"), "thin"),
         only=_globs(options, "only", environ),
         skip=_globs(options, "skip", environ),

@@ -6,13 +6,13 @@ hatch environment) and ``thin`` (headers and link names out of the wheel, withou
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.matrix.labels import parse_cuda
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,27 +80,17 @@ def check(entry: Entry, sdk: Sdk) -> None:
             entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} is there. {remedy}"
         )
     wanted = entry.variable("cuda")
-    if wanted is not None and not _same_cuda(wanted, sdk.cuda):
-        raise SdkError(
-            entry.name,
-            f"the matrix asks for cuda = {wanted!r}, but torch {sdk.version} is a build for "
-            f"{'CUDA ' + sdk.cuda if sdk.cuda else 'the CPU alone'}. {remedy}",
-        )
+    # `cpu` says what the variant is to be, not what it is compiled against: any build of torch will do.
+    if wanted is None or (version := parse_cuda(wanted)) is None or version == sdk.cuda:
+        return
+    build = f"CUDA {sdk.cuda}" if sdk.cuda else "the CPU alone"
+    raise SdkError(
+        entry.name, f"the matrix asks for cuda = {wanted!r}, but torch {sdk.version} is a build for {build}. {remedy}"
+    )
 
 
-def cuda_version(text: str) -> str | None:
-    """Return the CUDA version that a matrix variable means: ``12.8`` for ``cu128`` and ``12.8``, None for ``cpu``."""
-    if (match := re.fullmatch(r"cu(\d\d)(\d+)", text)) is not None:
-        return f"{match[1]}.{match[2]}"
-    if (match := re.fullmatch(r"(?:cu)?(\d\d(?:\.\d+)?)(?:\.\d+)?", text)) is not None:
-        return match[1]
-    return None
-
-
-def _same_cuda(wanted: str, found: str | None) -> bool:
-    if wanted == "cpu":
-        return found is None
-    version = cuda_version(wanted)
-    if version is None:  # a variable of the author's own meaning
-        return True
-    return found is not None and (found == version or found.startswith(f"{version}."))
+def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
+    """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` sees a torch without CUDA."""
+    if entry.variable("cuda") != "cpu":
+        return sdk
+    return replace(sdk, cuda=None, cuda_include_dirs=(), torch_archs=())

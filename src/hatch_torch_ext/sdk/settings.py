@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from hatch_torch_ext.errors import SdkError
-from hatch_torch_ext.sdk import cuda_version
+from hatch_torch_ext.matrix.labels import parse_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,10 +151,9 @@ def _filled(entry: Entry, option: str, url: str | None) -> str | None:
     if url is None:
         return None
     cuda = entry.variable("cuda")
-    version = cuda_version(cuda) if cuda is not None else None
     values = dict(entry.variables)
     if cuda is not None:  # the index names builds cu128, also where the matrix says 12.8
-        values["cuda"] = f"cu{version.replace('.', '')}" if version is not None and "." in version else cuda
+        values["cuda"] = f"cu{version.replace('.', '')}" if (version := parse_cuda(cuda)) else "cpu"
     missing = sorted({field for field in re.findall(r"{(\w+)}", url) if field not in values})
     if missing:
         raise SdkError(

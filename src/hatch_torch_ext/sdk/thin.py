@@ -73,7 +73,8 @@ def acquire(
             wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
             folder, said = store.make("torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel))
             record = Record.parse(said)
-            cuda = nvidia.acquire(scope, record) if record.facts.cuda and nvidia.wanted(config) else nvidia.NOTHING
+            wanted = record.facts.cuda and entry.variable("cuda") != "cpu" and nvidia.wanted(config)
+            cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
         except (fetch.FetchError, OSError) as error:
             raise SdkError(entry.name, fetch.sentence(error, scope)) from error
     return _sdk(folder, record, cuda)
