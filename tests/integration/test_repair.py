@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import elf, merge
+from hatch_torch_ext import elf, merge, sonames
 from hatch_torch_ext.errors import MergeError, RepairError
 from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
 
@@ -230,16 +233,52 @@ def test_data_headers_and_archives(site: Site) -> None:
 
 
 def test_versioned_links_are_one_file(site: Site) -> None:
-    """libk.so -> libk.so.1 -> libk.so.1.2 is one file, under the name that others need it by."""
+    """libk.so -> libk.so.1 -> libk.so.1.2 is one file, under the name that others need it by, with a hash in it."""
     library = site.add("lib/libk.so.1.2", "void k(void) {}", soname="libk.so.1")
     for link, target in (("libk.so.1", "libk.so.1.2"), ("libk.so", "libk.so.1")):
         (library.parent / link).symlink_to(target)
     site.add("lib/libops.so", "void k(void); void f(void) { k(); }", links=[library])
     built = site.repair()
-    kernel = file_of(built, "libk.so.1")
-    assert kernel.path == f"shared/{kernel.sha256[:12]}/libk.so.1"
+    (kernel,) = (file for file in built.variant.files if file.path.startswith("shared/"))
+    assert kernel.soname is not None
+    assert re.fullmatch(r"libk-[0-9a-f]{8}\.so\.1", kernel.soname)
+    assert kernel.path == f"shared/{kernel.sha256[:12]}/{kernel.soname}"
     library = site.install(built) / BUILT_FOR_CPU / "libops.so"
     assert opens(library).returncode == 0, opens(library).stderr
+
+
+def test_two_packages_with_kernels_of_one_name_do_not_meet(tmp_path: Path, stubs: Path) -> None:
+    """ld.so resolves a needed name in the whole process: each package has its own libkernels.so all the same."""
+    opened = []
+    for number, package in enumerate(("one", "two"), 1):
+        site = Site(root=tmp_path / package, stubs=stubs, package=package)
+        kernel = site.add("libkernels.so", f"int k(void) {{ return {number}; }}")
+        site.add("libops.so", "int k(void); int f(void) { return k(); }", links=[kernel])
+        opened.append(site.install(site.repair()) / BUILT_FOR_CPU / "libops.so")
+    program = f"import ctypes; print(*(ctypes.CDLL(path).f() for path in {[*map(str, opened)]}))"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "1 2\n"
+
+
+def test_a_sibling_that_registers_operators_is_opened_by_its_path(site: Site) -> None:
+    """It is renamed like any other sibling, since it is needed by name; the loader's list has its place, once."""
+    register = "void _ZN5torch7LibraryC1Ev(void);"
+    kernel = site.add("libkernels.so", f"{register} void k(void) {{ _ZN5torch7LibraryC1Ev(); }}")
+    source = f"{register} void k(void); void f(void) {{ k(); _ZN5torch7LibraryC1Ev(); }}"
+    site.add("libops.so", source, links=[kernel])
+    built = site.repair()
+    registering = {file.path: file.soname for file in built.variant.files if file.registers}
+    (shared,) = (path for path in registering if path.startswith("shared/"))
+    assert sorted(registering) == sorted([shared, f"{BUILT_FOR_CPU}/libops.so"])
+    assert registering[shared] == shared.rpartition("/")[2] != "libkernels.so"
+
+
+def test_a_module_that_others_need_keeps_its_suffix(site: Site) -> None:
+    """The hash goes before the suffix that names the Python, and the module's dotted name stays."""
+    module = site.add("_C.cpython-311-x86_64-linux-gnu.so", "void PyInit__C(void) {} void k(void) {}")
+    site.add("libops.so", "void k(void); void f(void) { k(); }", links=[module])
+    file = next(file for file in site.repair().variant.files if file.module is not None)
+    assert file.module == "_C"
+    assert re.fullmatch(r"_C-[0-9a-f]{8}\.cpython-311-x86_64-linux-gnu\.so", file.path.rpartition("/")[2])
 
 
 def test_libraries_that_need_each_other_share_a_folder(site: Site) -> None:
@@ -249,8 +288,9 @@ def test_libraries_that_need_each_other_share_a_folder(site: Site) -> None:
     site.add("liba.so", "void b(void); void a(void) {} void aa(void) { b(); }", links=[second])
     site.add("libops.so", "void b(void); void f(void) { b(); }", links=[second])
     built = site.repair()
-    folders = {file.path.rpartition("/")[0] for file in built.variant.files if file.path.startswith("shared/")}
-    assert len(folders) == 1
+    shared = [file for file in built.variant.files if file.path.startswith("shared/")]
+    assert len({file.path.rpartition("/")[0] for file in shared}) == 1
+    assert [sonames.plain(file.soname or "") for file in shared] == ["liba.so", "libb.so"]
     library = site.install(built) / BUILT_FOR_CPU / "libops.so"
     assert opens(library).returncode == 0, opens(library).stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import elf
+from hatch_torch_ext import elf, sonames
 from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.variant import BuiltVariant, VariantFile
+
+SHARED = "shared/"
+"""Files that others need lie there, with a hash in their names."""
 
 
 def audit_variant(
@@ -94,7 +97,8 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
 def _unstripped(tree: InstallTree, path: str) -> Path | None:
     """Return the file as CMake installed it: the one of its name, where there is only one."""
     name = path.rpartition("/")[2]
-    same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] == name]
+    names = {name, sonames.plain(name)} if path.startswith(SHARED) else {name}
+    same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] in names]
     return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import digest, owners, sonames
 from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.repair import licences
+from hatch_torch_ext.repair import licences, placing
 from hatch_torch_ext.repair.contents import Binary
 from hatch_torch_ext.repair.provided import TORCH_FOLDER
 
@@ -26,15 +26,21 @@ if TYPE_CHECKING:
 class Links:
     """The changes of a file's NEEDED, and what it needs afterwards.
 
-    ``targets`` are the binaries of the wheel among it, ``folders`` those below site-packages that hold the rest.
+    ``own`` are the needed names that stand for binaries of the wheel, which get their final names when they are
+    written; ``folders`` are those below site-packages that hold the rest.
     """
 
     remove: tuple[str, ...]
     replace: tuple[tuple[str, str], ...]
     add: tuple[str, ...]
-    targets: tuple[Binary, ...]
+    own: tuple[tuple[str, Binary], ...]
     folders: tuple[str, ...]
     cuda: bool
+
+    @property
+    def targets(self) -> tuple[Binary, ...]:
+        """Return the binaries of the wheel that the file needs, each once."""
+        return tuple(dict.fromkeys(target for _, target in self.own))
 
 
 class _Draft:
@@ -44,7 +50,7 @@ class _Draft:
         self.remove: set[str] = set()
         self.replace: set[tuple[str, str]] = set()
         self.add: set[str] = set()
-        self.targets: dict[str, Binary] = {}
+        self.own: dict[str, Binary] = {}
         self.folders: set[str] = set()
         self.cuda = False
 
@@ -57,7 +63,7 @@ class _Draft:
             remove=tuple(sorted(self.remove)),
             replace=tuple(sorted(self.replace)),
             add=tuple(sorted(self.add)),
-            targets=tuple(target for _, target in sorted(self.targets.items())),
+            own=tuple(sorted(self.own.items(), key=lambda pair: pair[0])),
             folders=tuple(sorted(self.folders)),
             cuda=self.cuda,
         )
@@ -125,9 +131,10 @@ class Linker:
         if sibling is None and self._excluded(name):
             return
         target = sibling or self._graft(binary, name)
-        if target is not binary:
-            draft.targets[target.name] = target
-        draft.rename(name, target.name)
+        if target is binary:
+            draft.remove.add(name)
+        else:
+            draft.own[name] = target
 
     def _excluded(self, name: str) -> bool:
         return any(fnmatchcase(name.rpartition("/")[2], glob) for glob in self._exclude)
@@ -227,9 +234,8 @@ class Linker:
 
 
 def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
-    """Return the graft of ``source``, named by its content: no other library of that name is taken for it."""
-    base, dot_so, rest = (facts.soname or source.name).partition(".so")
-    name = f"{base}-{digest.sha256(source)[:8]}{dot_so}{rest}"
+    """Return the graft of ``source``; its name is of the file as it was found, so that all variants agree on it."""
+    name = placing.name_by_content(facts.soname or source.name, digest.sha256(source))
     return Binary(source=source, place=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin)
 
 

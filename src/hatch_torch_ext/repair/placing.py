@@ -1,7 +1,9 @@
 """Where the binaries of a variant lie below ``_torch_ext``, the order of writing, and the RPATHs between them.
 
-A file that others of the variant need lies in ``shared/<hash>/`` under its own name, the hash being that of its final
-bytes; so it is written after what it needs itself. Files that need each other share one folder, named by what goes in.
+A file that others of the variant need lies in ``shared/<hash>/``, the hash being that of its final bytes; so it is
+written after what it needs itself. Files that need each other share one folder, named by what goes in. The file's own
+name and its SONAME carry a hash as well: ld.so asks in the whole process whether a needed name is there already, so of
+two packages that each bring a ``libkernels.so`` the second would run with the first one's.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 SHARED = "shared"
 HASH_LENGTH = 12
+NAME_HASH_LENGTH = 8
 
 
 def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
@@ -61,6 +64,13 @@ def is_shared(binary: Binary, links: Mapping[Binary, Links]) -> bool:
     return binary.kind == "graft" or any(binary in other.targets for other in links.values())
 
 
+def name_by_content(name: str, sha256: str) -> str:
+    """Return ``libk-0123abcd.so.1`` for ``libk.so.1``; a module's suffix stays whole, since Python reads it."""
+    base, dot_so, rest = name.partition(".so")
+    base, dot, suffix = base.partition(".cpython-") if ".cpython-" in base else base.partition(".abi3")
+    return f"{base}-{sha256[:NAME_HASH_LENGTH]}{dot}{suffix}{dot_so}{rest}"
+
+
 def run_path(place: str, *, depth: int, shared: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
     """Return the RUNPATH of the file at ``place`` (below ``_torch_ext``): only folders that hold something it needs.
 
@@ -84,12 +94,15 @@ def run_path(place: str, *, depth: int, shared: Iterable[str], folders: Iterable
     return tuple(dict.fromkeys(found))
 
 
-def hash_of_group(files: Sequence[Path], needs: Iterable[str]) -> str:
-    """Return the folder of files that need each other: no file's own bytes can name it, for they hold its name."""
+def hash_before_names(files: Sequence[Path], needs: Iterable[str]) -> str:
+    """Return what names ``files``, which hold their own name or each other's: their bytes before, and what they need.
+
+    ``needs`` are the places of files that were written before them.
+    """
     together = hashlib.sha256()
     for line in _lines(files, needs):
         together.update(f"{line}\n".encode())
-    return together.hexdigest()[:HASH_LENGTH]
+    return together.hexdigest()
 
 
 def _lines(files: Sequence[Path], needs: Iterable[str]) -> Iterator[str]:

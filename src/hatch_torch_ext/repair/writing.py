@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext import digest, elf
 from hatch_torch_ext.errors import RepairError
@@ -34,6 +34,13 @@ class Written:
     elf: ElfFile
 
 
+class _Landed(NamedTuple):
+    """Where a file that others need came to lie: its folder below ``shared``, and the name that they need it by."""
+
+    folder: str
+    name: str
+
+
 class Writer:
     """Writes the binaries of one variant below ``root``; ``debug`` is where separate debug files go."""
 
@@ -51,44 +58,48 @@ class Writer:
         self._root = root
         self._debug = debug
         self._log = log
+        self._landed: dict[Binary, _Landed] = {}
 
     def write(self, links: Mapping[Binary, Links]) -> tuple[Written, ...]:
         """Write everything, each file after what it needs. Raises ``RepairError``."""
-        folders: dict[Binary, str] = {}
         written: list[Written] = []
         for group in placing.groups(links):
             if any(placing.is_shared(binary, links) for binary in group):
-                written += self._shared(group, links, folders)
+                written += self._shared(group, links)
             else:
-                written.append(self._single(group[0], links[group[0]], folders))
+                written.append(self._single(group[0], links[group[0]]))
         return tuple(sorted(written, key=lambda each: each.place))
 
-    def _single(self, binary: Binary, links: Links, folders: Mapping[Binary, str]) -> Written:
+    def _single(self, binary: Binary, links: Links) -> Written:
         place = f"{self._label}/{binary.place}"
         file = self._copy(binary, place)
-        self._patch(binary, file, place, links, folders)
+        self._patch(binary, file, place, links)
         return self._finish(binary, file, place)
 
-    def _shared(
-        self, group: tuple[Binary, ...], links: Mapping[Binary, Links], folders: dict[Binary, str]
-    ) -> list[Written]:
+    def _shared(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
         staged = f"{placing.SHARED}/.staged"
         files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
         circle = len(group) > 1
-        if circle:
-            needs = {folders[target] for binary in group for target in links[binary].targets if target not in group}
-            name = placing.hash_of_group(files, needs)
-            folders.update(dict.fromkeys(group, name))
+        needs = {
+            f"{self._landed[target].folder}/{self._landed[target].name}"
+            for binary in group
+            for target in links[binary].targets
+            if target not in group
+        }
+        content = placing.hash_before_names(files, needs)
+        folder = content[: placing.HASH_LENGTH] if circle else ".staged"
+        for binary in group:
+            name = binary.name if binary.kind == "graft" else placing.name_by_content(binary.name, content)
+            self._landed[binary] = _Landed(folder, name)
         for binary, file in zip(group, files, strict=True):
-            own = folders.get(binary, ".staged")
-            self._patch(binary, file, f"{placing.SHARED}/{own}/{binary.name}", links[binary], folders)
+            self._patch(binary, file, f"{placing.SHARED}/{folder}/{self._landed[binary].name}", links[binary])
         if not circle:
-            name = digest.sha256(files[0])[: placing.HASH_LENGTH]
-            folders[group[0]] = name
-        (self._root / placing.SHARED / name).mkdir(parents=True, exist_ok=True)
+            folder = digest.sha256(files[0])[: placing.HASH_LENGTH]
+            self._landed[group[0]] = _Landed(folder, self._landed[group[0]].name)
+        (self._root / placing.SHARED / folder).mkdir(parents=True, exist_ok=True)
         finished = []
         for binary, file in zip(group, files, strict=True):
-            place = f"{placing.SHARED}/{name}/{binary.name}"
+            place = f"{placing.SHARED}/{folder}/{self._landed[binary].name}"
             finished.append(self._finish(binary, file.rename(self._root / place), place))
         file.parent.rmdir()
         return finished
@@ -111,13 +122,15 @@ class Writer:
             raise RepairError(self._entry, str(error)) from error
         return file
 
-    def _patch(self, binary: Binary, file: Path, place: str, links: Links, folders: Mapping[Binary, str]) -> None:
-        shared = [folders[target] for target in links.targets]
+    def _patch(self, binary: Binary, file: Path, place: str, links: Links) -> None:
+        shared = [self._landed[target].folder for target in links.targets]
         rpath = placing.run_path(place, depth=self._depth, shared=shared, folders=links.folders)
+        own = [(name, self._landed[target].name) for name, target in links.own]
+        landed = self._landed.get(binary)
         changes = Changes(
-            soname=binary.name if binary.kind == "graft" else None,
+            soname=None if landed is None else landed.name,
             remove_needed=links.remove,
-            replace_needed=links.replace,
+            replace_needed=(*links.replace, *((old, new) for old, new in own if old != new)),
             add_needed=links.add,
             rpath=rpath,
             drop_rpath=bool(binary.elf.rpath or binary.elf.runpath),
