@@ -199,6 +199,24 @@ b.cpp:1:1: error: the sixth
     ]
 
 
+def test_sources_that_do_not_fit_a_stable_entry_are_told_so() -> None:
+    """The #error of torch names two macros that the author has never heard of; the message names the entry's `abi`."""
+    output = (
+        'library.h:9:2: error: #error "This file should not be included when either TORCH_STABLE_ONLY or '
+        'TORCH_TARGET_VERSION is defined."'
+    )
+    assert failures.step_failed("compiling", ["cmake"], output, log=Path("/log.txt")).splitlines() == [
+        "compiling failed: `cmake`",
+        "the first errors:",
+        f"  {output}",
+        "the last lines:",
+        f"  {output}",
+        "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of its "
+        "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+        "Correct this in the project's sources; the whole log is /log.txt",
+    ]
+
+
 def test_nothing_installed_and_no_library_at_all() -> None:
     """A project of static libraries is told what a wheel needs instead."""
     target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
 _LITERAL = re.compile(r"L[a-z]n?\d+E")
 _SEQUENCE = re.compile(r"[ST][0-9A-Z]*_")
+_BEFORE_SCOPES = re.compile(r"_Z(?:T[VIST]|GV|GR)?N?[rVKRO]*")
 
 CLOSURE = {
     "libtorch.so": ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libc10.so", "libc10_cuda.so"),
@@ -61,16 +62,26 @@ def new_string(name: str) -> bool:
     return _NEW_STRING.search(name) is not None
 
 
+def plain(symbol: str) -> str:
+    """Return the scopes and the name of a mangled symbol (``at::_ops::add::call``), without its arguments."""
+    start = _BEFORE_SCOPES.match(symbol)
+    at = start.end() if start else len(symbol)
+    parts = []
+    while length := re.match(r"\d+", symbol[at:]):
+        end = at + len(length[0]) + int(length[0])
+        parts.append(symbol[at + len(length[0]) : end])
+        at = end
+    return "::".join(parts) or symbol
+
+
 def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
     siblings = frozenset(symbol for binary in subject.binaries for symbol in binary.elf.exported)
     for binary in subject.binaries:
         wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
-        mixed = list(_abi(binary, wanted, subject))
-        yield from mixed
+        yield from _abi(binary, wanted, subject)
         yield from _stable(binary, wanted, subject)
-        if not mixed:
-            yield from _exported(binary, wanted, subject)
+        yield from _exported(binary, wanted, subject)
 
 
 def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
@@ -90,9 +101,9 @@ def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Findin
 def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     if not subject.stable_abi:
         return
-    unstable = sorted(symbol for symbol in wanted if symbol.startswith("_Z"))
+    unstable = sorted({plain(symbol) for symbol in wanted if symbol.startswith("_Z")})
     if unstable:
-        message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ interface"
+        message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ API"
         yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
 
 

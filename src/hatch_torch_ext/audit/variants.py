@@ -63,7 +63,7 @@ def audit_variant(
         stable_abi=built.variant.stable_abi,
         cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
-        others=others or {},
+        others={} if others is None else others,
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
         keep_symbols=config.debug_symbols == "keep",

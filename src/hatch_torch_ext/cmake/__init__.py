@@ -132,7 +132,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "interpreter": repr(job.environment.interpreter),
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
         "launcher": str(toolchain.launcher),
-        "environ": {name: os.environ.get(name) for name in surroundings.READ_ONCE},
+        "environ": {name: job.entry.environ(os.environ).get(name) for name in surroundings.READ_ONCE},
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FIRST_ERRORS = 5
 LAST_LINES = 20
 _ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|\(F\)")
+_NOT_STABLE = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"  # in the #error of torch's own headers
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -28,6 +29,11 @@ def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) ->
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
+    if _NOT_STABLE in output:
+        parts.append(
+            "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of "
+            "its own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry."
+        )
     return "\n".join([*parts, f"Correct this in the project's sources; the whole log is {log}"])
 
 

@@ -28,9 +28,10 @@ DEFAULT_EPOCH = "1580601600"
 
 
 def env_changes(job: Job) -> dict[str, str | None]:
-    """Return the changes to this process's environment; compilers and flags that the user set stay."""
+    """Return the changes to this process's environment; compilers and flags that user or hatch environment set stay."""
     environment, toolchain = job.environment, job.toolchain
-    changes: dict[str, str | None] = dict.fromkeys(_REMOVED)
+    environ = job.entry.environ(os.environ)
+    changes: dict[str, str | None] = {**dict(job.entry.env_vars), **dict.fromkeys(_REMOVED)}
     folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
     if toolchain.cuda is not None:
         folders.insert(1, toolchain.cuda.root / "bin")
@@ -39,22 +40,21 @@ def env_changes(job: Job) -> dict[str, str | None]:
     if job.upstream:
         packages.insert(0, job.torch)
     changes |= {
-        "PATH": _joined(folders, "PATH"),
+        "PATH": _joined(folders, environ.get("PATH")),
         "PYTHONPATH": os.pathsep.join(str(path) for path in job.sdk.python_path) or None,
         "VIRTUAL_ENV": str(environment.prefix),
-        "CMAKE_PREFIX_PATH": _joined(packages, "CMAKE_PREFIX_PATH"),
+        "CMAKE_PREFIX_PATH": _joined(packages, environ.get("CMAKE_PREFIX_PATH")),
         # For a FindTorch.cmake of the project's own, wherever it looks.
-        "CMAKE_LIBRARY_PATH": _joined([job.torch / "lib"], "CMAKE_LIBRARY_PATH"),
+        "CMAKE_LIBRARY_PATH": _joined([job.torch / "lib"], environ.get("CMAKE_LIBRARY_PATH")),
         "LC_ALL": "C.UTF-8",
-        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
+        "SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
     }
     if (base := prefixes.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
         # By its bytes: every environment has a copy of nvcc, with a time of its own.
-        changes["CCACHE_COMPILERCHECK"] = os.environ.get("CCACHE_COMPILERCHECK", "content")
+        changes["CCACHE_COMPILERCHECK"] = environ.get("CCACHE_COMPILERCHECK", "content")
     return changes
 
 
-def _joined(first: Sequence[Path], name: str) -> str:
-    present = os.environ.get(name)
+def _joined(first: Sequence[Path], present: str | None) -> str:
     return os.pathsep.join([*dict.fromkeys(str(path) for path in first), *([present] if present else [])])
