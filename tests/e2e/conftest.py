@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -66,20 +67,48 @@ def copy_example(target: Path) -> Path:
     return target
 
 
+def exact_matrix(root: Path, *releases: str) -> None:
+    """Give the example in ``root`` a matrix of exact variants alone."""
+    config = root / "hatch.toml"
+    text = config.read_text(encoding="utf-8")
+    before, start, rest = text.partition("[[envs.matrix.matrix]]")
+    after = rest[rest.index("# The wheel in dist/") :]
+    config.write_text(f"{before}{start}\ntorch = {json.dumps(releases)}\n\n{after}", encoding="utf-8")
+
+
+def build(root: Path, out: Path, store: Path, **environ: str) -> None:
+    """Build the wheel of the project in ``root`` with the plugin that is tested, without isolation."""
+    process.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
+        cwd=root,
+        env_changes={"HATCH_TORCH_EXT_CACHE": str(store), **environ},
+    )
+
+
 @pytest.fixture(scope="session")
 def example_wheel(once: Once, store: Path) -> Path:
-    """Return the example's wheel with a variant for every entry of its matrix."""
+    """Return the example's wheel with exact variants for torch 2.8, 2.9 and 2.13."""
 
     def make(folder: Path) -> None:
         root = copy_example(folder / "example")
-        process.run(
-            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"],
-            cwd=root,
-            env_changes={"HATCH_TORCH_EXT_CACHE": str(store)},
-        )
+        exact_matrix(root, "2.8", "2.9", "2.13")
+        build(root, folder / "dist", store)
         shutil.rmtree(root)
 
     (wheel,) = (once("example_wheel", make) / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def hybrid_wheel(once: Once, store: Path) -> Path:
+    """Return the example's wheel of its own matrix: exact variants (2.6 and 2.8 of them), a stable one for the rest."""
+
+    def make(folder: Path) -> None:
+        root = copy_example(folder / "example")
+        build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="matrix.2.6,matrix.2.8,matrix.2.10-stable")
+        shutil.rmtree(root)
+
+    (wheel,) = (once("hybrid_wheel", make) / "dist").glob("*.whl")
     return wheel
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.requirements import Requirement
 
-from .conftest import PROJECT, outside
+from hatch_torch_ext import process
+
+from .conftest import PROJECT, exact_matrix, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,3 +112,46 @@ def test_users_can_tell_what_is_in_the_wheel(
     path = outside(python, "-m", "torch_ext_example._variants", "--library-path", cwd=tmp_path).stdout.strip()
     assert Path(path).is_file()
     assert path.endswith("_torch_ext/torch2.13_cpu_cxx11_x86_64/libtorch_ext_example.so")
+
+
+@pytest.mark.parametrize(
+    ("version", "label"),
+    [
+        ("2.6.0", "torch2.6_cpu_cxx98_x86_64"),
+        ("2.8.0", "torch2.8_cpu_cxx11_x86_64"),
+        ("2.15.0", "stable2.10_cpu_x86_64"),
+    ],
+)
+def test_the_hybrid_wheel_outlives_torch_releases(
+    version: str, label: str, hybrid_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
+) -> None:
+    """Exact variants for older releases (the old C++ ABI too), one on the stable ABI for releases no entry names."""
+    python = beside(full_torch(version), hybrid_wheel)
+    assert chosen(python, tmp_path) == label
+    assert " passed" in example_tests(python, tmp_path)
+
+
+def test_the_hybrid_wheel_in_the_cpu_torch(
+    hybrid_wheel: Path, torch_cpu_python: Path, beside: Beside, tmp_path: Path
+) -> None:
+    """The stable variant serves torch 2.13, and the requirement of the metadata is open above."""
+    python = beside(torch_cpu_python, hybrid_wheel)
+    assert chosen(python, tmp_path) == "stable2.10_cpu_x86_64"
+    with zipfile.ZipFile(hybrid_wheel) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = wheel.read(name).decode()
+    required = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    assert [Requirement(line) for line in required] == [Requirement("torch>=2.6,!=2.7.*,!=2.9.*")]
+
+
+def test_hatch_run_matrix_test_tests_the_wheel_in_the_entrys_environment(example_wheel: Path, example: Path) -> None:
+    """Hatch's own environment of the entry, full torch inside, the built wheel installed, never the source tree."""
+    exact_matrix(example, "2.13")
+    (example / "dist").mkdir()
+    shutil.copy(example_wheel, example / "dist")
+    done = process.run(
+        [sys.executable, "-m", "hatch", "run", "matrix:test", "-q", "-k", "values"],
+        cwd=example,
+        env_changes={"HATCH_DATA_DIR": str(example / "data"), "HATCH_ENV_ACTIVE": None, "HATCH_ENV": None},
+    )
+    assert " passed" in done.stdout

@@ -15,7 +15,7 @@ import uv
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError
 
-from .conftest import PROJECT, install, outside
+from .conftest import PROJECT, build, install, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +60,8 @@ def modules_wheel(once: Once, store: Path) -> Path:
     def make(folder: Path) -> None:
         root = folder / "project"
         shutil.copytree(PROJECT / "tests/packages/modules", root)
-        process.run(
-            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"],
-            cwd=root,
-            env_changes={
-                "HATCH_TORCH_EXT_CACHE": str(store),
-                "PATH": f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
-        )
+        pythons = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        build(root, folder / "dist", store, PATH=pythons)
 
     (wheel,) = (once("modules_wheel", make) / "dist").glob("*.whl")
     return wheel

@@ -28,7 +28,7 @@ def isolated(wheelhouse: Path, store: Path) -> dict[str, str | None]:
     return {
         "PIP_FIND_LINKS": f"{wheelhouse} {links}".strip(),
         "UV_FIND_LINKS": str(wheelhouse),
-        "HATCH_TORCH_EXT_ONLY": "*2.13",
+        "HATCH_TORCH_EXT_ONLY": "matrix.2.10-stable",
         "HATCH_TORCH_EXT_CACHE": str(store),
         "HATCH_DATA_DIR": str(store.parent / "hatch"),
         "PYTHONPATH": None,
@@ -100,10 +100,10 @@ def test_an_editable_install_finds_the_library_and_every_submodule(
     lines = outside(python, "-c", program, cwd=tmp_path).stdout.splitlines()
     assert lines == [
         str(example / "src" / "torch_ext_example" / "__init__.py"),
-        "torch2.13_cpu_cxx11_x86_64",
+        "stable2.10_cpu_x86_64",
         "torch.Size([3])",
     ]
     assert not list((example / "src").rglob("*.so"))
     assert not list((example / "src").rglob("_variants.py"))
     shown = outside(python, "-m", "torch_ext_example._variants", cwd=tmp_path).stdout
-    assert "torch2.13_cpu_cxx11_x86_64" in shown
+    assert "stable2.10_cpu_x86_64: chosen" in shown
