@@ -74,6 +74,8 @@ def work_folder(root: Path) -> Path:
         pass
     else:
         if os.access(preferred, os.W_OK):
+            # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
+            (preferred / ".gitignore").write_text("*\n", encoding="ascii")
             return preferred
     fallback = store.path(os.environ) / "work" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
     fallback.mkdir(parents=True, exist_ok=True)
@@ -164,7 +166,10 @@ def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) ->
     built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
     _check_backend(entry, built, report=report)
     names = _exports(config, entry, built, sdk, report=report)
-    findings = audit.audit_variant(built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names)
+    others = exports.AtHand(os.environ, besides=sdk.version)
+    findings = audit.audit_variant(
+        built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names, others=others
+    )
     _judge(entry, findings, report=report)
     return built
 

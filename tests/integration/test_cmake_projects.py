@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,7 +16,6 @@ import uv
 
 from hatch_torch_ext import cmake, elf
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk, stubs
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.environments import Environment
 
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
-FACTS = Path(cmake.__file__).resolve().parent.parent / "resources" / "interpreter.py"
 ENTRY = Entry(
     name="matrix.2.13",
     variables=(("torch", "2.13"), ("cpu-only", "yes")),
@@ -68,22 +66,6 @@ class Workbench:
             jobs=1,
             report=self.reports.append,
         )
-
-
-@pytest.fixture(scope="session")
-def environment(torch_cpu_python: Path) -> Environment:
-    """Return the environment that the Python with torch belongs to."""
-    said = json.loads(subprocess.check_output([torch_cpu_python, FACTS], text=True).split(":", 1)[1])
-    interpreter = Interpreter(
-        **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
-    )
-    return Environment(
-        prefix=Path(said["prefix"]),
-        python=torch_cpu_python,
-        bin=Path(said["bin"]),
-        site_packages=Path(said["site_packages"]),
-        interpreter=interpreter,
-    )
 
 
 @pytest.fixture(scope="session")

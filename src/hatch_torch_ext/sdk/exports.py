@@ -12,8 +12,12 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from packaging.version import Version
 
 from hatch_torch_ext.errors import TorchExtError
 from hatch_torch_ext.sdk.archive import ArchiveError, copy
@@ -24,7 +28,7 @@ from hatch_torch_ext.sdk.store import Store, opened
 from hatch_torch_ext.sdk.store import path as store_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.sdk.archive import Member
@@ -35,6 +39,8 @@ SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 DYNSYM = 11
 HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN
+OF_TORCH = "torch"
+"""The record beside the names of an installed library: the version of its torch."""
 
 
 class UnreadableError(Exception):
@@ -84,13 +90,13 @@ def of(
     wanted = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
         store = _writable(os.environ)
-        return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname)) for soname in wanted}
+        return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname, sdk.version)) for soname in wanted}
     folder = sdk.prefix.parent
     store = Store(folder.parent.parent)
     found: dict[str, frozenset[str]] = {}
     for soname in wanted:
         real = folder / REAL / soname
-        names = _of_file(store, real) if real.is_file() else _kept(store, folder.name, soname)
+        names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
         if names is None:
             record = Record.read(folder)
             if not fetch and record.wheel.path is None:
@@ -98,6 +104,50 @@ def of(
             names = _of_wheel(store, sdk, record, soname, report=report, settings=settings or IndexSettings())
         found[soname] = frozenset(names)
     return found
+
+
+class AtHand(Mapping[str, Mapping[str, frozenset[str]]]):
+    """What other torch releases export, as far as the user's store has it: version -> SONAME -> names.
+
+    Nothing is read before it is asked for, and nothing is ever fetched: it makes a message tell more.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, besides: str) -> None:
+        self._store = Store(store_path(environ))
+        self._besides = besides
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[str, str]]]:
+        places: dict[str, list[tuple[str, str]]] = {}
+        for file in sorted(self._store.root.glob("exports/*/*.gz")):
+            key = file.parent.name
+            version = _version(self._store, key)
+            if version is not None and version != self._besides:
+                places.setdefault(version, []).append((key, file.name.removesuffix(".gz")))
+        return places
+
+    def __getitem__(self, version: str) -> Mapping[str, frozenset[str]]:
+        """Return SONAME -> names of one release."""
+        return {soname: frozenset(_kept(self._store, key, soname) or ()) for key, soname in self._places[version]}
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the versions, the oldest first."""
+        return iter(sorted(self._places, key=Version))
+
+    def __len__(self) -> int:
+        """Return how many releases are known."""
+        return len(self._places)
+
+
+def _version(store: Store, key: str) -> str | None:
+    """Return the torch that a kept list belongs to: noted beside it, or told by the SDK of that key."""
+    noted = store.text("exports", f"{key}/{OF_TORCH}")
+    try:
+        version = noted.decode() if noted is not None else Record.read(store.root / "torch" / key).facts.version
+        Version(version)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version
 
 
 def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) -> None:
@@ -137,7 +187,7 @@ def _unpacked(store: Store, source: Source, member: Member) -> list[str]:
         return read(file)
 
 
-def _of_file(store: Store | None, path: Path) -> list[str]:
+def _of_file(store: Store | None, path: Path, version: str) -> list[str]:
     status = path.stat()
     key = "file-" + hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
     names = _kept(store, key, path.name) if store is not None else None
@@ -148,6 +198,8 @@ def _of_file(store: Store | None, path: Path) -> list[str]:
             raise TorchExtError(f"{error}. Reinstall torch") from error
         if store is not None:
             _keep(store, key, path.name, names)
+            with contextlib.suppress(OSError):
+                store.set_text("exports", f"{key}/{OF_TORCH}", version.encode())
     return names
 
 
