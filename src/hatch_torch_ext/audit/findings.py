@@ -129,8 +129,8 @@ CODES = {
     "unreadable-file": Code(remedy=_REBUILD),
     "unsafe-path": Code(remedy="Do not install the wheel unless you made it; build it with a known tool."),
     "unstable-symbol": Code(
-        remedy="Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and torch/headeronly alone and "
-        " link torch_stable; or take `abi` out of the entry.",
+        remedy="Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and torch/headeronly "
+        "alone and link torch_stable; or take `abi` out of the entry.",
     ),
     "version-needs": Code(
         remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair "
