@@ -142,7 +142,8 @@ def without_torch(
         overrides = folder / "overrides.txt"
         overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in sorted(dropped)), encoding="utf-8")
         _write_scratch(folder, entry.python, dependencies, uv)
-        changes = {**installer, "UV_OVERRIDE": str(overrides), "HATCH_DATA_DIR": str(folder / "hatch")}
+        # By its bare name, seen from the scratch project: uv reads a list in the variable, parted by spaces.
+        changes = {**installer, "UV_OVERRIDE": overrides.name, "HATCH_DATA_DIR": str(folder / "hatch")}
         answer = _run(entry, folder, "build", changes)
         finished.write_text(json.dumps(answer), encoding="utf-8")
         return _parse(answer)

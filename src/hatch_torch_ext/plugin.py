@@ -87,8 +87,21 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _finalize(self, wheel: Path) -> None:
         from hatch_torch_ext import pipeline
 
+        self._say_of_sdist()
         if self._product is not None:
             pipeline.check_wheel(wheel, self._config(), self._product.layout, report=self._say)
+
+    def _say_of_sdist(self) -> None:
+        """Warn where an sdist made after this wheel would hold the work folder: thousands of files."""
+        from hatchling.builders.sdist import SdistBuilder
+
+        folder = "build/torch-ext"
+        config = SdistBuilder(self.root).config
+        if (Path(self.root) / folder).is_dir() and not config.only_include and config.include_path(f"{folder}/lock"):
+            self.app.display_warning(
+                f"torch-ext: an sdist would hold the work folder `{folder}`: add the line `/build/` to .gitignore, or "
+                f'`exclude = ["/build"]` to `[tool.hatch.build.targets.sdist]`.'
+            )
 
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration

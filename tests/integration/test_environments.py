@@ -112,6 +112,15 @@ def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) ->
     assert (first.interpreter.include / "Python.h").is_file()
 
 
+def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:
+    """uv reads lists out of its variables, parted by spaces: no path of ours is in one."""
+    uv_path = Path(uv.find_uv_bin())
+    made = environments.without_torch(
+        entry("torch==2.8.*", "packaging"), data=tmp_path / "my wörk", uv=uv_path, installer={}
+    )
+    assert (made.site_packages / "packaging").is_dir()
+
+
 def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> None:
     """What only torch brings stays away too: the resolver is told to leave torch out."""
     source = tmp_path / "wants_torch"

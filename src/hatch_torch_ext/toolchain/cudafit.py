@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -18,6 +17,8 @@ from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
@@ -49,9 +50,9 @@ def remedy(config: Config, cuda: str) -> str:
     )
 
 
-def host_compiler(config: Config, cxx: Tool) -> Tool:
+def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool:
     """Return the C++ compiler that nvcc calls: the one named for it, else ``cxx``."""
-    asked = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or os.environ.get("CUDAHOSTCXX")
+    asked = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or environ.get("CUDAHOSTCXX")
     if not asked:
         return cxx
     path = shutil.which(asked)
@@ -66,9 +67,9 @@ def host_compiler(config: Config, cxx: Tool) -> Tool:
         raise Unfit(error.message) from error
 
 
-def check_host(toolkit: CudaToolkit, host: Tool, config: Config) -> None:
+def check_host(toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str]) -> None:
     """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled."""
-    asked = (os.environ.get("NVCC_PREPEND_FLAGS"), os.environ.get("NVCC_APPEND_FLAGS"), os.environ.get("CUDAFLAGS"))
+    asked = [environ.get(name) for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAFLAGS")]
     flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
     if any(UNCHECKED_HOST in text for text in flags):
         return

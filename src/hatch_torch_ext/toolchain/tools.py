@@ -18,7 +18,7 @@ from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain.values import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.environments import Environment
 
@@ -95,9 +95,9 @@ def _version(path: Path, entry: str) -> str:
     return match[0]
 
 
-def compiler(*, entry: str) -> Tool:
+def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
     """Return the C++ compiler: ``CXX`` where it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
-    asked = [part for part in shlex.split(os.environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
+    asked = [part for part in shlex.split(environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
     names: Sequence[str] = asked[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:

@@ -1,0 +1,55 @@
+"""What a project's CMake files write into the author's sources: it is said, since other builds would see it too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hatch_torch_ext.cmake.job import Job
+
+SHOWN = 3
+_PASSED_OVER = ("__pycache__", "dist", "node_modules")
+
+State = tuple[int, int]
+"""Time of the last change in nanoseconds, and size in bytes."""
+
+
+def snapshot(job: Job) -> dict[Path, State]:
+    """Return every file of the project and of its CMake folder, without hidden folders and what builds leave."""
+    found: dict[Path, State] = {}
+    roots = [job.config.root]
+    if not job.config.source.is_relative_to(job.config.root):
+        roots.append(job.config.source)
+    for root in roots:
+        for folder, folders, names in os.walk(root):
+            here = Path(folder)
+            folders[:] = [
+                name
+                for name in folders
+                if not name.startswith(".") and name not in _PASSED_OVER and here / name != job.folder.parent
+            ]
+            for name in names:
+                path = here / name
+                try:
+                    status = path.lstat()
+                except OSError:
+                    continue  # gone since it was listed
+                found[path] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def note(job: Job, before: Mapping[Path, State]) -> str | None:
+    """Return the sentence about files that are new or changed since ``before``, or None."""
+    changed = sorted(path for path, state in snapshot(job).items() if before.get(path) != state)
+    if not changed:
+        return None
+    shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return (
+        f"CMake wrote into the sources: {shown}{more}. Every entry would share these files, and an sdist or a wheel may"
+        " take them in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
+    )
