@@ -7,7 +7,7 @@ compile for cards that did not exist yet. A suffix ``a`` ties the code to that o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,14 +22,16 @@ TORCH_BUILDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("11", ("3.7", "5.0", "6.0", "7.0", "7.5", "8.0", "8.6"), ("8.0",)),
     ("12", ("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"), ("8.0", "9.0")),
     ("12.8", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
-    ("12.9", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0+PTX"), ("8.0", "9.0", "10.0", "12.0+PTX")),
+    ("12.9", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
     ("13", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "11.0", "12.0")),
 )
 """What torch's own release wheels hold: (CUDA version, on x86-64, on aarch64); the longest matching version counts.
 
 x86-64: read from ``libtorch_python.so`` (what ``torch.cuda.get_arch_list()`` answers) of the wheels of 1.13.1 and
-2.0.1 (11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0).
-aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch. A torch that says what it was built for is asked first.
+2.0.1 (11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0). The
+fat binaries in ``libtorch_cuda.so`` of 2.4.1, 2.6.0, 2.8.0 to 2.11.0 and 2.15.0 say the same: machine code of these for
+every kernel, further ones (8.9, 9.0a, 10.0a, 12.1a) for a few, and no PTX at all.
+aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch, without the ``+PTX`` that it writes behind some.
 """
 
 
@@ -83,6 +85,16 @@ def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
     builds = [(version, aarch64 if machine == "aarch64" else x86_64) for version, x86_64, aarch64 in TORCH_BUILDS]
     match = longest_match(builds, cuda)
     return match[1] if match is not None else ()
+
+
+def with_fallback(archs: Sequence[Arch]) -> tuple[Arch, ...]:
+    """Return sorted ``archs`` with PTX of the newest that may run elsewhere.
+
+    torch's wheels hold none, but each release of torch is compiled anew for new cards, while a variant meets torch
+    builds that are younger than itself: of a newer minor of CUDA, and on the stable ABI of every later release.
+    """
+    newest = max((arch for arch in archs if not arch.suffix), default=None)
+    return tuple(replace(arch, ptx=True) if arch == newest else arch for arch in archs)
 
 
 def resolve(texts: Sequence[str], supported: Sequence[int]) -> tuple[Arch, ...]:

@@ -402,15 +402,15 @@ def test_a_host_compiler_that_nvcc_does_not_support(machine: Machine, monkeypatc
 
 
 def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
-    """The option for this CUDA; else what torch says it was built for; else the table; all that nvcc has, and said."""
+    """The option for this CUDA; else what torch's wheels hold and PTX for newer cards, as far as nvcc has it; said."""
     toolkit(machine.system / "cuda-13.0", "13.0", "sm_75 sm_80 sm_90")
     named = machine.cuda(archs=(("", ("7.5",)), ("13", ("8.0", "9.0a"))))
     assert ([arch.name for arch in named.archs], named.archs_source) == (["8.0", "9.0a"], "option `archs.13`")
     default = machine.cuda()
-    assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0"]
-    assert default.archs_source == "what torch 2.11.0 is built for, as far as nvcc 13.0 has it"
+    assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0+PTX"]
     assert machine.said[-1] == (
-        "matrix.2.11: CUDA architectures 7.5 8.0 9.0, from what torch 2.11.0 is built for, as far as nvcc 13.0 has it"
+        "matrix.2.11: CUDA architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
+        "13.0 has it, with PTX of the newest"
     )
 
 

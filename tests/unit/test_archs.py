@@ -126,6 +126,13 @@ def test_defaults_are_what_torch_was_built_for(cuda: str, machine: str, first: s
     assert archs.torch_build("14.0", machine) == ()
 
 
+def test_the_newest_of_a_default_has_ptx_besides() -> None:
+    """Cards to come are served; architectures with a suffix have no PTX that would run on them."""
+    found = archs.with_fallback(archs.resolve(("7.5", "9.0", "10.0a"), ()))
+    assert [arch.name for arch in found] == ["7.5", "9.0+PTX", "10.0a"]
+    assert archs.with_fallback(()) == ()
+
+
 def test_archs_without_cuda_code_are_said() -> None:
     """The warning comes only when the option is set and no variant holds device code."""
     configured = (("", ("8.0",)),)

@@ -47,8 +47,6 @@ class Sdk:
     """SONAMEs in torch's own ``lib``, sorted: what an installed torch really provides, mangled names included."""
     nvidia_libraries: tuple[tuple[str, str], ...] = ()
     """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
-    torch_archs: tuple[str, ...] = ()
-    """CUDA architectures that this torch was built for, in torch's notation; empty where the build does not say."""
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
     wheel_sha256: str | None = None
@@ -93,4 +91,4 @@ def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
     """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` sees a torch without CUDA."""
     if entry.variable("cuda") != "cpu":
         return sdk
-    return replace(sdk, cuda=None, cuda_include_dirs=(), torch_archs=())
+    return replace(sdk, cuda=None, cuda_include_dirs=())

@@ -138,10 +138,13 @@ def _wanted(
     if configured is not None:
         name = f"archs.{configured[0]}" if configured[0] else "archs"
         return archs.resolve(configured[1], supported), f"option `{name}`"
-    own = sdk.torch_archs or archs.torch_build(sdk.cuda or "", environment.interpreter.machine)
-    kept = tuple(arch for arch in archs.resolve(own, supported) if arch.number in supported)
+    own = archs.resolve(archs.torch_build(sdk.cuda or "", environment.interpreter.machine), supported)
+    kept = archs.with_fallback(tuple(arch for arch in own if arch.number in supported))
     if kept:
-        return kept, f"what torch {sdk.version} is built for, as far as nvcc {toolkit.version} has it"
+        return kept, (
+            f"what torch's wheels for CUDA {sdk.cuda} hold, as far as nvcc {toolkit.version} has it, with PTX of the "
+            "newest"
+        )
     return archs.resolve(("all-major",), supported), f"nvcc {toolkit.version}'s major ones"
 
 
