@@ -154,7 +154,10 @@ def _show(root: Path) -> dict[str, dict[str, Any]]:
         shown = _hatch(["env", "show", "--json"], cwd=root, changes={})
     except ProcessError as error:
         raise ConfigurationError(
-            [f"hatch cannot read the environments of {root}:\n{process.tail(error.output)}"]
+            [
+                f"hatch cannot read the environments of {root}:\n{_said(error.output)}\nCorrect the environments in "
+                f"pyproject.toml or hatch.toml; `hatch env show` reads them alone."
+            ]
         ) from error
     result: dict[str, dict[str, Any]] = json.loads(shown.stdout)
     return result
@@ -239,16 +242,20 @@ def _run(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) 
 
 
 def _not_made(entry: Entry, error: ProcessError) -> EnvironmentCreationError:
-    # hatch draws its own tracebacks in boxes; what is around them says what happened.
-    said = "\n".join(line for line in error.output.splitlines() if line[:1] not in "╭│╰")
-    if f"Installing Python distribution: {entry.python}" in said:
+    said = _said(error.output)
+    if any(f"{text}: {entry.python}" in said for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
-            f"Python {entry.python} is not on PATH, and hatch could not download it: install it and put it on PATH, or "
+            f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
             f"leave the entry out with the option `skip`."
         )
     else:
         remedy = f"Run `hatch env create {entry.name}` to see it alone."
-    return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{process.tail(said)}\n{remedy}")
+    return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{said}\n{remedy}")
+
+
+def _said(output: str) -> str:
+    """Return the end of hatch's output without its tracebacks, which it draws in boxes: the rest says what happened."""
+    return process.tail("\n".join(line for line in output.splitlines() if line[:1] not in "╭│╰"))
 
 
 def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:

@@ -113,7 +113,7 @@ def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) ->
 
 
 def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:
-    """uv reads lists out of its variables, parted by spaces: no path of ours is in one."""
+    """Variables of uv are lists, parted by spaces: no path of ours is in one."""
     uv_path = Path(uv.find_uv_bin())
     made = environments.without_torch(
         entry("torch==2.8.*", "packaging"), data=tmp_path / "my wörk", uv=uv_path, installer={}

@@ -245,6 +245,15 @@ def test_globs_reach_what_the_matrix_leaves_open() -> None:
     assert names(matrix.select(found, only=["*_cu13.0_*"])) == ["2.9"]
 
 
+def test_a_release_is_not_taken_for_a_cuda_version() -> None:
+    """A glob that matches a name is about names; one that matches none is held against published CUDA versions."""
+    found = entries("2.8", "2.9", torch=[])  # torch 2.8 was published for CUDA 12.9
+    assert names(matrix.select(found, only=["*2.9*"])) == ["2.9"]
+    assert names(matrix.select(found, skip=["*2.9*"])) == ["2.8"]
+    with pytest.raises(ConfigurationError, match=r"`only` \(`\*2.7\*`\) leaves no entry of the matrix to build"):
+        matrix.select(found, only=["*2.7*"])
+
+
 def test_globs_are_case_sensitive_and_match_as_a_whole() -> None:
     """A part of a name is no match."""
     with pytest.raises(ConfigurationError):

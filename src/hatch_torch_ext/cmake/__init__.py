@@ -85,10 +85,10 @@ def build(
     reply = replies.read(job.build)
     failures.check_destinations(entry.name, reply, source=config.source, prefix=job.prefix)
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
-    if (said := written.note(job, before)) is not None:
-        report(f"{entry.name}: {said}")
     shutil.rmtree(job.prefix, ignore_errors=True)
     run("installing", [cmake, "--install", str(job.build)])
+    if (said := written.note(job, before)) is not None:
+        report(f"{entry.name}: {said}")
 
     files = _files(job.prefix)
     if not files:

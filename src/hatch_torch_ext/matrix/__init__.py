@@ -192,12 +192,14 @@ def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) 
 def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
     """Return the entries that ``only`` names (all when empty) and ``skip`` does not, in their order.
 
-    Globs match an entry's name or any label that it may still get: for certain a label is known after the build
-    alone. Raises ``ConfigurationError`` when nothing is left, and when what ``skip`` leaves cannot be built into
-    one wheel: two entries of one label, or a torch for a CUDA that it has no builds for.
+    A glob that matches names of entries is about these; any other is held against every label that an entry may still
+    get: for certain a label is known after the build alone. Raises ``ConfigurationError`` when nothing is left, and
+    when what ``skip`` leaves cannot be built into one wheel: two entries of one label, or a torch for a CUDA that it
+    has no builds for.
     """
-    kept = [entry for entry in entries if not _matches(entry, skip)]
-    chosen = tuple(entry for entry in kept if not only or _matches(entry, only))
+    skipped, named = _reached(entries, skip), _reached(entries, only)
+    kept = [entry for entry in entries if entry.name not in skipped]
+    chosen = tuple(entry for entry in kept if not only or entry.name in named)
     if not chosen:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         said = " and ".join(
@@ -229,13 +231,25 @@ def _release_lines(entry: Entry) -> tuple[Minor, ...]:
     return () if requirement.url is not None else releases.minors_of(releases.admitted_versions(requirement.specifier))
 
 
-def _matches(entry: Entry, globs: Sequence[str]) -> bool:
-    patterns = [re.compile(translate(glob)).match for glob in globs]
-    if any(match(entry.name) for match in patterns):
-        return True
-    python = python_tag(entry.python)
-    labels = possible(torch=_release_lines(entry), stable_abi=entry.stable_abi, cuda=entry.cuda, python=python)
-    return bool(patterns) and any(match(text) for text in labels for match in patterns)
+def _reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
+    """Return the names of the entries that ``globs`` reach.
+
+    Names first: `*2.9*` means the entry of torch 2.9, and not that of 2.8, which might become `torch2.8_cu12.9_x86_64`.
+    """
+    reached: set[str] = set()
+    by_label = []
+    for glob in globs:
+        match = re.compile(translate(glob)).match
+        if names := {entry.name for entry in entries if match(entry.name)}:
+            reached |= names
+        else:
+            by_label.append(match)
+    for entry in entries if by_label else ():
+        python = python_tag(entry.python)
+        labels = possible(torch=_release_lines(entry), stable_abi=entry.stable_abi, cuda=entry.cuda, python=python)
+        if any(match(text) for text in labels for match in by_label):
+            reached.add(entry.name)
+    return reached
 
 
 def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:

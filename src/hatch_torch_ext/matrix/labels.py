@@ -80,4 +80,6 @@ def possible(*, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, pyth
 def _backends(minor: Minor, cuda: str | None) -> tuple[str | None, ...]:
     if cuda is not None:
         return (None if cuda == "cpu" else cuda,)
+    if published := releases.published_cuda(minor):
+        return (None, *published)
     return (None, *(f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)))
