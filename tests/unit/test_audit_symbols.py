@@ -212,3 +212,14 @@ def test_the_limited_api(
 ) -> None:
     """``.abi3.so`` may need the limited API alone, in the state of the oldest Python that is promised."""
     assert make.all(module(make, "_C.abi3.so", undefined=undefined), python=promised) == found
+
+
+def test_pybind11_under_the_limited_api_is_named(make: Making) -> None:
+    """It does not work, whatever the suffix says; the remedy is another than for a module of the author's own."""
+    binary = module(make, "_C.abi3.so", undefined=("_PyObject_GetDictPtr",), data=PYBIND)
+    (found,) = python.check(Subject(variant="label", binaries=(binary,), python="abi3-cp39"))
+    assert (found.code, found.remedy) == (
+        "abi3-violation",
+        "pybind11 does not work with Python's limited API: write the module on Python's C API, or name and build it "
+        "for each Python (WITH_SOABI, no USE_SABI).",
+    )

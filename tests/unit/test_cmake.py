@@ -231,20 +231,33 @@ b.cpp:1:1: error: the sixth
     ]
 
 
-def test_sources_that_do_not_fit_a_stable_entry_are_told_so() -> None:
-    """The #error of torch names two macros that the author has never heard of; the message names the entry's `abi`."""
-    output = (
-        'library.h:9:2: error: #error "This file should not be included when either TORCH_STABLE_ONLY or '
-        'TORCH_TARGET_VERSION is defined."'
-    )
+@pytest.mark.parametrize(
+    ("output", "hint"),
+    [
+        (
+            'library.h:9:2: error: #error "This file should not be included when either TORCH_STABLE_ONLY or '
+            'TORCH_TARGET_VERSION is defined."',
+            "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of "
+            "its own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+        ),
+        (
+            "c++ -DPy_LIMITED_API=0x03090000 -c a.cpp\n"
+            "include/pybind11/buffer_info.h:154:5: error: 'Py_buffer' does not name a type",
+            "pybind11 does not work with Python's limited API (USE_SABI): write that module on Python's C API, or "
+            "build it for each Python (Development.Module, no USE_SABI).",
+        ),
+    ],
+)
+def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str) -> None:
+    """A stable entry with other sources, pybind11 under the limited API: the compiler speaks of macros alone."""
+    lines = output.splitlines()
     assert failures.step_failed("compiling", ["cmake"], output, log=Path("/log.txt")).splitlines() == [
         "compiling failed: `cmake`",
         "the first errors:",
-        f"  {output}",
+        f"  {lines[-1]}",
         "the last lines:",
-        f"  {output}",
-        "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of its "
-        "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+        *(f"  {line}" for line in lines),
+        hint,
         "Correct this in the project's sources; the whole log is /log.txt",
     ]
 

@@ -25,6 +25,10 @@ _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)
 # pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
+_NO_LIMITED_PYBIND = (
+    "pybind11 does not work with Python's limited API: write the module on Python's C API, or name and build it for "
+    "each Python (WITH_SOABI, no USE_SABI)."
+)
 NEW_IN = {
     symbol: PyVersion(3, minor)
     for minor, symbols in {
@@ -100,17 +104,18 @@ def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject
 def _limited(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Compare the symbols with the limited API, and with its state in the oldest Python promised."""
     promised = _TAG.fullmatch(subject.python or "")
+    remedy = _NO_LIMITED_PYBIND if any(_PYBIND_CHECK in data for data in windows(binary.elf.path)) else None
     outside = [symbol for symbol in symbols if _limited_api(symbol) is None]
     if outside:
         message = f"says abi3, but needs {some(outside)}, which is not in Python's limited API"
-        yield finding("abi3-violation", binary.place, message, variant=subject.variant)
+        yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
     if promised is None:
         return
     oldest = PyVersion(int(promised["major"]), int(promised["minor"]))
     newer = [symbol for symbol in symbols if (known := _limited_api(symbol)) is not None and known.added > oldest]
     if newer:
         message = f"says abi3 from Python {oldest} on, but needs {some(newer)}, which came later"
-        yield finding("abi3-violation", binary.place, message, variant=subject.variant)
+        yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
 
 
 def _limited_api(symbol: str) -> Function | Data | None:

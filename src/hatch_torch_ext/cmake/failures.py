@@ -17,8 +17,22 @@ if TYPE_CHECKING:
 
 FIRST_ERRORS = 5
 LAST_LINES = 20
-_ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|\(F\)")
-_NOT_STABLE = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"  # in the #error of torch's own headers
+_ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|ld: cannot find |\(F\)")
+_HINTS = (
+    (
+        # The #error of torch's own headers.
+        re.compile("TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"),
+        "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of its "
+        "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+    ),
+    (
+        # The command that failed, and an error inside pybind11, which the message does not name.
+        re.compile(r"-DPy_LIMITED_API\b.*^[^\n]*/pybind11/[^\n]*error: ", re.DOTALL | re.MULTILINE),
+        "pybind11 does not work with Python's limited API (USE_SABI): write that module on Python's C API, or build it "
+        "for each Python (Development.Module, no USE_SABI).",
+    ),
+)
+"""What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -29,12 +43,9 @@ def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) ->
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
-    if _NOT_STABLE in output:
-        parts.append(
-            "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of "
-            "its own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry."
-        )
-    return "\n".join([*parts, f"Correct this in the project's sources; the whole log is {log}"])
+    parts += [hint for pattern, hint in _HINTS if pattern.search(output)]
+    options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
+    return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
 
 
 def first_errors(output: str) -> list[str]:
