@@ -3,6 +3,10 @@
 The rule needs no exports, because a thin SDK has none, and NEEDED must come out the same for thin and full. It holds
 for the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++ symbols ask for
 both (the second needs the first anyway); what CUDA and Python own stands in namespaces and names of its own.
+
+Two parts of torch's inside have names that do not tell, and the rule gives them to the CPU's half: the kernels of
+``at::native``, and what ``c10d`` holds of symmetric memory. A project that calls these in libtorch_cuda.so hardly does
+without ``at::cuda``, which asks for that library; the audit finds the rest where torch's exports are known.
 """
 
 from __future__ import annotations
@@ -49,7 +53,18 @@ _RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     (_scoped("3c104cuda"), (C10_CUDA,)),
     (_scoped("5torch4cuda(?:12device_count|12is_available|18cudnn_is_available)"), (C10, CPU)),
     (_scoped("5torch4cuda(?:11manual_seed|15manual_seed_all|11synchronize)"), (C10, CPU)),
-    (_scoped("2at4cuda", "5torch4cuda", r"4c10d\w*(?:NCCL|nccl)"), (CUDA,)),
+    (_scoped("2at4cuda", "5torch4cuda"), (CUDA,)),
+    (
+        _scoped(r"4c10d(?:5nccl|16ProcessGroupNCCL|\d+(?:NCCLComm(?!Reg)|NCCLTrace|getNccl|(?:dump_|reset_)?nccl))"),
+        (CUDA,),
+    ),
+    # Of classes for CUDA outside its namespaces: the generator (philox_cuda_state), AOTInductor's runner, and the like.
+    (
+        _scoped(r"2at\d+CUDAGenerator(?:Impl|State|CaptureState)", "5torch8inductor28AOTIModelContainerRunnerCuda"),
+        (CUDA,),
+    ),
+    (_scoped("4c10d(?:14CUDAEventCache|15intra_node_comm)", "5torch14CudaIPC"), (CUDA,)),
+    (_scoped(r"3c10\d+FreeCudaMemoryCallback"), (C10_CUDA,)),
     (re.compile(r"(?:aoti_)?torch_(?!device_type_|tag_)\w*cuda(?!graph)"), (CUDA,)),
     # The rest of torch: its C names, its namespaces, and the standard library's templates over them.
     (re.compile(r"aoti_torch_|torch_[a-z]"), (CPU,)),
