@@ -168,7 +168,14 @@ def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) ->
     names = _exports(config, entry, built, sdk, report=report)
     others = exports.AtHand(os.environ, besides=sdk.version)
     findings = audit.audit_variant(
-        built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names, others=others
+        built,
+        config=config,
+        sdk=sdk,
+        tree=tree,
+        environment=environment,
+        exports=names,
+        others=others,
+        toolkit=tools.cuda,
     )
     _judge(entry, findings, report=report)
     return built

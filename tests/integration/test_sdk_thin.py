@@ -382,10 +382,11 @@ def test_wheel_on_disk(builder: Builder, index: Index, how: str) -> None:
 
 
 def test_cuda_headers(builder: Builder, index: Index) -> None:
-    """Where the CMake files speak of CUDA, the nvidia wheels give headers and library names, and nothing else."""
+    """Where the CMake files speak of CUDA, the nvidia wheels give headers, library names and the runtime, no more."""
     nvidia = {
         "nvidia/cublas/include/cublas_v2.h": b"#pragma once\n",
         "nvidia/cublas/lib/libcublas.so.12": bytes(200_000),
+        "nvidia/cublas/lib/libcudart.so.12": b"the runtime",
         "nvidia/cublas/__init__.py": b"",
         "nvidia_cublas_cu12-12.8.4.1.dist-info/METADATA": fake_torch.metadata("12.8.4.1", name="nvidia-cublas-cu12"),
         "nvidia_cublas_cu12-12.8.4.1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-manylinux_2_27_x86_64\n",
@@ -401,10 +402,12 @@ def test_cuda_headers(builder: Builder, index: Index) -> None:
     assert builder.acquire().cuda_include_dirs == ()
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CXX CUDA)\n")
     sdk = builder.acquire()
-    assert sdk.nvidia_libraries == (("libcublas.so.12", "nvidia/cublas/lib"),)
+    assert sdk.nvidia_libraries == tuple((f"lib{name}.so.12", "nvidia/cublas/lib") for name in ("cublas", "cudart"))
     (include,) = sdk.cuda_include_dirs
     assert [path.name for path in include.iterdir()] == ["cublas_v2.h"]
-    assert not list(include.parent.rglob("*.so*"))
+    assert sdk.cuda_runtime is not None
+    assert sdk.cuda_runtime.read_bytes() == b"the runtime"
+    assert list(include.parent.rglob("*.so*")) == [sdk.cuda_runtime]
 
 
 def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:

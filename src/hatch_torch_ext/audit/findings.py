@@ -66,6 +66,10 @@ CODES = {
     "crash": Code(
         remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in.",
     ),
+    "cuda-runtime": Code(
+        remedy="Compile with a toolkit of torch's own CUDA version or an older minor of it (`cuda-home`), or take a "
+        "torch of the toolkit's CUDA.",
+    ),
     "duplicate-file": Code(remedy=_REBUILD),
     "executable-stack": Code(
         remedy="Link with -Wl,-z,noexecstack; assembler files need a .note.GNU-stack section.",
@@ -113,7 +117,7 @@ CODES = {
         remedy="Use paths that begin with $ORIGIN and stay inside site-packages, or none. The hook's repair sets them.",
     ),
     "size": Code(
-        remedy="Build fewer architectures or variants, compress device code (`cuda-compress`), or raise `max-size`.",
+        remedy="Build fewer architectures or variants, compress device code (`cuda.compress`), or raise `max-size`.",
     ),
     "text-relocations": Code(
         remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static "

@@ -66,6 +66,12 @@ class Subject:
     """SONAME -> exported names of torch's own libraries; one that is missing is not known."""
     others: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """The same of other torch releases, by version: they make a message tell more."""
+    cuda: str | None = None
+    """The CUDA version of the torch that it is for."""
+    cuda_runtime: frozenset[str] | None = None
+    """What the CUDA runtime of that torch exports; None where it is not at hand."""
+    newer_nvcc: str | None = None
+    """The CUDA version of the compiler, where it is newer than torch's."""
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     build_dirs: tuple[str, ...] = ()

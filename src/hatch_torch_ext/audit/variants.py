@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf, sonames
-from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.errors import ElfError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import CudaToolkit
     from hatch_torch_ext.variant import BuiltVariant, VariantFile
 
 SHARED = "shared/"
@@ -34,12 +35,14 @@ def audit_variant(
     environment: Environment,
     exports: Mapping[str, frozenset[str]] | None = None,
     others: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
+    toolkit: CudaToolkit | None = None,
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with a repaired variant, faults before warnings.
 
     ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it only the structure of
     torch's symbols is checked. ``others`` is the same of other torch releases, by version, to name the one that would
-    do. Where the entry's environment holds torch itself, every file is opened in it.
+    do; ``toolkit`` is the CUDA toolkit that compiled it. Where the entry's environment holds torch itself, every file
+    is opened in it.
     """
     found: list[Finding] = []
     binaries: list[Binary] = []
@@ -64,6 +67,9 @@ def audit_variant(
         cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
         others={} if others is None else others,
+        cuda=sdk.cuda,
+        cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
+        newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
         keep_symbols=config.debug_symbols == "keep",
@@ -80,6 +86,7 @@ def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None)
     yield from libraries.check(subject)
     yield from binary.check(subject)
     yield from symbols.check(subject)
+    yield from cuda.check(subject)
     yield from python.check(subject)
     yield from operators.check(subject, used=used)
 

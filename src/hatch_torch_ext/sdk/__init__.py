@@ -47,6 +47,8 @@ class Sdk:
     """SONAMEs in torch's own ``lib``, sorted: what an installed torch really provides, mangled names included."""
     nvidia_libraries: tuple[tuple[str, str], ...] = ()
     """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
+    cuda_runtime: Path | None = None
+    """The CUDA runtime library that this torch comes with, where it is at hand: what kernels may call of it."""
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
     wheel_sha256: str | None = None

@@ -53,6 +53,7 @@ def acquire(entry: Entry, environment: Environment) -> Sdk:
         cuda_include_dirs=_cuda_include_dirs(nvidia),
         libraries=libraries,
         nvidia_libraries=_nvidia_libraries(nvidia),
+        cuda_runtime=_cuda_runtime(prefix, nvidia),
     )
 
 
@@ -104,3 +105,10 @@ def _nvidia_libraries(nvidia: tuple[Path, ...]) -> tuple[tuple[str, str], ...]:
             for library in folder.glob("*/lib/*.so*")
         )
     )
+
+
+def _cuda_runtime(prefix: Path, nvidia: tuple[Path, ...]) -> Path | None:
+    """Return the runtime of the nvidia wheels, else the copy that older builds of torch carry themselves."""
+    found = sorted(library for folder in nvidia for library in folder.glob("*/lib/libcudart.so.*"))
+    found += sorted((prefix / "lib").glob("libcudart*.so.*"))
+    return found[0] if found else None

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk.record import Record
     from hatch_torch_ext.sdk.resolve import Scope, Wheel
 
-LAYOUT = 1
+LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of the time
 PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
-HEADER = re.compile(r"(?:[^/]+/)*include/.+")
+WANTED = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
+"""Headers, and the CUDA runtime: 0.7 MB, of which the audit reads the names."""
+RUNTIME = re.compile(r"libcudart\.so\.[\d.]+")
 LIBRARY = re.compile(r"((?:[^/]+/)*lib)/([^/]+\.so(?:\.[^/]+)?)")
 LEFT_OUT = frozenset({"build", "dist", "node_modules"})
 MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
@@ -33,10 +35,11 @@ MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaParts:
-    """The two CUDA fields of ``Sdk``, and the bytes that were fetched for them."""
+    """The CUDA fields of ``Sdk``, and the bytes that were fetched for them."""
 
     include_dirs: tuple[Path, ...] = ()
     libraries: tuple[tuple[str, str], ...] = ()
+    runtime: Path | None = None
     received: int = 0
 
 
@@ -78,6 +81,7 @@ def acquire(scope: Scope, record: Record) -> CudaParts:
     return CudaParts(
         include_dirs=tuple(folder for part in parts for folder in part.include_dirs),
         libraries=tuple(sorted({library for part in parts for library in part.libraries})),
+        runtime=next((part.runtime for part in parts if part.runtime is not None), None),
         received=received,
     )
 
@@ -111,7 +115,7 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
 
     def fill(made: Path) -> Mapping[str, object]:
         nonlocal received
-        fetched = fetch.read(scope, wheel, HEADER)
+        fetched = fetch.read(scope, wheel, WANTED)
         for member, data in fetched.contents:
             scope.store.put(data, made, member.name)
         matches = filter(None, (LIBRARY.fullmatch(member.name) for member in fetched.members))
@@ -127,8 +131,10 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
 
     folder, said = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill)
     marker: Mapping[str, Any] = said
+    libraries = tuple((soname, place) for soname, place in marker["libraries"])
     return CudaParts(
         include_dirs=tuple(folder / name for name in marker["include_dirs"]),
-        libraries=tuple((soname, place) for soname, place in marker["libraries"]),
+        libraries=libraries,
+        runtime=next((folder / place / name for name, place in libraries if RUNTIME.fullmatch(name)), None),
         received=received,
     )

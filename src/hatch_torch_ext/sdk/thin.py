@@ -96,6 +96,7 @@ def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
         cuda_include_dirs=cuda.include_dirs,
         libraries=tuple(sorted(Path(member.name).name for member in record.libraries)),
         nvidia_libraries=cuda.libraries,
+        cuda_runtime=cuda.runtime,
         python_path=(folder,),
         wheel_sha256=record.wheel.sha256,
     )

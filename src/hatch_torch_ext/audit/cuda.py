@@ -1,0 +1,42 @@
+"""What kernels call of the CUDA runtime: it must be in the runtime that torch brings, which may be an older minor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import sonames
+from hatch_torch_ext.audit.findings import Finding, finding, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.audit.subject import Binary, Subject
+
+RUNTIME = "libcudart"
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Hold the runtime's functions that every file takes against those which torch's runtime has."""
+    for binary in subject.binaries:
+        taken = _taken(binary)
+        if not taken:
+            continue
+        if subject.cuda_runtime is not None:
+            missing = [symbol for symbol in taken if symbol not in subject.cuda_runtime]
+            message = f"needs {some(missing)}, which the runtime of torch's CUDA {subject.cuda} does not have"
+        elif subject.newer_nvcc is not None:
+            # No list of functions stands in for the runtime: what nvcc calls itself is in no header of torch's CUDA.
+            missing = taken
+            message = (
+                f"is compiled by CUDA {subject.newer_nvcc}, newer than torch's {subject.cuda}, and torch's runtime is "
+                f"not at hand to look for {some(taken)} in it"
+            )
+        else:
+            continue
+        if missing:
+            yield finding("cuda-runtime", binary.place, message, variant=subject.variant)
+
+
+def _taken(binary: Binary) -> list[str]:
+    """Return the functions of the shared CUDA runtime that the file needs: they carry its version, all of them."""
+    return sorted(symbol for symbol, version in binary.elf.symbol_versions if sonames.stem(version) == RUNTIME)
