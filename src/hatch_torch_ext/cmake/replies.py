@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,8 @@ def _target(data: dict[str, Any]) -> Target:
     groups = {}
     for group in data.get("compileGroups", []):
         if group["language"] not in groups:
-            options = " ".join(part["fragment"].strip() for part in group.get("compileCommandFragments", [])).split()
+            fragments = " ".join(part["fragment"].strip() for part in group.get("compileCommandFragments", []))
+            options = [_one_word(option) for option in shlex.split(fragments)]  # a folder's name may have spaces
             defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
             groups[group["language"]] = (*options, *defines)
     return Target(
@@ -96,6 +98,10 @@ def _target(data: dict[str, Any]) -> Target:
         artifacts=tuple(Path(artifact["path"]).name for artifact in data.get("artifacts", [])),
         flags=tuple(sorted(groups.items())),
     )
+
+
+def _one_word(option: str) -> str:
+    return shlex.quote(option) if any(letter.isspace() for letter in option) else option
 
 
 def _json(path: Path) -> dict[str, Any]:
