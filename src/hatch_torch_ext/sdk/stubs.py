@@ -46,33 +46,32 @@ def folder(store: Store, sonames: Iterable[str], machine: str) -> Path:
     return store.make("stubs", key, fill)[0]
 
 
+def _names(soname: str, exports: Sequence[str]) -> tuple[bytes, bytes, bytes]:
+    """Return ``.dynstr`` (the SONAME first, at 1), ``.dynsym`` and ``.hash``."""
+    strings = bytearray(b"\0" + soname.encode() + b"\0")
+    symbols = bytearray(SYMBOL.size)
+    for name in exports:
+        symbols += SYMBOL.pack(len(strings), _GLOBAL_FUNC, 0, 1, 0, 0)
+        strings += name.encode() + b"\0"
+    count = len(symbols) // SYMBOL.size
+    chain = [0, *range(2, count), 0][:count]  # one bucket that begins at symbol 1: every symbol in one chain
+    hashes = struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
+    return bytes(strings), bytes(symbols), hashes
+
+
 def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     """Return a shared object called ``soname`` for ``machine`` that exports ``exports`` as functions.
 
     Two calls with the same arguments give the same bytes. Raises ``KeyError`` for an unknown machine.
     """
-    strings = bytearray(b"\0")
-
-    def string(text: str) -> int:
-        offset = len(strings)
-        strings.extend(text.encode() + b"\0")
-        return offset
-
-    soname_at = string(soname)
-    symbols = bytearray(SYMBOL.size)
-    for name in exports:
-        symbols += SYMBOL.pack(string(name), _GLOBAL_FUNC, 0, 1, 0, 0)
-    count = len(symbols) // SYMBOL.size
-    chain = [0, *range(2, count), 0][:count]  # one bucket that begins at symbol 1: every symbol in one chain
-    hashes = struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
-
+    strings, symbols, hashes = _names(soname, exports)
     segments_at = HEADER.size
     symbols_at = segments_at + 3 * SEGMENT.size
     hashes_at = symbols_at + len(symbols)
     strings_at = hashes_at + len(hashes)
     dynamic_at = -(-(strings_at + len(strings)) // 8) * 8
     entries = (
-        (_DT_SONAME, soname_at),
+        (_DT_SONAME, 1),
         (_DT_HASH, hashes_at),
         (_DT_STRTAB, strings_at),
         (_DT_SYMTAB, symbols_at),

@@ -1,0 +1,10 @@
+"""The only place that knows hatch: matrices are read from it, and environments are made by it."""
+
+from __future__ import annotations
+
+from hatch_torch_ext.environments.making import of_entry, without_torch
+from hatch_torch_ext.environments.program import ACTIVE
+from hatch_torch_ext.environments.reading import read
+from hatch_torch_ext.environments.values import Environment, Interpreter, Matrix
+
+__all__ = ["ACTIVE", "Environment", "Interpreter", "Matrix", "of_entry", "read", "without_torch"]

@@ -1,0 +1,45 @@
+"""The command line of hatch, run out of the build's own environment."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
+"""Set for every program that this hook starts: a build that finds it was started by a build."""
+
+# What the front end of the build set for itself must not reach the environments that are made here.
+_FOREIGN = (
+    "HATCH_ENV",
+    "HATCH_ENV_ACTIVE",
+    "HATCH_PYTHON",
+    "PIP_BUILD_TRACKER",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "__PYVENV_LAUNCHER__",
+)
+
+
+def run(arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
+    """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` when it fails."""
+    # hatch is importable here, in the build's own environment, but PYTHONPATH (how some front ends put it there) must
+    # not leak into the interpreters that hatch starts: so the path goes in as an argument.
+    start = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from hatch.cli import main; sys.exit(main())"
+    path = json.dumps([entry for entry in sys.path if entry])
+    own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
+    own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})
+    own.update({"HATCH_PROJECT": None, "FORCE_COLOR": None})
+    return process.run([sys.executable, "-c", start, path, *arguments], cwd=cwd, env_changes={**own, **changes})
+
+
+def said(output: str) -> str:
+    """Return the end of hatch's output without its tracebacks, which it draws in boxes: the rest says what happened."""
+    return process.tail("\n".join(line for line in output.splitlines() if line[:1] not in "╭│╰"))

@@ -1,0 +1,96 @@
+"""Reads the matrix of an environment, as hatch resolves it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.environments import program
+from hatch_torch_ext.environments.values import Matrix
+from hatch_torch_ext.errors import ConfigurationError, ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def read(root: Path, name: str, *, project_name: str) -> Matrix:
+    """Return the matrix of the environment ``name`` of the project in ``root``.
+
+    An environment without a matrix is one entry. Raises ``ConfigurationError`` where there is no such environment,
+    where hatch refuses the configuration, and where an entry would install the project itself.
+    """
+    configured = _show(root)
+    variables = _variables(root, name, configured)
+    problems = _recursions(variables, configured, project_name)
+    if problems:
+        raise ConfigurationError(problems)
+    return Matrix(
+        variables=variables,
+        dependencies={entry: _dependencies(configured[entry]) for entry in variables},
+        pythons={entry: configured[entry].get("python") for entry in variables},
+        env_vars={entry: tuple(configured[entry].get("env-vars", {}).items()) for entry in variables},
+    )
+
+
+def _show(root: Path) -> dict[str, dict[str, Any]]:
+    try:
+        shown = program.run(["env", "show", "--json"], cwd=root, changes={})
+    except ProcessError as error:
+        raise ConfigurationError(
+            [
+                f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\nCorrect the "
+                f"environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
+            ]
+        ) from error
+    result: dict[str, dict[str, Any]] = json.loads(shown.stdout)
+    return result
+
+
+def _variables(root: Path, name: str, configured: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    # The variables of a matrix are in no output of hatch's command line: this is hatch's own, undocumented, reader.
+    from hatch.project.core import Project
+    from hatch.utils.fs import Path as HatchPath
+
+    matrices = Project(HatchPath(root), locate=False).config.matrices
+    if name in matrices:
+        return {entry: dict(variables) for entry, variables in matrices[name]["envs"].items()}
+    if name in configured:
+        return {name: {}}
+    known = ", ".join(f"`{known}`" for known in sorted({*matrices, *configured}) if not known.startswith("hatch-"))
+    raise ConfigurationError(
+        [
+            f"Option `environment` for build hook `torch-ext` names `{name}`, which is no hatch environment of this "
+            f"project (there are: {known}). Add `[tool.hatch.envs.{name}]` with a matrix over `torch`."
+        ]
+    )
+
+
+def _recursions(
+    variables: Mapping[str, object], configured: Mapping[str, dict[str, Any]], project_name: str
+) -> list[str]:
+    problems = []
+    for entry in variables:
+        if not configured[entry].get("skip-install", False):
+            problems.append(
+                f"Environment `{entry}` installs the project itself, which would start this build again: "
+                f"set `skip-install = true` in the environment."
+            )
+        for line in _dependencies(configured[entry]):
+            try:
+                itself = canonicalize_name(Requirement(line).name) == canonicalize_name(project_name)
+            except InvalidRequirement:
+                continue
+            if itself:
+                problems.append(
+                    f"Environment `{entry}` depends on `{line}`, which is this project: building it would start this "
+                    f"build again. Remove it, and install the built wheel in a script of the environment."
+                )
+    return problems
+
+
+def _dependencies(configured: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*configured.get("dependencies", ()), *configured.get("extra-dependencies", ()))

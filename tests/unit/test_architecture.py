@@ -1,0 +1,239 @@
+"""The layers of the house, held by reading every module's source: who may import whom, and what only some may do."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hatch_torch_ext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(hatch_torch_ext.__file__).parent
+NAME = "hatch_torch_ext"
+
+LAYERS = {
+    # adapters: other programs' interfaces <-> the pipeline
+    "adapters": ("__main__", "cli", "editable", "hooks", "plugin"),
+    # the order of the work
+    "pipeline": ("pipeline",),
+    # each takes values and gives a value; none calls another
+    "stages": (
+        "audit",
+        "cmake",
+        "config",
+        "environments",
+        "loader",
+        "matrix",
+        "merge",
+        "repair",
+        "report",
+        "sbom",
+        "sdk",
+        "toolchain",
+        "wheel",
+    ),
+    # what several stages know: formats, tables, words
+    "facts": ("archs", "digest", "elf", "owners", "policy", "sonames", "variant"),
+    # what everything stands on
+    "ground": ("", "errors", "process"),
+}
+"""From top to bottom: a module imports modules of lower layers; `""` is the package itself (its version).
+
+Stages and facts do not import others of their layer, but for types (under `TYPE_CHECKING`) and what `VOCABULARY` says.
+"""
+
+VOCABULARY = {
+    "matrix.labels": "the grammar of labels, CUDA versions and Python tags: facts, beside the entries they name",
+    "matrix.releases": "the table of torch's releases",
+    "merge.FOLDER": "the name of the folder in the wheel",
+    "wheel": "reading a wheel: what the audit and the report both look into",
+    "wheel.listing": "the same, by its manifest",
+    "report.table": "how sizes are written",
+    "resources._variants": "the loader itself, the very module that users get",
+}
+"""What stages take from each other at run time, each for a reason: facts and readers, no stage function."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` imports `target` at `line`; `typing` where only a type checker sees it."""
+
+    module: str
+    target: str
+    line: int
+    typing: bool
+
+    def __str__(self) -> str:
+        """Return the place as an editor takes it."""
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """Yield (name below the package, file) of every module but those that are shipped to run elsewhere."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] != "resources":
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+MODULES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sources()}
+
+
+def imports(module: str) -> Iterator[Import]:
+    """Yield what `module` imports of the project, wherever in it."""
+    guarded = {
+        id(inner)
+        for node in ast.walk(MODULES[module])
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(MODULES[module]):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == NAME:
+            base = node.module.removeprefix(NAME).removeprefix(".")
+            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [
+                alias.name.removeprefix(NAME).removeprefix(".") for alias in node.names if alias.name.startswith(NAME)
+            ]
+        for name in names:
+            yield Import(module, name, node.lineno, id(node) in guarded)  # type: ignore[attr-defined]
+
+
+def part(name: str) -> str:
+    """Return the part of the house that a module, or a name in one, belongs to: its first word."""
+    first = name.partition(".")[0]
+    return first if first in {*MODULES, "resources"} else ""
+
+
+def layer(name: str) -> int:
+    """Return how high a part stands, the ground being 0."""
+    for height, parts in enumerate(reversed(LAYERS.values())):
+        if part(name) in parts:
+            return height
+    raise AssertionError(f"`{name}` is in no layer: put it into LAYERS, or give what it holds to a part that is")
+
+
+ALL = [each for module in MODULES for each in imports(module)]
+
+
+def test_every_module_has_its_layer() -> None:
+    """A new part of the house is put into the table, and one that is gone is taken out."""
+    parts = {part(module) for module in MODULES}
+    listed = [name for names in LAYERS.values() for name in names]
+    assert sorted(parts) == sorted(listed)
+
+
+def test_imports_go_down() -> None:
+    """Nothing knows who uses it; types are no exception."""
+    upward = [str(each) for each in ALL if part(each.target) != "resources" and layer(each.target) > layer(each.module)]
+    assert upward == []
+
+
+def test_stages_do_not_call_each_other() -> None:
+    """A stage takes another's values: it sees their types alone, and the facts that `VOCABULARY` names."""
+    calls = []
+    for each in ALL:
+        mine, theirs = part(each.module), part(each.target)
+        if (
+            each.typing
+            or mine == theirs
+            or mine not in LAYERS["stages"]
+            or theirs not in {*LAYERS["stages"], "resources"}
+        ):
+            continue
+        if not any(each.target == known or each.target.startswith(f"{known}.") for known in VOCABULARY):
+            calls.append(str(each))
+    assert calls == []
+
+
+def test_every_exception_is_needed() -> None:
+    """The list of what stages share holds nothing that nobody takes."""
+    taken = {each.target for each in ALL if not each.typing and part(each.module) != part(each.target)}
+    idle = [known for known in VOCABULARY if not any(f"{each}.".startswith(f"{known}.") for each in taken)]
+    assert idle == []
+
+
+def test_facts_stand_alone() -> None:
+    """What several stages know depends on the ground, and little on each other."""
+    among = {
+        (part(each.module), part(each.target))
+        for each in ALL
+        if not each.typing and part(each.module) != part(each.target) and part(each.module) in LAYERS["facts"]
+    }
+    assert {pair for pair in among if pair[1] in LAYERS["facts"]} == set()
+
+
+def test_the_ground_stands_on_nothing() -> None:
+    """Errors know nobody; process knows errors."""
+    found = {(each.module, part(each.target)) for each in ALL if part(each.module) in LAYERS["ground"]}
+    assert found == {("process", "errors")}
+
+
+def uses(module: str) -> set[str]:
+    """Return the dotted names that a module imports or calls."""
+    found = set()
+    for node in ast.walk(MODULES[module]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Call):
+            found.add(ast.unparse(node.func))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("names", "allowed"),
+    [
+        pytest.param(
+            {"subprocess", "os.system", "os.popen", "os.fork", "os.execv", "pty", "asyncio"}, {"process"}, id="programs"
+        ),
+        pytest.param({"os.chdir", "contextlib.chdir", "os.putenv", "os.umask"}, set(), id="state-of-the-process"),
+        pytest.param({"print", "sys.stdout.write", "sys.stderr.write"}, {"cli"}, id="output"),
+        pytest.param({"sys.exit", "exit", "SystemExit"}, {"__main__", "cli"}, id="ends"),
+        pytest.param({"hatch", "hatch.cli", "hatch.project.core"}, {"environments.reading"}, id="hatch"),
+        pytest.param(
+            {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.plugin"},
+            {"hooks", "plugin"},
+            id="hatchling",
+        ),
+        pytest.param({"httpx"}, {"sdk.remote"}, id="network"),
+    ],
+)
+def test_only_some_may(names: set[str], allowed: set[str]) -> None:
+    """Programs, output, the network, hatch and hatchling: each has one home."""
+    assert {module for module in MODULES if uses(module) & names} <= allowed
+
+
+def test_only_the_plugin_touches_build_data() -> None:
+    """Hatchling's dictionary is read and written in one place."""
+    holders = {
+        module
+        for module, tree in MODULES.items()
+        if any(isinstance(node, ast.Name) and node.id == "build_data" for node in ast.walk(tree))
+    }
+    assert holders == {"plugin"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_fit_in_the_head(module: str) -> None:
+    """A docstring, at most 300 lines, functions of at most 60."""
+    tree = MODULES[module]
+    (path,) = [path for name, path in sources() if name == module]
+    assert ast.get_docstring(tree), f"{path} has no docstring: say in one sentence what it is for"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, f"{path}: which concept is missing? Name it"
+    long = [
+        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= 60
+    ]
+    assert long == []
