@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
 
+LOG_WIDTH = 150
+"""Columns of a table that goes elsewhere than to a terminal."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for a wrong call."""
@@ -26,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except TorchExtError as error:
         print(f"hatch-torch-ext: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:  # a file that was named on the command line
+        print(f"hatch-torch-ext: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -110,7 +116,7 @@ def _matrix(options: argparse.Namespace) -> int:
         variables = " ".join(f"{key}={value}" for key, value in entry.variables)
         built = "yes" if entry in selected else "no"
         table.add_row(entry.name, entry.torch_requirement, entry.python or "any", variables, built)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(table)
     return 0
 
 
@@ -143,7 +149,8 @@ def _inspect(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(asdict(described), indent=2))
     else:
-        report.render(described, Console())
+        # What is read by another program or kept in a log has no width.
+        report.render(described, Console(width=None if sys.stdout.isatty() else LOG_WIDTH))
     return 0
 
 

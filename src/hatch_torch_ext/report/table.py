@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console, RenderableType
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 14
 MAX_OTHERS = 4
+WIDE = 120
+"""Columns of a terminal from which on shares are drawn as bars."""
 ONE_PERCENT = 0.01
 _BRINGERS = ("libtorch", "libc10")
 
@@ -41,7 +43,7 @@ def torch(row: VariantRow) -> str:
 def render(report: WheelReport, console: Console) -> None:
     """Print facts of the wheel, its variants or, in a foreign wheel, its compiled files, then the rest of the bytes."""
     console.print(_head(report), soft_wrap=True, highlight=False)
-    body = _variant_table(report) if report.variants else _binary_table(report)
+    body = _variant_table(report, console.width) if report.variants else _binary_table(report)
     console.print(Padding(body, (1, 0, 0, 1)))
     for line in _rest(report):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -66,21 +68,24 @@ def _head(report: WheelReport) -> Text:
     return head
 
 
-def _variant_table(report: WheelReport) -> Table:
+def _variant_table(report: WheelReport, width: int) -> Table:
     machines = {row.machine for row in report.variants}
-    made = _table("variant", "torch", "CUDA", "archs", "Python", "needs", "own", "shared", "share of the wheel")
+    columns: list[tuple[str, Callable[[VariantRow], RenderableType]]] = [
+        ("variant", lambda row: Text(row.label, style="bold")),
+        ("torch", torch),
+        ("CUDA", lambda row: row.cuda or "CPU"),
+        ("archs", lambda row: " ".join(row.archs)),
+        ("Python", lambda row: row.python or "any"),
+        ("needs", lambda row: row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
+        ("own", lambda row: size(row.own)),
+        ("shared", lambda row: size(row.shared) if row.shared else ""),
+        ("share", lambda row: _bar(row.share) if width >= WIDE else percent(row.share)),
+    ]
+    # A column that tells nothing of any variant is left out.
+    told = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in report.variants)]
+    made = _table(*(name for name, _ in told))
     for row in report.variants:
-        made.add_row(
-            Text(row.label, style="bold"),
-            torch(row),
-            row.cuda or "CPU",
-            " ".join(row.archs) or "-",
-            row.python or "any",
-            row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}",
-            size(row.own),
-            size(row.shared) if row.shared else "-",
-            _bar(row.share),
-        )
+        made.add_row(*(cell(row) for _, cell in told))
     return made
 
 
@@ -88,7 +93,7 @@ def _binary_table(report: WheelReport) -> RenderableType:
     rows = [row for row in report.files if row.binary is not None]
     if not rows:
         return Text("no compiled files", style="dim")
-    made = _table("file", "kind", "torch", "archs", "needs", "size", "packed", "share of the wheel")
+    made = _table("file", "kind", "torch", "archs", "needs", "size", "packed", "share")
     for row in sorted(rows, key=lambda row: (-row.compressed, row.path)):
         facts = row.binary
         if facts is None:
