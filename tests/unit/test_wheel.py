@@ -159,7 +159,7 @@ def test_what_is_no_wheel(data: bytes, message: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """A wrong path is said in one line."""
-    with pytest.raises(WheelError, match=r": no such file$"):
+    with pytest.raises(WheelError, match=r": no such file. Give the path of a wheel$"):
         read(tmp_path / NAME, tmp_path)
 
 

@@ -102,7 +102,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
     try:
         archive = zipfile.ZipFile(path)
     except FileNotFoundError as error:
-        raise WheelError(f"{path}: no such file") from error
+        raise WheelError(f"{path}: no such file. Give the path of a wheel") from error
     except (*_DAMAGE, zlib.error, OverflowError) as error:
         raise WheelError(
             f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again"

@@ -1,0 +1,111 @@
+"""`audit` and `inspect` on the command line: exit status, what goes to which stream, and files that are no wheels."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import elves
+import wheels
+from hatch_torch_ext.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABEL = "torch2.8_cpu_cxx11_x86_64"
+LIBRARY = f"my_pkg/_torch_ext/{LABEL}/libx.so"
+
+
+def wheel(folder: Path, **parts: object) -> Path:
+    """Write a wheel of ours with one library."""
+    library = elves.shared_object(**{"needed": ("libc.so.6",), **parts})  # type: ignore[arg-type]
+    files = {f"{LABEL}/libx.so": library}
+    return wheels.ours(folder, [(wheels.variant(LABEL, files), files)])
+
+
+def test_a_clean_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing found: one line, status 0; as JSON an empty list."""
+    path = wheel(tmp_path)
+    assert main(["audit", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path.name}: 0 findings\n"
+    assert main(["audit", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 1, warnings included; the text has remedy and file, JSON every field; an ignored code is not there."""
+    path = wheel(tmp_path, runpath="/opt/lib")
+    assert main(["audit", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == (
+        "fault rpath: Use paths that begin with $ORIGIN and stay inside site-packages, or none. The hook's repair sets "
+        f"them.\n  {LIBRARY}: its RUNPATH has the absolute path /opt/lib\n{path.name}: 1 finding\n"
+    )
+    assert said.err == ""
+    assert main(["audit", "--json", str(path)]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["code"], found["file"], found["variant"], found["warning"]) == ("rpath", LIBRARY, LABEL, False)
+    assert main(["audit", "--ignore", "rpath", str(path)]) == 0
+
+
+def test_an_unknown_code_is_told_before_the_wheel_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message knows the code that was meant."""
+    assert main(["audit", "--ignore", "rpaths", str(tmp_path / "nothing.whl")]) == 1
+    said = capsys.readouterr()
+    assert said.err == "hatch-torch-ext: There is no audit code `rpaths` to ignore; did you mean `rpath`?\n"
+
+
+@pytest.mark.parametrize("command", ["audit", "inspect"])
+def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another file, a cut one, none at all: status 1, and one line on stderr that ends in what to do."""
+    whole = wheel(tmp_path)
+    cut = tmp_path / "cut-1-py3-none-any.whl"
+    cut.write_bytes(whole.read_bytes()[:500])
+    other = tmp_path / "notes.txt"
+    other.write_text("notes\n")
+    gone = tmp_path / "gone-1-py3-none-any.whl"
+    said = []
+    for path in (other, cut, gone):
+        assert main([command, str(path)]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        said.append(printed.err)
+    assert said == [
+        f"hatch-torch-ext: {other}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. Give the file its "
+        "published name back\n",
+        f"hatch-torch-ext: {cut}: is no zip archive, or its end is missing (File is not a zip file). Build or fetch the "
+        "wheel again\n",
+        f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
+    ]
+
+
+def test_inspect_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table names the variant, JSON describes it, `--html` writes a page that needs nothing else."""
+    path = wheel(tmp_path)
+    assert main(["inspect", str(path)]) == 0
+    assert "py3-none-manylinux_2_28_x86_64" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert main(["inspect", "--json", "--html", str(page), str(path)]) == 0
+    (variant,) = json.loads(capsys.readouterr().out)["variants"]
+    assert variant["label"] == LABEL
+    text = page.read_text(encoding="utf-8")
+    assert LABEL in text
+    assert "<script src" not in text
+    assert "<link" not in text
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that is not there is one line, not a traceback."""
+    page = tmp_path / "nowhere" / "page.html"
+    assert main(["inspect", "--html", str(page), str(wheel(tmp_path))]) == 1
+    assert capsys.readouterr().err == f"hatch-torch-ext: {page}: No such file or directory\n"
+
+
+def test_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """Argparse's own status 2 and usage."""
+    with pytest.raises(SystemExit) as caught:
+        main(["audit"])
+    assert caught.value.code == 2
+    assert "usage: hatch-torch-ext audit" in capsys.readouterr().err
