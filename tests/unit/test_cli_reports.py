@@ -75,8 +75,8 @@ def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert said == [
         f"hatch-torch-ext: {other}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. Give the file its "
         "published name back\n",
-        f"hatch-torch-ext: {cut}: is no zip archive, or its end is missing (File is not a zip file). Build or fetch the "
-        "wheel again\n",
+        f"hatch-torch-ext: {cut}: is no zip archive, or its end is missing (File is not a zip file). Build or fetch "
+        "the wheel again\n",
         f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
     ]
 
