@@ -100,6 +100,12 @@ def breaking(policy: Policy, machine: str, versions: Iterable[str]) -> tuple[str
     return tuple(sorted((v for v in set(versions) if _exceeds(v, promised)), key=natural))
 
 
+def unpromised(machine: str, libc: Libc, versions: Iterable[str]) -> tuple[str, ...]:
+    """Return the ``versions`` that no policy at all promises, sorted."""
+    known = _policies(machine, libc)
+    return breaking(known[-1][0], machine, versions) if known else ()
+
+
 def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
     """Return the lowest C library version that all ``versions`` meet; the policy's own where none is named."""
     named_versions = [version[6:] for version in versions if re.fullmatch(r"GLIBC_\d[\d.]*", version)]

@@ -182,6 +182,15 @@ def test_a_tag_below_the_symbols(tmp_path: Path) -> None:
     assert not [code for code, _, _ in found(low) if code == "policy-too-low"]
 
 
+def test_symbols_beyond_every_policy(tmp_path: Path) -> None:
+    """A wheel tagged plain linux promises nothing; what no system of a policy has is told all the same."""
+    library = elves.shared_object(needed=("libc.so.6",), versions={"libc.so.6": ("GLIBC_2.17", "GLIBC_2.999")})
+    path = wheels.write(tmp_path, {"a/x.so": library}, name="a-1-py3-none-linux_x86_64.whl")
+    assert found(path) == [
+        ("no-policy", "a/x.so", "needs GLIBC_2.999, which no policy of manylinux or musllinux promises")
+    ]
+
+
 def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
     """A compiled file in a wheel that says `any`, or that says it is pure, is found."""
     path = wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name="a-1-py3-none-any.whl", pure=True)

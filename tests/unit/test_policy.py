@@ -72,6 +72,14 @@ def test_what_breaks_a_policy() -> None:
     assert policy.breaking(wanted, "x86_64", ["GLIBC_2.34", "GLIBC_2.4", "GLIBC_2.18"]) == ("GLIBC_2.18", "GLIBC_2.34")
 
 
+def test_what_no_policy_promises() -> None:
+    """Versions above the newest policy, private ones, and nothing for what no policy speaks of."""
+    asked = ["GLIBC_2.999", "GLIBC_2.17", "GLIBC_PRIVATE", "OMP_4.0"]
+    assert policy.unpromised("x86_64", "glibc", asked) == ("GLIBC_2.999", "GLIBC_PRIVATE")
+    assert policy.unpromised("x86_64", "musl", ["OMP_4.0"]) == ()
+    assert policy.unpromised("machine190", "glibc", asked) == ()
+
+
 def test_the_floor_is_the_newest_glibc_that_is_asked_for() -> None:
     """2.17 is above 2.4; where no glibc version is named, the policy's own stands."""
     found = policy.lowest("x86_64", "glibc", ["GLIBC_2.4", "GLIBC_2.17"])

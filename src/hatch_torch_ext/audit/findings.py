@@ -90,6 +90,10 @@ CODES = {
         remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it "
         "in `exclude`.",
     ),
+    "no-policy": Code(
+        warning=True,
+        remedy="Build in a manylinux image (manylinux_2_28 and the like), whose libraries are older.",
+    ),
     "not-stripped": Code(
         warning=True,
         remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.',

@@ -1,4 +1,4 @@
-"""The wheel's platform tag against the symbol versions of every file in it."""
+"""The symbol versions of every file against the wheel's platform tag, and against all policies that there are."""
 
 from __future__ import annotations
 
@@ -21,16 +21,30 @@ def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
     """Find files that need more of glibc, libstdc++ or libgcc than the tag's lowest policy promises."""
     promised = [found for tag in tags if (found := _policy(tag.rpartition("-")[2])) is not None]
     if not promised:
+        yield from beyond_all(binaries, variant=None)
         return
     machine, lowest = min(promised, key=lambda pair: pair[1].rank)
     for binary in binaries:
         if binary.elf.machine != machine:
             continue
-        versions = [version for _, needed in binary.elf.version_needs for version in needed]
-        beyond = policy.breaking(lowest, machine, versions)
+        beyond = policy.breaking(lowest, machine, _versions(binary))
         if beyond:
             symbols = _symbols(binary, beyond)
             yield finding("policy-too-low", binary.place, f"needs {symbols}, but the wheel is tagged {lowest.name}")
+
+
+def beyond_all(binaries: Iterable[Binary], *, variant: str | None) -> Iterator[Finding]:
+    """Find files that need more than every policy promises: they load on few systems, and no index takes them."""
+    for binary in binaries:
+        libc = policy.libc_of(binary.elf.needed) or "glibc"
+        beyond = policy.unpromised(binary.elf.machine, libc, _versions(binary))
+        if beyond:
+            message = f"needs {_symbols(binary, beyond)}, which no policy of manylinux or musllinux promises"
+            yield finding("no-policy", binary.place, message, variant=variant)
+
+
+def _versions(binary: Binary) -> list[str]:
+    return [version for _, needed in binary.elf.version_needs for version in needed]
 
 
 def _policy(platform: str) -> tuple[str, Policy] | None:

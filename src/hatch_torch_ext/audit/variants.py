@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf, sonames
-from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.errors import ElfError
@@ -75,6 +75,7 @@ def audit_variant(
         keep_symbols=config.debug_symbols == "keep",
     )
     found += check(subject)
+    found += policies.beyond_all(binaries, variant=subject.variant)
     if sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
         found += opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
