@@ -22,9 +22,14 @@ foreach(_torch_ext_map IN LISTS TorchExt_PREFIX_MAP)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
 endforeach()
 foreach(_torch_ext_map IN LISTS TorchExt_CUDA_PREFIX_MAP)
-  add_compile_options("$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-ffile-prefix-map=${_torch_ext_map}>")
+  set(_torch_ext_option "-ffile-prefix-map=${_torch_ext_map}")
+  if(_torch_ext_option MATCHES " ")
+    set(_torch_ext_option "\"${_torch_ext_option}\"") # nvcc pastes it into a shell's command as it is
+  endif()
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=${_torch_ext_option}>")
 endforeach()
 unset(_torch_ext_map)
+unset(_torch_ext_option)
 
 if(NOT TorchExt_CXX11_ABI)
   # Every object of a variant must agree, also where no target of torch is linked (a FindTorch.cmake of the project's).
