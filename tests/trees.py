@@ -62,6 +62,7 @@ class Site:
     stubs: Path
     cuda: str | None = None
     package: str = "pkg"
+    machine: str = MACHINE
     said: list[str] = field(default_factory=list)
 
     @property
@@ -130,7 +131,7 @@ class Site:
             version="3.11.7",
             tag="cp311",
             ext_suffix=".cpython-311-x86_64-linux-gnu.so",
-            machine=MACHINE,
+            machine=self.machine,
             include=Path(sysconfig.get_path("include")),
         )
         return repair.repair(
