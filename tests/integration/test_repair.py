@@ -340,6 +340,21 @@ def test_two_folders_give_the_same_bytes(tmp_path: Path, stubs: Path) -> None:
     assert variants[0] == variants[1]
 
 
+def test_the_build_id_is_of_what_is_left(tmp_path: Path, stubs: Path) -> None:
+    """Files that differ in their symbol tables alone are the same after the repair, build id included."""
+    built, ids = [], []
+    for name in ("one", "other"):
+        site = Site(root=tmp_path / name, stubs=stubs)
+        source = f"static int {name}(void) {{ return 1; }} int f(void) {{ return {name}(); }}"
+        ids.append(elf.read(site.add("libops.so", source, options=["-Wl,--build-id"])).build_id)
+        built.append(site.repair())
+    assert ids[0] != ids[1]
+    assert built[0].variant == built[1].variant
+    facts = elf.read(built[0].root / BUILT_FOR_CPU / "libops.so")
+    assert facts.build_id is not None
+    assert len(facts.build_id) == 40
+
+
 @pytest.mark.parametrize("mode", ["strip", "split", "keep"])
 def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None:
     """`split` leaves what was stripped beside the variant, and the file says where; `keep` touches nothing."""

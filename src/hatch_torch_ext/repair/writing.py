@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext import digest, elf
 from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.repair import patchelf, placing
+from hatch_torch_ext.repair import buildid, patchelf, placing
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class Writer:
             )
         except PatchError as error:
             raise RepairError(self._entry, str(error)) from error
+        if self._mode == "strip" and binary.kind != "graft":  # a debugger finds separate debug files by the id
+            buildid.renew(file)
         return file
 
     def _patch(self, binary: Binary, file: Path, place: str, links: Links) -> None:
