@@ -54,6 +54,39 @@ def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Pat
     return once("torch2.13", lambda folder: _venv(folder, "torch==2.13.0", "numpy", "pytest")) / "bin" / "python"
 
 
+@pytest.fixture(scope="session")
+def cuda13_wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a site-packages that holds the CUDA 13.0 compiler, as the index gives it: about 105 MB."""
+    given = os.environ.get("HTE_CUDA13_WHEELS")
+    if given:
+        return Path(given)
+    command = [sys.executable, "-m", "pip", "install", "-q", "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", "--target"]
+
+    def make(folder: Path) -> None:
+        subprocess.run([*command, str(folder)], check=True)
+
+    return once("cuda13", make)
+
+
+@pytest.fixture(scope="session")
+def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a CUDA 12.4 toolkit, put together without an installation; skips with the reason where it cannot be."""
+    given = os.environ.get("HTE_CUDA12_ROOT")
+    if given:
+        return Path(given)
+    script = Path(__file__).resolve().parent / "cuda12_root.py"
+
+    def make(folder: Path) -> None:
+        done = subprocess.run([sys.executable, script, folder], check=False, capture_output=True, text=True)
+        if done.returncode:
+            (folder / "why").write_text(done.stderr)
+
+    root = once("cuda12", make)
+    if (root / "why").exists():
+        pytest.skip(f"no CUDA 12 toolkit: {(root / 'why').read_text().strip().splitlines()[-1]}")
+    return root
+
+
 def _venv(folder: Path, *requirements: str) -> None:
     # pip, not uv: pip also looks where the machine's configuration says that a CPU build lies.
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}

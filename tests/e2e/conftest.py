@@ -76,9 +76,9 @@ def exact_matrix(root: Path, *releases: str) -> None:
     config.write_text(f"{before}{start}\ntorch = {json.dumps(releases)}\n\n{after}", encoding="utf-8")
 
 
-def build(root: Path, out: Path, store: Path, **environ: str) -> None:
+def build(root: Path, out: Path, store: Path, **environ: str) -> process.Completed:
     """Build the wheel of the project in ``root`` with the plugin that is tested, without isolation."""
-    process.run(
+    return process.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
         cwd=root,
         env_changes={"HATCH_TORCH_EXT_CACHE": str(store), **environ},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -22,27 +21,10 @@ from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.toolchain import Toolchain
 
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
-REQUIREMENT = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
-
-
-@pytest.fixture(scope="session")
-def wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a site-packages that holds the CUDA 13.0 compiler, as the index gives it: about 105 MB, once a session."""
-    given = os.environ.get("HTE_CUDA13_WHEELS")
-    if given:
-        return Path(given)
-
-    def install(folder: Path) -> None:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), REQUIREMENT]
-        subprocess.run(command, check=True)
-
-    return once("cuda13", install)
 
 
 @dataclass(frozen=True)
@@ -86,7 +68,7 @@ def _entry(name: str) -> Entry:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, wheels: Path) -> Bench:
+def bench(tmp_path: Path, cuda13_wheels: Path) -> Bench:
     """Return a bench whose environment holds the compiler of the wheels, for a torch of CUDA 13.0 (unused)."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "torch" / "include").mkdir(parents=True)
@@ -102,7 +84,7 @@ def bench(tmp_path: Path, wheels: Path) -> Bench:
         prefix=tmp_path,
         python=Path(sys.executable),
         bin=tmp_path / "bin",
-        site_packages=wheels,
+        site_packages=cuda13_wheels,
         interpreter=interpreter,
     )
     sdk = Sdk(
@@ -117,25 +99,6 @@ def bench(tmp_path: Path, wheels: Path) -> Bench:
         include_dirs=(tmp_path / "torch" / "include",),
     )
     return Bench(folder=tmp_path / "project", environment=environment, sdk=sdk)
-
-
-@pytest.fixture
-def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a CUDA 12.4 toolkit, put together without an installation; skips with the reason where it cannot be."""
-    given = os.environ.get("HTE_CUDA12_ROOT")
-    if given:
-        return Path(given)
-    script = Path(__file__).resolve().parent.parent / "cuda12_root.py"
-
-    def make(folder: Path) -> None:
-        done = subprocess.run([sys.executable, script, folder], check=False, capture_output=True, text=True)
-        if done.returncode:
-            (folder / "why").write_text(done.stderr)
-
-    root = once("cuda12", make)
-    if (root / "why").exists():
-        pytest.skip(f"no CUDA 12 toolkit: {(root / 'why').read_text().strip().splitlines()[-1]}")
-    return root
 
 
 def needed(path: Path) -> set[str]:
