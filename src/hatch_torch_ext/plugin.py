@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline import Product
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 GENERATED = ("_variants.py", "_torch_ext")
 
 
@@ -41,6 +43,15 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._initialize(version, build_data)
         except TorchExtError as error:
             self.app.abort(f"hatch-torch-ext: {error}")
+        except KeyboardInterrupt:
+            self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=130)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self.app.abort(
+                f"hatch-torch-ext: {error.strerror}: {error.filename or self.root}. Free some space, and run the same "
+                "command again: it goes on with what is finished."
+            )
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel; one that fails is removed, so that it cannot be published."""

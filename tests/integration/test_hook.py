@@ -96,6 +96,23 @@ def test_bad_input_is_refused_before_any_work(change: tuple[str, str], message: 
     assert sources(root) == before
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"2.8", "2.9"', "2.8"), "Value #1 of variable `torch` in matrix #1"),
+        (('"torch==', '"not a requirement!!", "torch=='), "Dependency #1 of field"),
+    ],
+)
+def test_what_hatch_refuses_is_one_sentence(change: tuple[str, str], said: str, tmp_path: Path) -> None:
+    """The last words of hatch stand in the message, without the traceback that it draws around them."""
+    done = hatchling(project(tmp_path, PROJECT.replace(*change)), "build", "-t", "wheel")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert said in output
+    assert "`hatch env show` reads them alone." in output
+    assert not set("│╭╰") & set(output)
+
+
 def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
     """However it came about, the second one sees the first."""
     done = hatchling(project(tmp_path), "build", "-t", "wheel", HATCH_TORCH_EXT_ACTIVE="1")

@@ -10,7 +10,7 @@ import pytest
 from hatch_torch_ext.sdk import store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
@@ -56,6 +56,21 @@ def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
     (folder / store.MARKER).unlink()
     assert kept.make("torch", "key", filler(kept, b"y"))[0] == folder
     assert (folder / "a/b.h").read_bytes() == b"y"
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[1]", "{}", '{"title": 3}', "null"])
+def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
+    """Text that is cut off, and JSON that says something else than its reader expects: the thing is made anew."""
+    kept = store.opened(tmp_path)
+
+    def title(said: Mapping[str, str]) -> str:
+        return said["title"].strip()
+
+    folder, _ = kept.make("torch", "key", filler(kept), title)
+    (folder / store.MARKER).chmod(0o644)
+    (folder / store.MARKER).write_text(marker, encoding="utf-8")
+    assert kept.finished("torch", "key", title) is None
+    assert kept.make("torch", "key", filler(kept), title)[1] == {"title": "thing"}
 
 
 def test_a_damaged_blob_is_not_shared(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ _HINTS = (
     ),
 )
 """What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
+_FULL = 1 << 20  # bytes left; compilers and CMake name many things but the disk then
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -43,6 +45,8 @@ def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) ->
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
+    if shutil.disk_usage(log.parent).free < _FULL:
+        parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     parts += [hint for pattern, hint in _HINTS if pattern.search(output)]
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
     return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])

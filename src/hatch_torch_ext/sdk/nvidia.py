@@ -129,12 +129,16 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
             "libraries": sorted((match[2], match[1]) for match in matches),
         }
 
-    folder, said = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill)
-    marker: Mapping[str, Any] = said
-    libraries = tuple((soname, place) for soname, place in marker["libraries"])
+    folder, said = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill, _parts)
+    include_dirs, libraries = _parts(said)
     return CudaParts(
-        include_dirs=tuple(folder / name for name in marker["include_dirs"]),
+        include_dirs=tuple(folder / name for name in include_dirs),
         libraries=libraries,
         runtime=next((folder / place / name for name, place in libraries if RUNTIME.fullmatch(name)), None),
         received=received,
     )
+
+
+def _parts(said: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the folders of headers, and (SONAME, folder) of the libraries, that a marker names."""
+    return tuple(said["include_dirs"]), tuple((soname, place) for soname, place in said["libraries"])

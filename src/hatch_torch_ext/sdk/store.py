@@ -16,13 +16,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import filelock
 import platformdirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    Whole: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 VARIABLE = "HATCH_TORCH_EXT_CACHE"
 MARKER = "finished.json"
@@ -52,12 +54,16 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def finished(self, kind: str, key: str) -> tuple[Path, Mapping[str, object]] | None:
-        """Return the folder of a finished thing and what its marker says, or None. Marks it as used now."""
+    def finished(self, kind: str, key: str, whole: Whole = dict) -> tuple[Path, Mapping[str, Any]] | None:
+        """Return the folder of a finished thing and what its marker says, or None. Marks it as used now.
+
+        ``whole`` reads what the marker says: where that fails, the marker is damaged and the thing not finished.
+        """
         folder = self.root / kind / key
         try:
             said = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            whole(said)
+        except (AttributeError, KeyError, OSError, TypeError, ValueError):
             return None
         with contextlib.suppress(OSError):
             os.utime(folder / MARKER)
@@ -72,13 +78,13 @@ class Store:
             yield
 
     def make(
-        self, kind: str, key: str, fill: Callable[[Path], Mapping[str, object]]
-    ) -> tuple[Path, Mapping[str, object]]:
+        self, kind: str, key: str, fill: Callable[[Path], Mapping[str, object]], whole: Whole = dict
+    ) -> tuple[Path, Mapping[str, Any]]:
         """Return a finished thing, filled by ``fill`` (folder -> what the marker says) unless it is there already."""
-        if (there := self.finished(kind, key)) is not None:
+        if (there := self.finished(kind, key, whole)) is not None:
             return there
         with self.lock(kind, key):
-            if (there := self.finished(kind, key)) is not None:
+            if (there := self.finished(kind, key, whole)) is not None:
                 return there
             final = self.root / kind / key
             remove(final)  # without a marker: the rest of an older layout or of a hand that deleted files

@@ -71,7 +71,9 @@ def acquire(
         )
         try:
             wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
-            folder, said = store.make("torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel))
+            folder, said = store.make(
+                "torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel), Record.parse
+            )
             record = Record.parse(said)
             wanted = record.facts.cuda and entry.variable("cuda") != "cpu" and nvidia.wanted(config)
             cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
