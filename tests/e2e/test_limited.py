@@ -73,6 +73,7 @@ from types import SimpleNamespace
 __version__ = "2.15.0"
 version = SimpleNamespace(cuda=None)
 _C = SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True)
+cuda = None
 """
 
 

@@ -253,7 +253,7 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
         "my_pkg: none of its compiled variants (42) fits here.\n"
         "Here: torch 2.10.0+cu126 (CUDA 12.6, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
         "  22 built for aarch64; here is x86_64\n"
-        "  12 built for torch 2.4, torch 2.5, torch 2.6, torch 2.7, torch 2.8, torch 2.9; here is 2.10.0+cu126\n"
+        "  12 built for torch 2.4, ..., torch 2.9; here is 2.10.0+cu126\n"
         "  7 built for cp312; here is cp311\n"
         "  1 built for CUDA 12.8 or a newer 12.x; here is a torch for CUDA 12.6\n"
         "Install a torch that it was built for:\n"
@@ -265,7 +265,7 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
 
 
 CU128 = " --index-url https://download.pytorch.org/whl/cu128"
-RISK = "(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"
+RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 
 
 @pytest.mark.parametrize(
@@ -302,12 +302,58 @@ def test_the_remedy_is_the_nearest_torch(
     assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
 
 
+USERS: dict[str, tuple[dict[str, Any], list[Variant]]] = {
+    "a CPU torch, CUDA alone": ({}, [variant(f"torch2.{m}_cu12.8_cxx11", f"2.{m}", cuda="12.8") for m in (9, 10)]),
+    "CUDA 12, built for 13": (
+        {"torch": "2.10.0+cu128", "backend": "CUDA 12.8"},
+        [variant(f"torch2.{m}_cu13.0_cxx11", f"2.{m}", cuda="13.0") for m in (10, 11)],
+    ),
+    "the old C++ ABI": ({"torch": "2.6.0", "cxx11_abi": False}, [variant("torch2.6_cpu_cxx11", "2.6")]),
+    "Python 3.10, modules for newer ones": (
+        {"python": "cp310"},
+        [variant(f"torch2.10_cpu_cxx11_{python}", "2.10", python=python) for python in ("cp311", "cp312")],
+    ),
+    "a build from git": (
+        {"torch": "2.14.0a0+gitf7bd3d3"},
+        [variant(f"torch2.{m}_cpu_cxx11", f"2.{m}") for m in (13, 14)],
+    ),
+    "a vendor's build": (
+        {"torch": "2.10.0a0+7c8ec84dab.nv25.11", "backend": "CUDA 13.0"},
+        [variant(f"torch2.{m}_cu12.8_cxx11_cp312", f"2.{m}", cuda="12.8", python="cp312") for m in (9, 10)],
+    ),
+    "macOS": (
+        {"system": "darwin", "machine": "arm64", "libc": "", "libc_version": ""},
+        [variant("torch2.10_cpu_cxx11", "2.10")],
+    ),
+    "Windows": (
+        {"system": "win32", "machine": "unknown", "libc": "", "libc_version": ""},
+        [variant("torch2.10_cpu_cxx11", "2.10")],
+    ),
+    "musl": ({"libc": "musl", "libc_version": ""}, [variant("torch2.10_cpu_cxx11", "2.10")]),
+    "PyPy": ({"python": "pypy310"}, [variant("torch2.10_cpu_cxx11_cp311", "2.10", python="cp311")]),
+    "40 variants": (
+        {"torch": "2.14.0a0+gitf7bd3d3", "backend": "CUDA 12.8"},
+        [variant(f"v{n}", f"2.{n % 11 + 4}", cuda=("12.6", "13.0", "11.8")[n % 3]) for n in range(40)],
+    ),
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_users_read_fits_their_screen(user: str, tmp_path: Path) -> None:
+    """At most 15 lines of at most 120 characters, nothing empty in them, and the last but one is to be typed."""
+    lines = refusal(tmp_path, USERS[user][0], *USERS[user][1]).splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 120
+    assert not [line for line in lines if "here is ;" in line or line.endswith((" ", "here is"))]
+    assert lines[-2] == "  pip install -U my-dist"
+
+
 def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Path) -> None:
     """No torch of any release would do: the Pythons that would, else another machine."""
     text = refusal(tmp_path / "1", {}, variant("a", "2.10", python="cp312"), variant("b", "2.10", python="cp313"))
     assert "\nUse a Python that it was built for: cp312, cp313\nor a newer release" in text
     text = refusal(tmp_path / "2", {}, variant("a", "2.10", machine="aarch64"))
-    assert "\nUse another machine,\nor a newer release" in text
+    assert "\nUse another system,\nor a newer release" in text
 
 
 def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ import warnings
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-    from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
     Facts = Dict[str, Any]  # see facts()
     Variant = Dict[str, Any]  # an item of DATA["variants"]
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
+    Reasons = Dict[str, List[Reason]]  # of each label
 
 # A variant serves the release `torch`, with `stable_abi` newer ones too. None stands for the CPU (`cuda`), any Python
 # (`python`), either ABI (`cxx11_abi`). Its `files` lie below _torch_ext; those that register operators are opened.
@@ -50,7 +49,7 @@ def facts() -> Facts:
     python = "{}{}{}".format(sys.implementation.name.replace("cpython", "cp"), *sys.version_info)
     here: Facts = {"torch": "", "backend": "CPU", "cxx11_abi": True, "libc": libc, "libc_version": libc_version}
     here["python"] = python + "t" * ("t" in getattr(sys, "abiflags", ""))  # free-threaded: cp313t
-    here.update(system=sys.platform, machine=os.uname().machine if os.name == "posix" else "")
+    here.update(system=sys.platform, machine=os.uname().machine if os.name == "posix" else "unknown")
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -64,9 +63,9 @@ def facts() -> Facts:
 
 
 def _numbers(version: str, known: Dict[str, Tuple[int, ...]] = {}) -> Tuple[int, ...]:  # noqa: B006 -- a cache
-    if version not in known:
-        parts = version.split(".")  # 2.8a0 counts as 2.8
-        known[version] = tuple(int("0" + part[: len(part) - len(part.lstrip("0123456789"))]) for part in parts)
+    if version not in known:  # 2.8a0 counts as 2.8
+        digits = (part[: len(part) - len(part.lstrip("0123456789"))] for part in version.split("."))
+        known[version] = tuple(int("0" + each) for each in digits)
     return known[version]
 
 
@@ -84,7 +83,7 @@ def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool
     if variant["machine"] != here["machine"]:
         yield "machine", variant["machine"], here["machine"]
     libc, floor, have = variant["libc"], variant["libc_floor"], here["libc_version"]
-    if libc != here["libc"] or (have and have != floor and _numbers(have) < _numbers(floor)):
+    if here["libc"] and (libc != here["libc"] or (have and have != floor and _numbers(have) < _numbers(floor))):
         yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {have}".strip()
     python, mine = variant["python"], here["python"]
     abi3 = python and python.startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
@@ -123,16 +122,15 @@ def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False
 class Choice:
     """The outcome of ``select``: the ``variant`` chosen, or None, and the ``reasons`` against each one."""
 
-    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Any) -> None:
-        self.here, self.variants, self.variant = here, variants, variant
-        self.reasons: Dict[str, List[Reason]] = reasons
+    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Reasons) -> None:
+        self.here, self.variants, self.variant, self.reasons = here, variants, variant, reasons
         self.label: str = variant["label"] if variant else ""
         self.files = [f"{ROOT}/{file['path']}" for file in variant["files"] if file["registers"]] if variant else []
 
     def __str__(self) -> str:
         torch = "torch {torch} ({backend}, {abi})" if self.here["torch"] else "no torch"
         told = f"Here: {torch}, {{python}}, {{system}} {{machine}}, {{libc}} {{libc_version}}"
-        return told.format(abi=_ABI[self.here["cxx11_abi"]], **self.here).rstrip()
+        return told.format(abi=_ABI[self.here["cxx11_abi"]], **self.here).rstrip(" ,")
 
     def against(self, label: str) -> str:
         """Say why the variant ``label`` does not fit, or ""."""
@@ -148,13 +146,16 @@ class Choice:
 
     def refusal(self, variants: Sequence[Variant], head: str) -> str:
         """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
-        lines = [f"  {variant['label']}: {self.against(variant['label'])}" for variant in variants]
+        lines: List[str] = []
+        groups: Dict[Tuple[str, str], List[str]] = {}
+        for label in (variant["label"] for variant in variants):
+            line, reasons = f"  {label}: {self.against(label)}", self.reasons[label]
+            lines.append(line if len(line) <= 120 else f"  {label}: built for {', '.join(r[1] for r in reasons)}")
+            groups.setdefault((reasons[0][0], reasons[0][2]), []).append(reasons[0][1])
         if len(lines) > 6:
-            groups: Dict[Tuple[str, str], List[str]] = {}
-            for variant in variants:
-                rule, wanted, have = self.reasons[variant["label"]][0]
-                groups.setdefault((rule, have), []).append(wanted)
-            lines = [f"  {len(w)} built for {', '.join(dict.fromkeys(w))}; here is {k[1]}" for k, w in groups.items()]
+            kinds = {key: list(dict.fromkeys(wants)) for key, wants in groups.items()}
+            told = {key: ", ".join(k if len(k) < 4 else [k[0], "...", k[-1]]) for key, k in kinds.items()}
+            lines = [f"  {len(wants)} built for {told[key]}; here is {key[1]}" for key, wants in groups.items()]
         tail = ["or a newer release, if there is one:", f"  {UPDATE}", f"More: python -m {PACKAGE}._variants"]
         return "\n".join([f"{PACKAGE}: {head}", str(self), *lines, *self.remedy(variants), *tail])
 
@@ -163,8 +164,8 @@ class Choice:
         rules = {label: {rule for rule, _, _ in reasons} for label, reasons in self.reasons.items()}
         reachable = [v for v in variants if rules[v["label"]] <= {"torch", "snapshot", "abi", "backend"}]
         if not reachable:
-            pythons = sorted({str(variant["python"]) for variant in variants if "python" in rules[variant["label"]]})
-            return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another machine,"]
+            pythons = sorted({str(v["python"]) for v in variants if rules[v["label"]] & {"python"}})
+            return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another system,"]
         minor = _torch_version(self.here["torch"] or "99.99")[0]
 
         def nearness(variant: Variant) -> Tuple[Any, ...]:
@@ -178,8 +179,7 @@ class Choice:
         build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"  # torch's default index has one build
         index = f" --index-url https://download.pytorch.org/whl/{build}"
         index *= "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
-        risk = ["(or take this snapshot for a release, at your own risk: TORCH_EXT_PRERELEASE=1)"]
-        risk *= rules[best["label"]] == {"snapshot"}
+        risk = ["(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"] * (rules[best["label"]] == {"snapshot"})
         return ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}', *risk]
 
     def cautions(self) -> Iterable[str]:
@@ -260,9 +260,8 @@ def _open(variant: Variant, shared: Any) -> bool:
                 __import__("torch").ops.load_library(f"{ROOT}/{file['path']}")
             except OSError as error:
                 _inspect(file, deep=True)
-                raise ImportError(
-                    f"{PACKAGE}: {variant['label']} cannot be opened: {error.__cause__ or error}"
-                ) from error
+                words = error.__cause__ or error  # torch wraps the dynamic linker's own
+                raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {words}") from error
             shared.files[file["sha256"]] = f"{ROOT}/{file['path']}"
     shared.packages.setdefault(key, {"label": variant["label"], "root": ROOT, "digests": digests})
     return not before
@@ -277,7 +276,7 @@ class _Modules:
         others = [finder for finder in sys.meta_path if getattr(finder, "torch_ext_package", "") != PACKAGE]
         sys.meta_path[:] = [self, *others] if self.files else others
 
-    def find_spec(self, name: str, *_: object) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, *_: object) -> Any:
         """Serve the modules of the variant, and no other."""
         if name not in self.files:
             return None
@@ -288,13 +287,13 @@ class _Modules:
         loader: Any = machinery.ExtensionFileLoader(name, file) if first == name else self
         return util.spec_from_file_location(name, file, loader=loader)
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
+    def create_module(self, spec: Any) -> Any:
         """Give a module that has another import name already: its types can be registered only once."""
         first = _process().modules[self.files[spec.name]["sha256"]]
         __import__(first)
         return sys.modules[first]
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: Any) -> None:
         """Run nothing: the first import did."""
 
 
@@ -311,10 +310,9 @@ def _watch_devices(variant: Variant) -> None:
         for index in range(cuda.device_count()):
             major, minor = cuda.get_device_capability(index)
             if not any(runs(arch, (major, minor)) for arch in variant["archs"]):
-                text = (
-                    f"cuda:{index} (capability {major}.{minor}), only on {', '.join(variant['archs'])}. Try: {UPDATE}"
-                )
-                warnings.warn(f"{PACKAGE}: no code of {variant['label']} runs on {text}", TorchExtWarning, stacklevel=2)
+                told = f"no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), only on "
+                told += f"{', '.join(variant['archs'])}. Try: {UPDATE}"
+                warnings.warn(f"{PACKAGE}: {told}", TorchExtWarning, stacklevel=2)
 
     if variant["archs"] and cuda.is_initialized():
         check()
@@ -325,7 +323,7 @@ def _watch_devices(variant: Variant) -> None:
 def _in_main_interpreter() -> bool:
     if sys.version_info >= (3, 12):
         return bool(_thread._is_main_interpreter())
-    api = __import__("ctypes").pythonapi
+    api = getattr(__import__("ctypes"), "pythonapi", None)  # PyPy's has none
     return not hasattr(api, "PyInterpreterState_Get") or api.PyInterpreterState_Get() == api.PyInterpreterState_Main()
 
 
@@ -354,8 +352,11 @@ def load() -> Choice:
 
 
 def library_path() -> str:
-    """Return the absolute path of the (first) library that is loaded here, for programs without Python."""
-    return next(iter(choose().files), "")
+    """Return the absolute path of the library for programs without Python; one a line where there are several."""
+    files = [file for file in choose().variant["files"] if file["registers"] and not file["module"]]
+    if not files:
+        raise ImportError(f"{PACKAGE} has Python modules alone, no library for programs without Python")
+    return "\n".join(f"{ROOT}/{file['path']}" for file in files)
 
 
 def explain(*, as_json: bool = False) -> str:
