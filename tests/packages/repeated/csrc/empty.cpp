@@ -1,0 +1,3 @@
+int both(int value);
+
+int thrice(int value) { return both(value); }

@@ -1,0 +1,5 @@
+"""Loads what fits."""
+
+from torch_ext_repeated import _variants
+
+_variants.load()
