@@ -225,13 +225,15 @@ def measure(torch: Path, releases: Sequence[str], folder: Path, *, bundle: bool)
     rows = [
         ("fat wheel, all releases", f"{size / 1e6:.2f} MB"),
         ("the old wheels together, as setuptools leaves them", f"{old_size / 1e6:.2f} MB"),
-        ("the same after `auditwheel repair --strip` with excludes", f"{repaired / 1e6:.2f} MB" if repaired else "none"),
+        ("the same, repaired by auditwheel with excludes", f"{repaired / 1e6:.2f} MB" if repaired else "none"),
         ("the fat wheel against that sum", f"{size / (repaired or old_size):.2f}"),
         ("`auditwheel repair` of one, by itself", f"{plain[0]} ({plain[2]:.1f} s)"),
         *([("the same with torch's libraries found", f"{bundled[0]}, {bundled[1] / 1e6:.0f} MB ({bundled[2]:.0f} s)")]
           if bundled else []),
-        ("`auditwheel repair` of one with excludes", f"{excluded[0][0]} ({statistics.median(e[2] for e in excluded):.2f} s)"),
-        ("our repair and audit, a variant", f"{statistics.median(seconds):.2f} s (most {max(seconds):.2f} s; aim 0.5 s)"),
+        ("`auditwheel repair` of one with excludes",
+         f"{excluded[0][0]} ({statistics.median(found[2] for found in excluded):.2f} s)"),
+        ("our repair and audit, a variant",
+         f"{statistics.median(seconds):.2f} s (most {max(seconds):.2f} s; aim 0.5 s)"),
         ("audit of a wheel of 100 MB", f"{took:.2f} s, {memory:.0f} MB of memory (aims 5 s, 500 MB)"),
     ]  # fmt: skip
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
