@@ -140,11 +140,9 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size)
     # The variants' own warnings were said when each was built.
     faults = [finding for finding in findings if not finding.warning]
-    largest = ", ".join(f"{target} {table.size(size)}" for target, size in merge.largest(layout, 3))
     if faults:
-        raise AuditError(
-            f"{wheel.name} is not fit to be published:\n{audit.text(faults)}\nThe largest files: {largest}"
-        )
+        raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}")
+    largest = ", ".join(f"{target} {table.size(size)}" for target, size in merge.largest(layout, 3))
     count = len(layout.variants)
     variants = f"{count} variant{'s' if count != 1 else ''}"
     report(f"{wheel.name}: {table.size(wheel.stat().st_size)}, {variants}; largest: {largest}")
