@@ -57,6 +57,20 @@ def test_installed_torch(torch_cpu_python: Path) -> None:
     assert names == {"libc10.so": frozenset(read_elf(sdk.prefix / "lib" / "libc10.so").exported)}
 
 
+def test_a_torch_left_in_the_environment_is_refused_before_compiling(torch_cpu_python: Path) -> None:
+    """The matrix was changed, the environment was not: what is really there is probed and compared (hatch#391)."""
+    changed = Entry(
+        name="matrix.2.9", variables=(), dependencies=(), torch_requirement="torch==2.9.*", python="3.11", torch="2.9"
+    )
+    sdk = environment.acquire(changed, environment_of(torch_cpu_python.parent.parent))
+    with pytest.raises(SdkError) as caught:
+        check(changed, sdk)
+    assert str(caught.value) == (
+        f"matrix.2.9: the matrix asks for `torch==2.9.*`, but torch {sdk.version} is there. "
+        "Make the environment anew: `hatch env remove matrix.2.9`"
+    )
+
+
 def test_no_torch(empty: Environment) -> None:
     """An environment without torch is an error with the command that mends it."""
     with pytest.raises(SdkError) as caught:

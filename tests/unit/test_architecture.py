@@ -82,7 +82,8 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-MODULES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sources()}
+FILES = dict(sources())
+MODULES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 
 def imports(module: str) -> Iterator[Import]:
@@ -225,8 +226,7 @@ def test_only_the_plugin_touches_build_data() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_fit_in_the_head(module: str) -> None:
     """A docstring, at most 300 lines, functions of at most 60."""
-    tree = MODULES[module]
-    (path,) = [path for name, path in sources() if name == module]
+    tree, path = MODULES[module], FILES[module]
     assert ast.get_docstring(tree), f"{path} has no docstring: say in one sentence what it is for"
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, f"{path}: which concept is missing? Name it"
     long = [

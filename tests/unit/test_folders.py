@@ -81,6 +81,15 @@ def test_source_without_cmakelists(project: Path, source: str, fault: str) -> No
     assert faults(project, source=source) == [f"Option `source` {HOOK} {fault}"]
 
 
+def test_source_that_the_sdist_lacks(project: Path) -> None:
+    """An sdist holds no files from outside the project: said where the wheel is built from it."""
+    (project / "PKG-INFO").touch()
+    assert faults(project, source="../cpp") == [
+        f"Option `source` {HOOK} is `../cpp`, and this unpacked sdist has no such folder: build the wheel from the "
+        "tree (`hatch build -t wheel`), or bring the folder into the sdist: inside the project, and in no `exclude`"
+    ]
+
+
 def test_source_outside_the_project(tmp_path: Path, project: Path) -> None:
     """CMakeLists.txt may lie beside the project, as where Python is one part of a larger source tree."""
     root = project / "python"

@@ -82,7 +82,7 @@ def build(
     run("configuring", [cmake, *where, *cache, *config.cmake.args])
     for note in _notes(job.build):
         report(f"{entry.name}: {note}")
-    reply = replies.read(job.build)
+    reply = _reply(job)
     failures.check_destinations(entry.name, reply, source=config.source, prefix=job.prefix)
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
     shutil.rmtree(job.prefix, ignore_errors=True)
@@ -118,6 +118,17 @@ class _Runner:
                 raise complaint from error
             text = failures.step_failed(step, command, output, log=self.job.log)
             raise CompileError(self.job.entry.name, text) from error
+
+
+def _reply(job: Job) -> replies.Reply:
+    try:
+        return replies.read(job.build)
+    except (KeyError, OSError, ValueError) as error:
+        raise CompileError(
+            job.entry.name,
+            f"CMake configured the project, but its description of it in {job.build / replies.API} cannot be read "
+            f"({error}). See that the disk has space, and run the same command again; the whole log is {job.log}",
+        ) from error
 
 
 def _key(job: Job, cache: Sequence[str]) -> str:

@@ -55,7 +55,13 @@ def source(options: Options, root: Path) -> Path:
         folder = (root / named).resolve()
         if (folder / "CMakeLists.txt").is_file():
             return folder
-        if not folder.exists():
+        if not folder.exists() and (root / "PKG-INFO").is_file():
+            options.fault(
+                "source",
+                f"is `{named}`, and this unpacked sdist has no such folder: build the wheel from the tree "
+                "(`hatch build -t wheel`), or bring the folder into the sdist: inside the project, and in no `exclude`",
+            )
+        elif not folder.exists():
             options.fault(
                 "source", f"is `{named}`, but there is no such folder; name the one that holds CMakeLists.txt"
             )

@@ -1,0 +1,244 @@
+"""Whole builds through hatchling: a library in C, two releases of torch (tiny wheels on disk), no network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fake_torch
+from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+version = "1"
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={matrix:torch}.*"]
+env-vars = { CFLAGS = "-DANSWER=42" }
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8", "2.9"]
+"""
+CMAKE = """
+cmake_minimum_required(VERSION 3.18)
+project(plain LANGUAGES C)
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/pause AND TORCH_EXT_TORCH STREQUAL "2.9")
+  file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/paused "")
+  execute_process(COMMAND sleep 60)
+endif()
+add_library(plain SHARED plain.c)
+install(TARGETS plain LIBRARY DESTINATION .)
+"""
+C = """
+#ifndef ANSWER
+#error "env-vars of the hatch environment did not reach the compiler"
+#endif
+int answer(void) { return ANSWER; }
+"""
+COMMAND = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+
+
+class Project:
+    """A project in a folder of its own, and the environment that it is built in."""
+
+    def __init__(self, root: Path, shared: Path) -> None:
+        self.root = root
+        self.environ: dict[str, str | None] = {
+            "UV_FIND_LINKS": str(shared / "wheels"),
+            "UV_NO_INDEX": "1",
+            **{name: None for name in os.environ if name.startswith("HATCH_TORCH_EXT_")},
+        }
+        self.environ["HATCH_TORCH_EXT_CACHE"] = str(shared / "store")
+        for name, text in {
+            "pyproject.toml": PROJECT,
+            ".gitignore": "/build/\n/dist/\n",
+            "src/my_pkg/__init__.py": "",
+            "csrc/CMakeLists.txt": CMAKE,
+            "csrc/plain.c": C,
+        }.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    def build(self, out: str = "dist", **environ: str) -> process.Completed:
+        """Build the wheel; it need not succeed."""
+        return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
+
+    def stopped(self, number: signal.Signals) -> tuple[int, str]:
+        """Start a build and signal it, with what it started, while the second entry configures: status and output."""
+        pause, paused = self.root / "csrc" / "pause", self.root / "csrc" / "paused"
+        pause.touch()
+        env = {**os.environ, **{name: value for name, value in self.environ.items() if value is not None}}
+        started = subprocess.Popen(
+            COMMAND,
+            cwd=self.root,
+            env=env,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        deadline = time.monotonic() + 120
+        while not paused.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(started.pid, number)
+        output, _ = started.communicate(timeout=60)
+        pause.unlink()
+        paused.unlink()
+        return started.returncode, output
+
+    def wheel(self, out: str = "dist") -> Path:
+        """Return the wheel that was built."""
+        (path,) = (self.root / out).glob("*.whl")
+        return path
+
+    def digest(self, out: str = "dist") -> str:
+        """Return the hash of the wheel."""
+        return hashlib.sha256(self.wheel(out).read_bytes()).hexdigest()
+
+    def sources(self) -> list[str]:
+        """Return every file outside of build and dist."""
+        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+        return sorted(name for name in found if not name.startswith(("build/", "dist/")))
+
+
+@pytest.fixture
+def project(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> Project:
+    """Return a fresh project; the store and the wheels of torch are shared by all tests of this file."""
+
+    def make(folder: Path) -> None:
+        (folder / "wheels").mkdir()
+        for version in ("2.8.0", "2.9.0"):
+            files = fake_torch.contents(version, cuda=None)
+            (folder / "wheels" / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
+
+    return Project(tmp_path / "project", once("hook_builds", make))
+
+
+@pytest.fixture
+def reference(project: Project, once: Callable[[str, Callable[[Path], None]], Path]) -> str:
+    """Return the hash of the wheel that an undisturbed build makes."""
+
+    def make(folder: Path) -> None:
+        undisturbed = Project(folder / "elsewhere", Path(str(project.environ["UV_FIND_LINKS"])).parent)
+        done = undisturbed.build()
+        assert done.returncode == 0, done.stdout + done.stderr
+        (folder / "sha256").write_text(undisturbed.digest(), encoding="ascii")
+
+    return (once("hook_reference", make) / "sha256").read_text(encoding="ascii")
+
+
+def test_a_wheel_with_a_library_is_never_for_any_platform(project: Project, reference: str) -> None:
+    """Its tag names a policy although it needs no Python (hatch#1955); exact files; nothing is left in the sources."""
+    before = project.sources()
+    done = project.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.wheel().name == "my_pkg-1-py3-none-manylinux_2_5_x86_64.whl"
+    with zipfile.ZipFile(project.wheel()) as archive:
+        names = archive.namelist()
+    (library,) = [name for name in names if name.endswith("/libplain.so")]
+    assert sorted(names) == sorted(
+        [
+            library,
+            "my_pkg/__init__.py",
+            "my_pkg/_torch_ext/manifest.json",
+            "my_pkg/_variants.py",
+            "my_pkg-1.dist-info/METADATA",
+            "my_pkg-1.dist-info/RECORD",
+            "my_pkg-1.dist-info/WHEEL",
+            "my_pkg-1.dist-info/sboms/torch-ext.cdx.json",
+        ]
+    )
+    assert library.startswith("my_pkg/_torch_ext/shared/")
+    assert project.sources() == before
+    assert "sdist would hold" not in done.stdout + done.stderr
+    assert project.digest() == reference
+
+
+def test_what_would_surprise_later_is_said(project: Project) -> None:
+    """A file that CMake wrote into the sources, and a work folder that the next sdist would hold."""
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    cmake.write_text(CMAKE + "configure_file(plain.c ${CMAKE_CURRENT_SOURCE_DIR}/copy.c COPYONLY)\n", encoding="utf-8")
+    (project.root / ".gitignore").unlink()
+    done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
+    output = " ".join((done.stdout + done.stderr).split())
+    assert "matrix.2.8: left out by `only` or `skip`" in output
+    assert "matrix.2.9: CMake wrote into the sources: csrc/copy.c. Every entry would share" in output
+    assert "an sdist would hold the work folder `build/torch-ext`: add the line `/build/` to .gitignore" in output
+
+
+def test_a_failed_entry_leaves_no_wheel_and_the_others_work(project: Project, reference: str) -> None:
+    """The message names the entry; once it is mended, the rest is used again and the bytes are the same."""
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    broken = CMAKE.replace("add_library", 'if(TORCH_EXT_TORCH STREQUAL "2.9")\nadd_nothing()\nendif()\nadd_library')
+    cmake.write_text(broken, encoding="utf-8")
+    done = project.build()
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "hatch-torch-ext: matrix.2.9: configuring failed:" in output
+    assert 'Unknown CMake command "add_nothing".' in output
+    assert "Traceback" not in output
+    assert not list(project.root.glob("dist/*"))
+    made = project.root / "build" / "torch-ext" / "matrix.2.8" / "build" / "libplain.so"
+    made_at = made.stat().st_mtime_ns
+    cmake.write_text(CMAKE, encoding="utf-8")
+    assert project.build().returncode == 0
+    assert made.stat().st_mtime_ns == made_at
+    assert project.digest() == reference
+
+
+def test_killed_in_the_middle_and_run_again(project: Project, reference: str) -> None:
+    """`kill -9` leaves no wheel, and the next run gives the bytes of one that was never disturbed."""
+    status, _ = project.stopped(signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert not list(project.root.glob("dist/*"))
+    assert project.build().returncode == 0
+    assert project.digest() == reference
+
+
+def test_interrupted_by_hand(project: Project) -> None:
+    """Ctrl-C ends the build with one sentence; no wheel is left, and no file in the sources."""
+    before = project.sources()
+    status, output = project.stopped(signal.SIGINT)
+    assert status == 130
+    assert output.splitlines()[-1].startswith("hatch-torch-ext: interrupted; the same command goes on")
+    assert "Traceback" not in output
+    assert not list(project.root.glob("dist/*"))
+    assert project.sources() == before
+
+
+def test_two_builds_at_once_in_one_project(project: Project, reference: str) -> None:
+    """The second waits for the first; both wheels are whole and the same."""
+    threads = [threading.Thread(target=project.build, args=(f"dist/{name}",)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {project.digest("dist/a"), project.digest("dist/b")} == {reference}
+
+
+def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, reference: str) -> None:
+    """Work goes to the user's cache where `build` is not a folder that can be made."""
+    (project.root / "build").touch()
+    assert project.build().returncode == 0
+    assert (project.root / "build").stat().st_size == 0
+    assert project.digest() == reference
