@@ -180,6 +180,24 @@ def test_what_extensions_use_of_the_cuda_half_is_given_to_it(full_torch: Callabl
         assert [symbol for symbol in used if not any(symbol in exported[each] for each in owners.owner(symbol))] == []
 
 
+def test_handles_of_torch_without_kernels(
+    store: Path, full_torch: Callable[[str], Path], beside: Beside, tmp_path: Path
+) -> None:
+    """ATen/cuda compiles against a thin SDK, with the headers of nvidia's wheels; the library opens under torch 2.15."""
+    root = tmp_path / "context"
+    shutil.copytree(PROJECT / "tests/packages/cuda_context", root)
+    build(root, root / "dist", store)
+    (wheel,) = root.glob("dist/*.whl")
+    program = (
+        "import torch, torch_ext_context\n"
+        "print(torch_ext_context.loaded.label, torch.cuda.is_initialized())\n"
+        "try:\n    print(torch.ops.torch_ext_context.has_blas())\n"
+        "except RuntimeError as error:\n    print('NVIDIA' in str(error) or 'CUDA' in str(error))"
+    )
+    done = outside(beside(full_torch("2.15.0"), wheel), "-c", program, cwd=tmp_path)
+    assert done.stdout.split() == [f"torch2.15_cu13.2_cxx11_{MACHINE}", "False", "True"]
+
+
 def refused(root: Path, store: Path, only: str, **environ: str | None) -> str:
     """Build and return the words of the refusal; there is no wheel."""
     command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", root / "dist"]
