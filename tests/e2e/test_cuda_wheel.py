@@ -183,7 +183,7 @@ def test_what_extensions_use_of_the_cuda_half_is_given_to_it(full_torch: Callabl
 def test_handles_of_torch_without_kernels(
     store: Path, full_torch: Callable[[str], Path], beside: Beside, tmp_path: Path
 ) -> None:
-    """ATen/cuda compiles against a thin SDK, with the headers of nvidia's wheels; the library opens under torch 2.15."""
+    """ATen/cuda compiles against a thin SDK, with nvidia's headers; the library opens under torch 2.15."""
     root = tmp_path / "context"
     shutil.copytree(PROJECT / "tests/packages/cuda_context", root)
     build(root, root / "dist", store)
