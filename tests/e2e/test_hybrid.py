@@ -75,8 +75,22 @@ def said(hybrid_wheel: Path, beside: Beside, tmp_path: Path) -> Callable[[Path, 
 
 
 def test_torch_2_13_which_no_entry_names_gets_the_stable_one(said: Said, torch_cpu_python: Path) -> None:
-    """Three releases after the one it was built on."""
+    """Case 15: torch lies on another entry of sys.path, and the package is imported first."""
     assert said(torch_cpu_python, RUN) == [f"2.13.0 {STABLE}"]
+
+
+def test_another_torch_on_the_library_path_changes_nothing(
+    hybrid_wheel: Path, full_torch: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """``LD_LIBRARY_PATH`` leads to torch 2.9; the process runs torch 2.15, and no file of the other is opened."""
+    with zipfile.ZipFile(hybrid_wheel) as wheel:
+        wheel.extractall(tmp_path)
+    asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = process.run([full_torch("2.9.1"), "-c", asked]).stdout.strip()
+    changes = {"LD_LIBRARY_PATH": f"{site}/torch/lib", "PYTHONPATH": str(tmp_path)}
+    program = f"{RUN}print({site!r} in open('/proc/self/maps').read())"
+    done = process.run([full_torch("2.15.0"), "-c", program], cwd=tmp_path, env_changes=changes)
+    assert done.stdout.splitlines() == [f"2.15.0 {STABLE}", "False"]
 
 
 @pytest.mark.parametrize(("version", "label"), [("2.9.1", EXACT), ("2.15.0", STABLE)])

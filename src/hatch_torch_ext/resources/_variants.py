@@ -323,7 +323,7 @@ def _watch_devices(variant: Variant) -> None:
 def _in_main_interpreter() -> bool:
     if sys.version_info >= (3, 12):
         return bool(_thread._is_main_interpreter())
-    api = getattr(__import__("ctypes"), "pythonapi", None)  # PyPy's has none
+    api: Any = getattr(__import__("ctypes"), "pythonapi", None)  # PyPy's has none
     return not hasattr(api, "PyInterpreterState_Get") or api.PyInterpreterState_Get() == api.PyInterpreterState_Main()
 
 
