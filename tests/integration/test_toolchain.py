@@ -386,6 +386,19 @@ def test_wheels_that_are_not_whole(machine: Machine) -> None:
     )
 
 
+def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
+    """CMake takes the folders of nvcc's libraries apart at spaces: said before anything is compiled."""
+    toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
+    work = machine.config.root / "my project"
+    found = toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
+    assert found.cuda_problem is not None
+    assert found.cuda_problem.startswith(
+        "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one comes to "
+        f"lie in {work}"
+    )
+    assert found.cuda_problem.endswith("/cuda: move the project to a folder without spaces")
+
+
 def test_a_host_compiler_that_nvcc_does_not_support(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read from the toolkit's own header, before compiling; nvcc's own flag for it is honoured."""
     nvcc = toolkit(machine.system / "cuda-13.0", "13.0", gnu=13) / "bin" / "nvcc"

@@ -68,7 +68,7 @@ def find(
     try:
         candidate, version, nvcc = _choose(config, environment, sdk.cuda, environ)
         host = host_compiler(config, cxx, environ)
-        root = whole_root(candidate.nvcc.parent.parent, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
+        root = _root_of_wheels(candidate.nvcc, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
         toolkit = CudaToolkit(
             root=root,
             nvcc=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
@@ -166,6 +166,15 @@ def _describe(nvcc: Path) -> Tool | None:
         return None
     match = re.search(r"\bV(\d+\.\d+\.\d+)", output)
     return Tool(path=nvcc, version=match[1]) if match is not None else None
+
+
+def _root_of_wheels(nvcc: Path, root: Path) -> Path:
+    if " " in str(root):
+        raise Unfit(
+            f"CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one comes "
+            f"to lie in {root}: move the project to a folder without spaces"
+        )
+    return whole_root(nvcc.parent.parent, root)
 
 
 def _root(nvcc: Path) -> Path:
