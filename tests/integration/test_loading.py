@@ -26,7 +26,7 @@ RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="
 
 @pytest.fixture(scope="session")
 def binaries(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Path:
-    """Return a folder with ``libops.so`` (an operator, a class), ``_C.so`` (a module), ``_bad.so`` (one that fails)."""
+    """Return a folder with ``libops.so`` (an operator, a class), ``libother.so``, modules ``_C.so``, ``_bad.so``."""
 
     def make(folder: Path) -> None:
         ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_path('purelib'), sep='\\n')"
@@ -34,8 +34,8 @@ def binaries(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_pyth
         include, purelib = asked.stdout.splitlines()
         torch = Path(purelib) / "torch"
         flags = ["-shared", "-fPIC", f"-I{include}", '-DMODULE_PACKAGE="my_pkg"']
-        for name in ("_C", "_bad"):
-            subprocess.run(["gcc", *flags, SOURCES / f"{name}.c", "-o", folder / f"{name}.so"], check=True)
+        for name, result in ("_C", "_C.so"), ("_bad", "_bad.so"), ("other", "libother.so"):
+            subprocess.run(["gcc", *flags, SOURCES / f"{name}.c", "-o", folder / result], check=True)
         headers = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
         links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10", "-Wl,-soname,libops.so"]
         compiler = ["g++", "-std=c++20", "-O0", *flags, *headers]
@@ -77,7 +77,7 @@ def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] =
     (folder / "it").mkdir(parents=True)
     for source in sources:
         shutil.copy(source, folder / "it")
-    chosen = variant_of("it", *(file_of(source) for source in sources), **fields)
+    chosen = variant_of(fields.pop("label", "it"), *(file_of(source) for source in sources), **fields)
     placed = tuple(PlacedVariant(variant=each, places=()) for each in (chosen, *others))
     made = Layout(package=name, variants=placed, files=(), tag="", requires="", manifest="")
     (site / name / "__init__.py").write_text(INIT.format(name=name), encoding="utf-8")
@@ -139,6 +139,11 @@ if __name__ == "__main__":
             os._exit(0 if torch.ops.loading_ops.twice(two).tolist() == [2, 2] else 1)
         children.append(child)
     assert {os.waitpid(child, 0)[1] for child in children} == {0}
+
+    # Another package built with us in the same process, with a variant of another kind.
+    import other_pkg
+    assert other_pkg.loaded.label == "stable2.10_cpu"
+    assert sorted(name for _, name in sys.modules["_torch_ext_loaded"].packages) == ["other_pkg"]
 
     # Two dozen threads, through two import names.
     def load(number):
@@ -202,11 +207,45 @@ def test_everything_that_torch_does_with_an_operator(torch: Torch, binaries: Pat
     The library is registered once in each process, or the process would abort.
     """
     install(torch.site, "my_pkg", binaries / "libops.so", binaries / "_C.so")
+    install(torch.site, "other_pkg", binaries / "libother.so", label="stable2.10_cpu", torch="2.10", stable_abi=True)
     (torch.site / "second_name").symlink_to("my_pkg")
     (torch.site / "second_name" / "__init__.py").write_text(INIT.replace("{name}", "."), encoding="utf-8")
     (torch.site / "world.py").write_text(WORLD, encoding="utf-8")
     assert torch.run(str(torch.site / "world.py")).stdout == "the whole world\n"
     torch.run("-c", ANOTHER_PROCESS)
+
+
+COMPILE = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import my_pkg
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.loading_ops.twice(x) + 1
+
+two = torch.ones(2)
+assert torch.compile(Model(), fullgraph=True)(two).tolist() == [3, 3]
+torch._inductor.aoti_compile_and_package(torch.export.export(Model(), (two,)), package_path=sys.argv[1])
+"""
+
+RUN_COMPILED = """
+import sys
+import my_pkg
+import torch
+assert torch._inductor.aoti_load_package(sys.argv[1])(torch.ones(2)).tolist() == [3, 3]
+"""
+
+
+def test_compiled_programs_hold_the_operator(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """Case 30: code of inductor, and an AOTInductor package that runs in a process that only imports the package."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    package = str(tmp_path / "model.pt2")
+    torch.run(
+        "-c", COMPILE, package, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_COMPILE_THREADS="1"
+    )
+    torch.run("-c", RUN_COMPILED, package)
 
 
 BARE = """
@@ -235,6 +274,25 @@ def test_a_bare_process_and_a_symlinked_folder_are_enough(torch: Torch, binaries
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     assert tree(torch.site) == before
+
+
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && if touch "$1/x" 2>&-; then exit 9; fi'
+
+
+def test_a_file_system_that_is_mounted_read_only(torch: Torch, binaries: Path) -> None:
+    """Case 32: really read-only, for root as well; the mount is seen by the process that is tested alone."""
+    place = install(torch.site, "my_pkg", binaries / "libops.so").parent
+    mounted: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        subprocess.run([*mounted, READ_ONLY, "sh", torch.site], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"this machine lets nobody mount in a namespace of his own: {error}")
+    program = "import my_pkg; print(my_pkg.loaded.label)"
+    command = [*mounted, f'{READ_ONLY}; PYTHONPATH="$1" exec "$2" -c "$3"', "sh", torch.site, torch.python, program]
+    environ = {name: value for name, value in os.environ.items() if name not in ("HOME", "PYTHONDONTWRITEBYTECODE")}
+    done = subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("it\n", "")
+    assert not (place / "__pycache__").exists()
 
 
 TROUBLE = """
@@ -371,8 +429,10 @@ def test_a_sub_interpreter_is_refused(torch: Torch, binaries: Path) -> None:
 
 def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> None:
     """Case 35: ``python -m`` explains and loads nothing, though the package loads when imported; or it checks apart."""
-    place = install(torch.site, "my_pkg", binaries / "libops.so", others=(variant_of("old", torch="2.12"),))
-    assert torch.run("-m", "my_pkg._variants", "--library-path").stdout == f"{place}/it/libops.so\n"
+    libraries = binaries / "libops.so", binaries / "libother.so"
+    place = install(torch.site, "my_pkg", *libraries, others=(variant_of("old", torch="2.12"),))
+    paths = torch.run("-m", "my_pkg._variants", "--library-path").stdout
+    assert paths == f"{place}/it/libops.so\n{place}/it/libother.so\n"
     assert torch.run("-m", "my_pkg._variants", "--check").stdout == "it works; its operators: loading_ops::twice\n"
     (place / "it" / "libops.so").write_bytes(b"")
     here, *lines = torch.run("-m", "my_pkg._variants").stdout.splitlines()
@@ -381,6 +441,14 @@ def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> N
     checked = torch.run("-m", "my_pkg._variants", "--check", check=False)
     assert checked.returncode == 1
     assert "is damaged: it has 0 bytes instead of" in checked.stderr
+
+
+def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: Path) -> None:
+    """A program without Python can open no module: it is an error, not an empty line."""
+    install(torch.site, "my_pkg", binaries / "_C.so")
+    done = torch.run("-m", "my_pkg._variants", "--library-path", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "my_pkg has Python modules alone, no library for programs without Python\n"
 
 
 def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:
