@@ -61,7 +61,8 @@ def modules_wheel(once: Once, store: Path) -> Path:
         root = folder / "project"
         shutil.copytree(PROJECT / "tests/packages/modules", root)
         pythons = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        build(root, folder / "dist", store, PATH=pythons)
+        # Both from the index: a CPU build of torch for one of them alone would make other bytes of the library.
+        build(root, folder / "dist", store, PATH=pythons, PIP_FIND_LINKS="")
 
     (wheel,) = (once("modules_wheel", make) / "dist").glob("*.whl")
     return wheel
@@ -117,11 +118,11 @@ def test_python_3_12_imports_its_own_modules(modules_wheel: Path, once: Once, tm
     assert said.strip() == f"torch2.13_cpu_cxx11_{os.uname().machine}_cp312"
 
 
-def test_a_python_that_the_wheel_lacks_is_told_so(modules_wheel: Path, tmp_path: Path) -> None:
-    """Installed beside no torch at all, the import is a clear error too."""
+def test_the_lack_of_torch_is_told(modules_wheel: Path, tmp_path: Path) -> None:
+    """Installed beside no torch at all, the import is the same clear error."""
     folder = tmp_path / "bare"
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, folder])
     install(folder / "bin" / "python", modules_wheel)
     done = outside(folder / "bin" / "python", "-c", "import torch_ext_modules", cwd=tmp_path, check=False)
     assert done.returncode == 1
-    assert "torch is not installed" in done.stderr or "No module named 'torch'" in done.stderr
+    assert "Here: no torch, cp311, linux" in done.stderr
