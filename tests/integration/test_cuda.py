@@ -121,7 +121,7 @@ def test_the_compiler_of_the_wheels_builds_a_plain_project(bench: Bench) -> None
 
 
 def test_the_configuration_wins_over_every_way_to_choose_architectures(bench: Bench) -> None:
-    """Variables before and after project(), properties, options, flags, a subfolder: all give way; other flags stay."""
+    """Case 19: variables before and after project(), properties, options, flags, a subfolder: all give way."""
     tree = bench.build(bench.config("cuda_own_archs", "8.0", "9.0+PTX"))
     for name in ("libkernels.so", "libmore.so"):
         assert fatbin.archs(tree.prefix / name) == ("8.0", "9.0", "9.0+PTX")
@@ -154,7 +154,7 @@ def test_a_project_of_the_time_before_the_language(bench: Bench) -> None:
 
 
 def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
-    """find_package(Torch) leaves the architectures alone; CUDA::nvToolsExt is there, which CUDA 13 has no more."""
+    """Cases 18, 19: find_package(Torch) leaves the architectures alone; CUDA::nvToolsExt is there, unlike in CUDA 13."""
     for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda"):
         library = bench.sdk.library_dir / f"lib{name}.so"
         subprocess.run(["c++", "-shared", f"-Wl,-soname,{library.name}", "-o", library, "-xc", "/dev/null"], check=True)
@@ -164,7 +164,7 @@ def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
 
 
 def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """find_package(CUDAToolkit), CUDA::cudart and the variables agree, whatever the environment said; it links."""
+    """Case 20: find_package(CUDAToolkit), CUDA::cudart and the variables agree; out of wheels, it links."""
     monkeypatch.setenv("CUDA_PATH", "/elsewhere")
     monkeypatch.setenv("CUDACXX", "/elsewhere/bin/nvcc")
     config = bench.config("cuda_toolkit_library")
