@@ -154,7 +154,7 @@ def test_a_project_of_the_time_before_the_language(bench: Bench) -> None:
 
 
 def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
-    """Cases 18, 19: find_package(Torch) leaves the architectures alone; CUDA::nvToolsExt is there, unlike in CUDA 13."""
+    """Cases 18, 19: find_package(Torch) leaves architectures alone; CUDA::nvToolsExt is there, gone from CUDA 13."""
     for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda"):
         library = bench.sdk.library_dir / f"lib{name}.so"
         subprocess.run(["c++", "-shared", f"-Wl,-soname,{library.name}", "-o", library, "-xc", "/dev/null"], check=True)
