@@ -77,6 +77,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             )
         pipeline.check_platform()
         config = self._config()
+        if version != "editable":
+            self._check_selection(config)
         entries = pipeline.expand(config, distribution=self._distribution)
         if version == "editable":
             selected = pipeline.select_editable(config, entries)
@@ -101,6 +103,26 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         self._say_of_sdist()
         if self._product is not None:
             pipeline.check_wheel(wheel, self._config(), self._product.layout, report=self._say)
+
+    def _check_selection(self, config: Config) -> None:
+        """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""
+        from hatchling.builders.wheel import WheelBuilder
+
+        place = f"{config.package.replace('.', '/')}/__init__.py"
+        if not (config.package_dir / "__init__.py").is_file():
+            return
+        try:
+            shipped = {file.distribution_path for file in WheelBuilder(self.root).recurse_included_files()}
+        except ValueError:  # nothing selected at all
+            shipped = set()
+        if place not in shipped:
+            top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
+            raise ConfigurationError(
+                [
+                    f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
+                    f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
+                ]
+            )
 
     def _say_of_sdist(self) -> None:
         """Warn where an sdist made after this wheel would hold the work folder: thousands of files."""

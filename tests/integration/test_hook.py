@@ -113,6 +113,19 @@ def test_what_hatch_refuses_is_one_sentence(change: tuple[str, str], said: str, 
     assert not set("│╭╰") & set(output)
 
 
+def test_a_package_that_hatchling_would_leave_out_is_refused(tmp_path: Path) -> None:
+    """Hatchling looks for the project's name, and with files of a hook inside it does not miss the package."""
+    root = project(tmp_path, PROJECT.replace('source = "csrc"', 'source = "csrc"\npackage = "other.ops"'))
+    (root / "src" / "other" / "ops").mkdir(parents=True)
+    (root / "src" / "other" / "ops" / "__init__.py").touch()
+    done = hatchling(root, "build", "-t", "wheel")
+    assert done.returncode == 1
+    assert " ".join((done.stdout + done.stderr).split()) == (
+        "hatch-torch-ext: The wheel would not hold `other/ops/__init__.py`: the build configuration of the wheel does "
+        'not select it. Name its folder there: `packages = ["src/other"]`.'
+    )
+
+
 def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
     """However it came about, the second one sees the first."""
     done = hatchling(project(tmp_path), "build", "-t", "wheel", HATCH_TORCH_EXT_ACTIVE="1")

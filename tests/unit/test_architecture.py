@@ -201,8 +201,8 @@ def uses(module: str) -> set[str]:
         pytest.param({"sys.exit", "exit", "SystemExit"}, {"__main__", "cli"}, id="ends"),
         pytest.param({"hatch", "hatch.cli", "hatch.project.core"}, {"environments.reading"}, id="hatch"),
         pytest.param(
-            {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.plugin"},
-            {"hooks", "plugin"},
+            {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.builders.wheel"},
+            {"cli", "hooks", "plugin"},  # adapters all: the command line reads the hook's options as hatchling does
             id="hatchling",
         ),
         pytest.param({"httpx"}, {"sdk.remote"}, id="network"),
