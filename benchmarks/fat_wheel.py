@@ -147,11 +147,11 @@ def auditwheel(wheel: Path, folder: Path, *options: str, libraries: Path | None 
     except subprocess.TimeoutExpired:
         return f"not finished after {BUNDLING:.0f} s", 0, BUNDLING
     seconds = time.perf_counter() - began
-    made = list(folder.glob("*.whl"))
-    if not made:
+    if done.returncode:  # a wheel may be left all the same, half repaired
         lines = [line for line in done.stderr.splitlines() if "rror" in line or "not" in line] or [done.stderr]
         return f"refused: {re.sub(r'/[^ ]*/', '', lines[-1].strip())[:140]}", 0, seconds
-    return "repaired", made[0].stat().st_size, seconds
+    (made,) = folder.glob("*.whl")
+    return "repaired", made.stat().st_size, seconds
 
 
 def synthetic(fat: Path, folder: Path) -> Path:
