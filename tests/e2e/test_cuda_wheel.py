@@ -133,9 +133,8 @@ def test_a_cuda_torch_four_releases_later_gets_the_cuda_variant(
     """Torch 2.15 for CUDA 13.2, no GPU: chosen, CUDA not started, the example's own tests of the CPU kernels pass."""
     python = beside(full_torch("2.15.0"), cuda_wheel)
     assert outside(python, "-c", RUN, cwd=tmp_path).stdout.split() == ["2.15.0", "13.2", STABLE_CUDA]
-    tests = PROJECT / "example_project" / "tests"
-    files = [tests / "test_values.py", tests / "test_errors.py"]
-    done = outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, *files, cwd=tmp_path)
+    values = PROJECT / "example_project" / "tests" / "test_values.py"
+    done = outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, values, cwd=tmp_path)
     assert re.search(r"^\d\d passed", done.stdout, re.MULTILINE), done.stdout
 
 
