@@ -19,7 +19,7 @@ inline std::string text(const Shape& shape) {
   return out + (shape.size() == 1 ? ",)" : ")");
 }
 
-// std::invalid_argument reaches Python as ValueError, whichever ABI the binding is written on.
+// std::invalid_argument reaches Python as ValueError; on the stable ABI, torch 2.15 hands every error over as RuntimeError.
 inline void require(bool condition, const std::string& message) {
   if (!condition) {
     throw std::invalid_argument(message);

@@ -88,7 +88,7 @@ def any_strides() -> str:
 def _refusal(call: Callable[[str], Any], device: str) -> str | None:
     try:
         call(device)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         return str(error)
     return None
 

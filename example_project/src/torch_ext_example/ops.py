@@ -16,7 +16,8 @@ def farthest_point_sampling(points: Tensor, k: int) -> Tensor:
     ``points`` is ``(N, D)`` or ``(B, N, D)``, float32, float64, float16 or bfloat16; the result is ``(k)`` or
     ``(B, k)``, int64. The first pick is point 0. Where several points are equally far, the one with the lowest index
     is picked; CPU and CUDA pick the same. A point with a NaN or infinite coordinate is never picked after the first,
-    and no other point is near it; where no point is left, 0 is picked. ``0 <= k <= N``, else ``ValueError``.
+    and no other point is near it; where no point is left, 0 is picked. ``0 <= k <= N``, else ``ValueError``
+    (``RuntimeError`` where the variant on the stable ABI runs in torch 2.15 or newer).
     """
     return _ops.farthest_point_sampling(points, k)
 
