@@ -78,7 +78,7 @@ def main() -> None:
             "# One wheel for ten torch releases, from a cold start",
             "",
             f"Recorded on {datetime.now(timezone.utc):%Y-%m-%d} with `python benchmarks/releases.py`:",
-            f"{platform.machine()}, {jobs} cores, Python {platform.python_version()}; an empty store, no torch installed.",
+            f"{platform.machine()}, {jobs} cores, Python {platform.python_version()}; an empty store, no torch.",
             "",
             f"The whole build, SDKs fetched, compiled, repaired, audited, packed: **{cold:.0f} s**,",
             f"a wheel of {size / 1000:.0f} kB. Bare compile times of the same builds, added up: {total:.0f} s.",

@@ -113,13 +113,17 @@ def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
 
 
 def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
-    """Return the target of each (label, path). A file keeps its place unless its bytes are in several variants."""
-    owners: dict[str, list[tuple[str, VariantFile]]] = defaultdict(list)
+    """Return the target of each (label, path). A file keeps its place unless its bytes are in several variants.
+
+    Modules are told apart by name too: what is named for one Python is not served to another, though the bytes agree.
+    """
+    owners: dict[tuple[str, str | None], list[tuple[str, VariantFile]]] = defaultdict(list)
     for built in distinct:
         for file in built.variant.files:
-            owners[file.sha256].append((built.variant.label, file))
+            name = file.path.rpartition("/")[2] if file.kind == "module" else None
+            owners[file.sha256, name].append((built.variant.label, file))
     places = {}
-    for sha256, group in owners.items():
+    for (sha256, _), group in owners.items():
         shared = sorted({file.path for _, file in group if file.path.startswith(f"{SHARED}/")})
         names = sorted({file.path.rpartition("/")[2] for _, file in group})
         for label, file in group:

@@ -108,7 +108,7 @@ def hybrid_wheel(once: Once, store: Path) -> Path:
         build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="matrix.2.6,matrix.2.8,matrix.2.10-stable")
         shutil.rmtree(root)
 
-    (wheel,) = (once("hybrid_wheel", make) / "dist").glob("*.whl")
+    (wheel,) = (once("example_hybrid", make) / "dist").glob("*.whl")
     return wheel
 
 

@@ -90,6 +90,21 @@ def test_equal_bytes_are_stored_once(tmp_path: Path) -> None:
     assert dict(layout.variants[1].places)["b/x.so"] == f"_torch_ext/shared/{digest}/x.so"
 
 
+def test_modules_of_two_pythons_are_two_files_though_their_bytes_agree(tmp_path: Path) -> None:
+    """What is named for one Python is not served to the other; the library beside them is stored once."""
+    variants = []
+    for python in ("cp311", "cp312"):
+        label = f"torch2.8_cpu_cxx11_x86_64_{python}"
+        one = built(tmp_path, label, {f"{label}/_D.{python}.so": "module", f"{label}/libx.so": "x"}, python=python)
+        module, library = one.variant.files
+        files = (replace(module, kind="module", module="_D"), library)
+        variants.append(replace(one, variant=replace(one.variant, files=files)))
+    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    (shared,) = [file.target for file in layout.files if "/shared/" in file.target]
+    assert shared.endswith("/libx.so")
+    assert sorted(file.target.rpartition("/")[2] for file in layout.files) == ["_D.cp311.so", "_D.cp312.so", "libx.so"]
+
+
 def test_two_entries_with_the_same_result_are_one_variant(tmp_path: Path) -> None:
     """A library compiled under two Pythons is one variant when its bytes are the same."""
     variants = [built(tmp_path, CPU, {f"{CPU}/x.so": "same"}, entry=f"matrix.py{minor}") for minor in (12, 11)]
