@@ -333,6 +333,13 @@ def test_environment_variables_override_selectors(
     assert (found.only, found.skip) == (only, skip)
 
 
+def test_another_matrix_from_the_environment(project: Path) -> None:
+    """One project may have a small matrix and a full one: the variable goes before the option."""
+    full = {"HATCH_TORCH_EXT_ENVIRONMENT": " full "}
+    assert parse(project, 'environment = "matrix"', environ=full).environment == "full"
+    assert parse(project, "", environ={"HATCH_TORCH_EXT_ENVIRONMENT": ""}).environment == "matrix"
+
+
 def test_jobs_from_the_environment(project: Path) -> None:
     """The variable goes before the option, and is checked like it."""
     assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": " 8 "}).jobs == 8
