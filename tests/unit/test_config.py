@@ -70,7 +70,7 @@ def test_every_option(project: Path) -> None:
         ignore = ["TE101"]
         jobs = 4
         index-url = "https://download.pytorch.org/whl/{cuda}"
-        extra-index-url = "https://pypi.org/simple"
+        extra-index-url = "https://index.example/simple"
         cuda-home = "/opt/cuda-{cuda}"
         cuda.compress = "size"
         compiler-launcher = "tools/launch"
@@ -124,7 +124,7 @@ def test_every_option(project: Path) -> None:
         ignore=("TE101",),
         jobs=4,
         index_url="https://download.pytorch.org/whl/{cuda}",
-        extra_index_url=("https://pypi.org/simple",),
+        extra_index_url=("https://index.example/simple",),
         editable_only=("*.2.13*",),
         audit_symbols="fetch",
     )
