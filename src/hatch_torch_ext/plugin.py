@@ -26,8 +26,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     PLUGIN_NAME = "torch-ext"
 
-    _product: Product | None = None
-    """What ``initialize`` built, for ``finalize``: hatchling calls both on one instance."""
+    _built: tuple[Config, Product] | None = None
+    """What ``initialize`` built, and from what, for ``finalize``: hatchling calls both on one instance."""
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
@@ -85,7 +85,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         else:
             selected = pipeline.select(config, entries, report=self._say)
         product = pipeline.build(config, selected, distribution=self._distribution, report=self._say)
-        self._product = product
+        self._built = config, product
         build_data["dependencies"].append(product.layout.requires)
         build_data["pure_python"] = False
         if version == "editable":
@@ -101,8 +101,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         from hatch_torch_ext import pipeline
 
         self._say_of_sdist()
-        if self._product is not None:
-            pipeline.check_wheel(wheel, self._config(), self._product.layout, report=self._say)
+        if self._built is not None:
+            config, product = self._built
+            pipeline.check_wheel(wheel, config, product.layout, report=self._say)
 
     def _check_selection(self, config: Config) -> None:
         """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""

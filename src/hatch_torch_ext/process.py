@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 TAIL_LINES = 40
@@ -53,7 +53,6 @@ def run(
     log: Path | None = None,
     check: bool = True,
     timeout: float | None = None,
-    echo: Callable[[str], None] | None = None,
 ) -> Completed:
     """Run ``command`` and return what it printed.
 
@@ -70,8 +69,6 @@ def run(
         else:
             env[name] = value
     typed = command_line(arguments, env_changes)
-    if echo is not None:
-        echo(typed)
     options = {"cwd": cwd, "env": env, "timeout": timeout, "check": False, "stdin": subprocess.DEVNULL}
     try:
         completed = _capture(arguments, options) if log is None else _logged(arguments, options, log, typed)

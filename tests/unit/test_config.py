@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 HOOK = "for build hook `torch-ext`"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Return the root of a project with a package in `src` and a CMake project in `csrc`."""
-    (tmp_path / "csrc").mkdir()
-    (tmp_path / "csrc" / "CMakeLists.txt").touch()
-    (tmp_path / "src" / "my_pkg").mkdir(parents=True)
-    (tmp_path / "src" / "my_pkg" / "__init__.py").touch()
-    return tmp_path
-
-
 def parse(root: Path, text: str = "", *, name: str = "my-pkg", environ: Mapping[str, str] | None = None) -> Config:
     """Parse the TOML of a hook's table."""
     return config.parse(tomlkit.parse(text).unwrap(), root=root, project_name=name, environ=environ or {})

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 HOOK = "for build hook `torch-ext`"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Return the root of a project with a package in `src` and a CMake project in `csrc`."""
-    (tmp_path / "csrc").mkdir()
-    (tmp_path / "csrc" / "CMakeLists.txt").touch()
-    (tmp_path / "src" / "my_pkg").mkdir(parents=True)
-    (tmp_path / "src" / "my_pkg" / "__init__.py").touch()
-    return tmp_path
-
-
 def package(root: Path, named: str | None = None, *, project: str = "my-pkg") -> tuple[str, Path]:
     """Return what is found without a fault."""
     options = Options(raw={} if named is None else {"package": named}, problems=[])

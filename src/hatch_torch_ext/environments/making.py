@@ -37,17 +37,14 @@ def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) 
     return _parse(_run(entry, root, entry.name, changes))
 
 
-def without_torch(
-    entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str], drop: Sequence[str] = ("torch",)
-) -> Environment:
-    """Make an environment with the entry's dependencies less those named in ``drop``, and return it.
+def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str]) -> Environment:
+    """Make an environment with the entry's dependencies less torch, and return it.
 
     It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ in
     torch alone share it. Another dependency that requires torch gets none: uv is told to leave it out.
     ``installer`` are environment variables for uv (index settings).
     """
-    dropped = {canonicalize_name(name) for name in drop}
-    dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) not in dropped]
+    dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
     settings = {
         "python": entry.python,
         "dependencies": dependencies,
@@ -64,7 +61,7 @@ def without_torch(
             if environment.python.exists():
                 return environment
         overrides = folder / "overrides.txt"
-        overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in sorted(dropped)), encoding="utf-8")
+        overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         _write_scratch(folder, entry.python, dependencies, uv)
         # By its bare name, seen from the scratch project: uv reads a list in the variable, parted by spaces.
         changes = {**installer, "UV_OVERRIDE": overrides.name, "HATCH_DATA_DIR": str(folder / "hatch")}
