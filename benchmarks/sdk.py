@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -81,6 +80,13 @@ def measure(release: str, folder: Path) -> Row:
     )
 
 
+def made(scratch: str, name: str) -> Path:
+    """Return a new folder."""
+    folder = Path(scratch, name)
+    folder.mkdir()
+    return folder
+
+
 def install(release: str, folder: Path) -> tuple[float, float]:
     """Install the whole release with uv and empty caches; return megabytes fetched and seconds."""
     python = folder / "env" / "bin" / "python"
@@ -132,23 +138,20 @@ def main() -> None:
     for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):  # a wheel on this disk would be no measure of a network
         os.environ.pop(name, None)
     rows, installs = [], {}
-    for release in RELEASES:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(release, Path(folder)))
-        print(rows[-1], flush=True)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    for release in FULL[: options.full]:
-        folder = Path(tempfile.mkdtemp())
-        try:
-            installs[release] = install(release, folder)
-        finally:
-            shutil.rmtree(folder)
-        print(release, installs[release], flush=True)
+    with tempfile.TemporaryDirectory() as scratch:  # removed at the end: see the text of the results
+        for release in RELEASES:
+            rows.append(measure(release, made(scratch, f"thin-{release}")))
+            print(rows[-1], flush=True)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        for release in FULL[: options.full]:
+            installs[release] = install(release, made(scratch, f"full-{release}"))
+            print(release, installs[release], flush=True)
     command = " ".join(["python benchmarks/sdk.py", *sys.argv[1:]])
     text = (
         f"# Thin torch SDKs beside full installs\n\n`{command}` on {platform.machine()} Linux, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}.\nEvery run starts with empty caches, except *again*. "
-        "MB are bytes of wheels;\nuv's reading of index pages is in the seconds, not in the MB. "
+        f"Python {platform.python_version()}.\nEvery run starts with empty caches, except *again*. What they leave is "
+        "removed at the end, not between them:\nfor minutes after files are deleted, ext4 makes new ones several times "
+        "slower. MB are bytes of wheels;\nuv's reading of index pages is in the seconds, not in the MB. "
         f"Memory of the process at its highest: {memory:.0f} MB.\n\n{table(rows, installs)}\n"
     )
     RESULTS.parent.mkdir(exist_ok=True)

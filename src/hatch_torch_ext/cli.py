@@ -93,7 +93,11 @@ def _project() -> tuple[Config, str]:
                 "add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` to pyproject.toml."
             ]
         )
-    return configuration.parse(raw, root=root, project_name=name, environ=os.environ), name
+    try:
+        sources = builder.config.sources
+    except ValueError:  # nothing selected at all: told when the wheel is built
+        sources = {}
+    return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
 
 
 def _matrix(options: argparse.Namespace) -> int:

@@ -59,11 +59,17 @@ class RepairError(EntryError):
 
 
 class BuildError(TorchExtError):
-    """Several entries failed: ``failures`` holds the error of each, in the order of the matrix."""
+    """Several entries failed: ``failures`` holds the error of each, in the order of the matrix.
+
+    What entries say alike is written once, under all their names.
+    """
 
     def __init__(self, failures: Sequence[EntryError], *, total: int) -> None:
         self.failures = tuple(failures)
-        listed = "\n\n".join(str(failure) for failure in self.failures)
+        alike: dict[str, list[str]] = {}
+        for failure in self.failures:
+            alike.setdefault(failure.message, []).append(failure.entry)
+        listed = "\n\n".join(f"{', '.join(entries)}: {message}" for message, entries in alike.items())
         super().__init__(
             f"{len(self.failures)} of {total} entries failed; the others' work is kept for the next run.\n\n{listed}"
         )

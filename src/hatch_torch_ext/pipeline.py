@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import archs, audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
+from hatch_torch_ext import ahead, archs, audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
 from hatch_torch_ext.matrix import labels
@@ -28,6 +28,7 @@ from hatch_torch_ext.sdk import exports, settings, store, thin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.config import Config
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.variant import BuiltVariant
 
+    Acquired = tuple[Environment, Sdk]
     Exports = Mapping[str, frozenset[str]]
     Report = Callable[[str], None]
 
@@ -112,7 +114,8 @@ def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ..
 def build(config: Config, entries: Sequence[Entry], *, distribution: str, report: Report) -> Product:
     """Build every entry and return what goes into the wheel.
 
-    A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
+    The next entries' environments and SDKs are made while one compiles. A failed entry does not stop the others; their
+    work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself.
     """
     check_platform()
@@ -120,10 +123,14 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, report
     with FileLock(work / "lock"):
         built: list[BuiltVariant] = []
         failures: list[EntryError] = []
-        for number, entry in enumerate(entries, 1):
+
+        def acquire(entry: Entry) -> Acquired:
+            return _environment_and_sdk(config, entry, work=work, report=report)
+
+        for number, (entry, acquired) in enumerate(ahead.of(entries, acquire), 1):
             report(f"[{number}/{len(entries)}] {entry.name}")
             try:
-                built.append(_build_entry(config, entry, work=work, report=report))
+                built.append(_build_entry(config, entry, acquired, work=work, report=report))
             except EntryError as error:
                 failures.append(error)
                 report(f"{entry.name}: failed")
@@ -155,8 +162,10 @@ def clean(config_root: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _build_entry(config: Config, entry: Entry, *, work: Path, report: Report) -> BuiltVariant:
-    environment, sdk = _environment_and_sdk(config, entry, work=work, report=report)
+def _build_entry(
+    config: Config, entry: Entry, acquired: Future[Acquired], *, work: Path, report: Report
+) -> BuiltVariant:
+    environment, sdk = acquired.result()
     torch_sdk.check(entry, sdk)
     sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
@@ -192,7 +201,7 @@ def _check_backend(entry: Entry, built: BuiltVariant, *, report: Report) -> None
         report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
 
 
-def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Report) -> tuple[Environment, Sdk]:
+def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Report) -> Acquired:
     if config.sdk == "environment":
         # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
         lasting = not (config.root / "PKG-INFO").exists()

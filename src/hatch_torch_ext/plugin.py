@@ -89,7 +89,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         build_data["dependencies"].append(product.layout.requires)
         build_data["pure_python"] = False
         if version == "editable":
-            build_data["force_include_editable"].update(editable.inclusion(config, product))
+            # Hatchling takes this instead of the author's own `force-include`, so his go in first.
+            inclusion = {**self.build_config.get_force_include(), **editable.inclusion(config, product)}
+            build_data["force_include_editable"].update(inclusion)
             return
         build_data["infer_tag"] = False
         build_data["tag"] = product.layout.tag

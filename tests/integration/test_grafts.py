@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import RepairError
-from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 LABEL = "torch2.8_cpu_cxx11_x86_64"
-
-
-@pytest.fixture(scope="session")
-def stubs(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder of libraries with torch's names, compiled once."""
-    return once("stub-torch", make_stubs)
-
-
-@pytest.fixture
-def site(tmp_path: Path, stubs: Path) -> Site:
-    """Return a site whose torch is a CPU build."""
-    return Site(root=tmp_path, stubs=stubs)
 
 
 def _third_party(site: Site) -> Path:

@@ -242,3 +242,17 @@ def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, r
     assert project.build().returncode == 0
     assert (project.root / "build").stat().st_size == 0
     assert project.digest() == reference
+
+
+def test_an_editable_wheel_keeps_what_the_author_includes_by_force(project: Project) -> None:
+    """Hatchling takes a hook's map of an editable wheel instead of the author's: both are in it."""
+    (project.root / "notes.txt").write_text("of the author's", encoding="utf-8")
+    with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write('[tool.hatch.build.targets.wheel]\ndev-mode-dirs = ["src"]\n')
+        stream.write('[tool.hatch.build.targets.wheel.force-include]\n"notes.txt" = "my_pkg_notes.txt"\n')
+    done = process.run([*COMMAND[:-1], "wheel:editable", "-d", "dist"], cwd=project.root, env_changes=project.environ)
+    assert done.returncode == 0
+    with zipfile.ZipFile(project.wheel()) as archive:
+        names = archive.namelist()
+    assert "my_pkg_notes.txt" in names
+    assert "_my_pkg_torch_ext_editable.pth" in names

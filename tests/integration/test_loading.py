@@ -397,7 +397,8 @@ def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) 
     archive = shutil.make_archive(str(tmp_path / "app"), "zip", torch.site)
     done = torch.run("-c", "import my_pkg", check=False, PYTHONPATH=archive)
     line = done.stderr.splitlines()[-1]
-    assert f"lies inside the archive {archive}, where no library can be opened: install the package unpacked" in line
+    assert f"{archive}/my_pkg/_torch_ext/" in line
+    assert "lies inside an archive, where no library can be opened: install the package unpacked" in line
     assert line.startswith("ImportError: my_pkg: ")
 
 

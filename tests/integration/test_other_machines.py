@@ -14,7 +14,7 @@ from hatch_torch_ext import elf, merge
 from hatch_torch_ext.audit import variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import Binary, Subject
-from trees import TORCH_CALL, Site, compile_library, make_stubs
+from trees import TORCH_CALL, Site, compile_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 AARCH64 = "aarch64-linux-gnu-gcc"
 LABEL = "torch2.8_cpu_cxx11_aarch64"
 SYMBOL = "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
-
-
-@pytest.fixture(scope="session")
-def stubs(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder of libraries with torch's names, compiled once."""
-    return once("stub-torch", make_stubs)
 
 
 @pytest.fixture

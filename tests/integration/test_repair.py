@@ -12,26 +12,13 @@ import pytest
 
 from hatch_torch_ext import elf, merge, sonames
 from hatch_torch_ext.errors import MergeError, RepairError
-from trees import TORCH_CALL, Site, compile_library, file_of, make_stubs, opens
+from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 CUDA_CALL = "void _ZN3c104cuda20getCurrentCUDAStreamEa(void); void f(void) { _ZN3c104cuda20getCurrentCUDAStreamEa(); }"
 BUILT_FOR_CPU = "torch2.8_cpu_cxx11_x86_64"
-
-
-@pytest.fixture(scope="session")
-def stubs(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder of libraries with torch's names, compiled once."""
-    return once("stub-torch", make_stubs)
-
-
-@pytest.fixture
-def site(tmp_path: Path, stubs: Path) -> Site:
-    """Return a site whose torch is a CPU build."""
-    return Site(root=tmp_path, stubs=stubs)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ LAYERS = {
     # what several stages know: formats, tables, words
     "facts": ("archs", "digest", "elf", "owners", "policy", "sonames", "variant"),
     # what everything stands on
-    "ground": ("", "errors", "process"),
+    "ground": ("", "ahead", "errors", "process"),
 }
 """From top to bottom: a module imports modules of lower layers; `""` is the package itself (its version).
 

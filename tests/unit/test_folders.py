@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,15 +11,18 @@ from hatch_torch_ext.config import folders
 from hatch_torch_ext.config.options import Options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 HOOK = "for build hook `torch-ext`"
 
 
-def package(root: Path, named: str | None = None, *, project: str = "my-pkg") -> tuple[str, Path]:
+def package(
+    root: Path, named: str | None = None, *, project: str = "my-pkg", sources: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, Path]:
     """Return what is found without a fault."""
     options = Options(raw={} if named is None else {"package": named}, problems=[])
-    found = folders.package(options, root, project)
+    found = folders.package(options, root, project, sources)
     assert options.problems == []
     return found
 
@@ -112,6 +116,29 @@ def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
     assert package(project) == ("my_pkg", project / "src" / "my_pkg")
     (project / "my_pkg" / "__init__.py").touch()
     assert package(project) == ("my_pkg", project / "my_pkg")
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [{"bindings/python/": ""}, {"bindings/python/my_pkg/": "my_pkg/"}, {"": "other/", "bindings/python/": ""}],
+)
+@pytest.mark.parametrize("name", ["my_pkg", "my_pkg.ops"])
+def test_package_where_the_wheel_takes_it_from(tmp_path: Path, sources: dict[str, str], name: str) -> None:
+    """A layout that hatchling is told of is not told a second time; sources of the same name are no package."""
+    folder = tmp_path / "bindings" / "python" / name.replace(".", "/")
+    folder.mkdir(parents=True)
+    (tmp_path / "my_pkg" / "ops").mkdir(parents=True)
+    assert package(tmp_path, name, sources=sources) == (name, folder)
+
+
+def test_places_of_the_wheels_configuration_are_named(tmp_path: Path) -> None:
+    """Where nothing is found, the folders that the wheel's configuration names were looked at as well."""
+    options = Options(raw={}, problems=[])
+    folders.package(options, tmp_path, "my-pkg", {"bindings/python/": "", "data/": "my_pkg/data/"})
+    assert options.problems == [
+        "No folder `src/my_pkg`, `my_pkg` or `bindings/python/my_pkg` for the package of project `my-pkg`; create it, "
+        f"or name another package with option `package` {HOOK}"
+    ]
 
 
 def test_project_name_with_capitals(project: Path) -> None:

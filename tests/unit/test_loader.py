@@ -264,6 +264,8 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
     )
 
 
+OLD_ABI = variant("torch2.6_cpu_cxx98", "2.6", cxx11_abi=False)
+NEW_ABI = variant("torch2.6_cpu_cxx11", "2.6")
 CU128 = " --index-url https://download.pytorch.org/whl/cu128"
 RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 
@@ -274,11 +276,12 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
         ({}, [variant("a", "2.8"), variant("b", "2.9")], ['pip install "torch==2.9.*"']),
         ({}, [variant("a", "2.9"), variant("b", "2.11")], ['pip install "torch==2.11.*"']),
         ({}, [variant("a", "2.12", stable_abi=True)], ['pip install "torch>=2.12"']),
-        ({}, [variant("a", "2.11", python="cp312"), variant("b", "2.4")], ['pip install "torch==2.4.*"']),
-        ({}, [variant("a", "2.11", cuda="12.8"), variant("b", "2.4")], ['pip install "torch==2.4.*"']),
+        ({}, [variant("a", "2.11", python="cp312"), variant("b", "2.7")], ['pip install "torch==2.7.*"']),
+        ({}, [variant("a", "2.11", cuda="12.8"), variant("b", "2.7")], ['pip install "torch==2.7.*"']),
         ({}, [variant("a", "2.11", cuda="12.8")], [f'pip install "torch==2.11.*"{CU128}']),
         ({}, [variant("a", "2.10", cuda="12.8")], [f'pip install --force-reinstall "torch==2.10.*"{CU128}']),
-        ({}, [variant("a", "2.10", cxx11_abi=False)], ['pip install --force-reinstall "torch==2.10.*"']),
+        ({"torch": "2.6.0+cu126"}, [OLD_ABI], ['pip install --force-reinstall "torch==2.6.*"']),
+        ({"torch": "2.6.0", "cxx11_abi": False}, [NEW_ABI, variant("b", "2.8")], ['pip install "torch==2.8.*"']),
         ({"backend": "ROCm"}, [variant("a", "2.9", cuda="12.8")], [f'pip install "torch==2.9.*"{CU128}']),
         (
             {"torch": "2.10.0+cpu"},
@@ -300,6 +303,22 @@ def test_the_remedy_is_the_nearest_torch(
     lines = refusal(tmp_path, here, *variants).splitlines()
     start = lines.index("Install a torch that it was built for:") + 1
     assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
+
+
+@pytest.mark.parametrize(
+    ("here", "only", "build"),
+    [
+        ({"torch": "2.6.0", "cxx11_abi": False}, NEW_ABI, "torch==2.6.* with the C++11 ABI"),
+        ({}, variant("a", "2.10", cxx11_abi=False), "torch==2.10.* with the C++ ABI from before C++11"),
+    ],
+)
+def test_no_command_is_given_that_cannot_help(tmp_path: Path, here: dict[str, Any], only: Variant, build: str) -> None:
+    """The default index has one C++ ABI of each release: installing it again would bring the same one."""
+    lines = refusal(tmp_path, here, only).splitlines()
+    assert lines[3:5] == [
+        f"Use a build of {build}, which torch's default index has not,",
+        "or a newer release, if there is one:",
+    ]
 
 
 USERS: dict[str, tuple[dict[str, Any], list[Variant]]] = {

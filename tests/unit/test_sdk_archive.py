@@ -67,6 +67,18 @@ def test_gathered_into_few_stretches() -> None:
     assert sum(end - start for start, end in source.asked) < len(far)
 
 
+def test_long_stretches_are_parted_and_fetched_side_by_side() -> None:
+    """No request is longer than servers answer at once; the members come in the order of their bytes all the same."""
+    contents = {f"a/{number}": bytes([number]) * (archive.LONGEST // 4) for number in range(20)}
+    source = Bytes(zipped(*contents.items(), method=zipfile.ZIP_STORED))
+    members = archive.directory(source)
+    source.asked.clear()
+    got = [(member.name, data) for member, data in archive.extract(source, members)]
+    assert got == list(contents.items())
+    assert len(source.asked) == 7
+    assert all(end - start <= archive.LONGEST for start, end in source.asked)
+
+
 @pytest.mark.parametrize(
     "name", ["../up", "a/../../up", "/etc/passwd", "a\\..\\b", "C:/windows", "a/..", "../"], ids=repr
 )

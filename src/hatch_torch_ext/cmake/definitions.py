@@ -79,9 +79,9 @@ def _python(job: Job) -> dict[str, str | Path]:
         "PYTHON_INCLUDE_DIR": environment.interpreter.include,
         "PYTHON_LIBRARY": library,
         # Only asked for where pybind11 uses the old modules; the rest of its old search starts at PYTHON_EXECUTABLE.
+        # Which modules it uses is left to it: projects read the variables of those that their pybind11 uses.
         "PYTHON_MODULE_EXTENSION": environment.interpreter.ext_suffix,
         "PYBIND11_PYTHON_EXECUTABLE_LAST": environment.python,
-        "PYBIND11_FINDPYTHON": "ON",
     }
 
 

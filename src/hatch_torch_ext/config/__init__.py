@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from hatch_torch_ext.config import folders, grammar
@@ -111,11 +112,19 @@ class Config:
     """Whether the lists of torch's exported symbols are fetched for the audit where they are not at hand."""
 
 
-def parse(raw: Mapping[str, object], *, root: Path, project_name: str, environ: Mapping[str, str]) -> Config:
+def parse(
+    raw: Mapping[str, object],
+    *,
+    root: Path,
+    project_name: str,
+    environ: Mapping[str, str],
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> Config:
     """Return the configuration that the hook's table ``raw`` and the environment variables ``environ`` give.
 
-    ``root`` is the project's; ``project_name`` as it stands in ``project.name``. Raises ``ConfigurationError`` with
-    every problem: unknown options first, in the author's order, then the faults of each option.
+    ``root`` is the project's; ``project_name`` as it stands in ``project.name``; ``sources`` says from which folders
+    the wheel takes its packages, as hatchling's builder has it. Raises ``ConfigurationError`` with every problem:
+    unknown options first, in the author's order, then the faults of each option.
     """
     root = root.resolve()
     problems: list[str] = []
@@ -124,7 +133,7 @@ def parse(raw: Mapping[str, object], *, root: Path, project_name: str, environ: 
     options.unknown(KNOWN, RESERVED)
     for table in (cmake, cuda, editable):
         table.unknown(KNOWN)
-    package, package_dir = folders.package(options, root, project_name)
+    package, package_dir = folders.package(options, root, project_name, sources)
     index_url, extra_index_url = _index_urls(options)
     compress = cuda.choice("compress", ("default", "none", "size", "speed", "balance"), "default")
     config = Config(

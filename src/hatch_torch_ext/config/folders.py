@@ -5,16 +5,25 @@ from __future__ import annotations
 import keyword
 import re
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.config.options import HOOK, alternatives
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hatch_torch_ext.config.options import Options
 
 
-def package(options: Options, root: Path, project_name: str) -> tuple[str, Path]:
-    """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it."""
+def package(
+    options: Options, root: Path, project_name: str, sources: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, Path]:
+    """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it.
+
+    It is looked for where the wheel takes it from, by ``sources`` as hatchling makes them of ``packages`` and
+    ``sources`` (``packages = ["python/my_pkg"]`` is ``{"python/": ""}``), in the root, and in ``src``.
+    """
     named = options.string("package")
     if named is None:
         written = re.sub(r"[-.]", "_", project_name)
@@ -24,7 +33,16 @@ def package(options: Options, root: Path, project_name: str) -> tuple[str, Path]
         if not all(part.isidentifier() and not keyword.iskeyword(part) for part in named.split(".")):
             options.fault("package", f"must be an import name such as `my_package` or `my.package`, not `{named}`")
             return named, root
-    folders = [(name, root / base / name.replace(".", "/")) for name in names for base in ("", "src")]
+    prefixes = [*((prefix, installed) for prefix, installed in sources.items() if prefix), ("", ""), ("src/", "")]
+    paths = [(name, name.replace(".", "/") + "/") for name in names]
+    folders = list(
+        dict.fromkeys(
+            (name, root / f"{prefix}{path.removeprefix(installed)}")
+            for name, path in paths
+            for prefix, installed in prefixes
+            if path.startswith(installed)
+        )
+    )
     for is_package in (lambda path: (path / "__init__.py").is_file(), Path.is_dir):
         for name, folder in folders:
             if is_package(folder):

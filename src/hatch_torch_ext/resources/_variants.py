@@ -164,21 +164,24 @@ class Choice:
         rules = {label: {rule for rule, _, _ in reasons} for label, reasons in self.reasons.items()}
         reachable = [v for v in variants if rules[v["label"]] <= {"torch", "snapshot", "abi", "backend"}]
         if not reachable:
-            pythons = sorted({str(v["python"]) for v in variants if rules[v["label"]] & {"python"}})
+            pythons = sorted({str(v["python"]) for v in variants if "python" in rules[v["label"]]})
             return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another system,"]
-        minor = _torch_version(self.here["torch"] or "99.99")[0]
+        here = _torch_version(self.here["torch"] or "99.99")[0]  # without a torch, the newest is the nearest
 
         def nearness(variant: Variant) -> Tuple[Any, ...]:
-            torch = _numbers(variant["torch"])
-            steps = abs(minor[0] - torch[0]), abs(minor[1] - torch[1])
-            return "backend" not in rules[variant["label"]], [-step for step in steps], torch, _rank(variant)
+            torch, turn = _numbers(variant["torch"]), (2, 6) if variant["machine"] == "aarch64" else (2, 7)
+            published = variant["cxx11_abi"] in (None, torch >= turn)  # the C++ ABI of torch's default index
+            apart = [-abs(mine - its) for mine, its in zip(here, torch)]
+            return published, "backend" not in rules[variant["label"]], apart, torch, _rank(variant)
 
         best = max(reachable, key=nearness)
-        again = " --force-reinstall" * (_numbers(best["torch"]) == minor)
         torch = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
-        build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"  # torch's default index has one build
-        index = f" --index-url https://download.pytorch.org/whl/{build}"
-        index *= "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
+        if not nearness(best)[0]:
+            return [f"Use a build of {torch} with {_ABI[best['cxx11_abi']]}, which torch's default index has not,"]
+        again = " --force-reinstall" * (_numbers(best["torch"]) == here)
+        build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"
+        elsewhere = "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
+        index = f" --index-url https://download.pytorch.org/whl/{build}" * elsewhere
         risk = ["(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"] * (rules[best["label"]] == {"snapshot"})
         return ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}', *risk]
 
@@ -220,12 +223,10 @@ def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
             with open(path, "rb") as stream:
                 found = __import__("hashlib").sha256(stream.read()).hexdigest()
             problem = f"is damaged: its sha256 is {found}" * (found != file["sha256"])
+    except NotADirectoryError:
+        problem = "lies inside an archive, where no library can be opened: install the package unpacked"
     except OSError as error:
-        problem, outer = f"cannot be read ({error.strerror})", path
-        while not os.path.exists(outer):
-            outer = os.path.dirname(outer)
-        if os.path.isfile(outer):
-            problem = f"lies inside the archive {outer}, where no library can be opened: install the package unpacked"
+        problem = f"cannot be read ({error.strerror})"
     if problem:
         repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
         raise ImportError(f"{PACKAGE}: {path} {problem} (sha256 {file['sha256']} is expected). Repair it: {repair}")

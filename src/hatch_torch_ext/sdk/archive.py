@@ -8,6 +8,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 TAIL = 1 << 16  # the end record and its comment fit in here
 GAP = 1 << 18  # bytes thrown away rather than asking once more
-LONGEST = 1 << 25  # of one gathered stretch: what is held in memory at once
+LONGEST = 1 << 22  # of one stretch: some servers hold the answer to a longer one back until they have all of it
+AT_ONCE = 4  # stretches
 LARGEST_DIRECTORY = 1 << 26
 LARGEST_TOTAL = 1 << 30  # of unpacked members: no torch has more headers
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -89,15 +91,17 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
 
 
 def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
-    """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches."""
+    """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches, several at once."""
     ordered = sorted(members, key=lambda member: member.start)
     if sum(member.size for member in ordered) > LARGEST_TOTAL:
         raise ArchiveError("what is wanted of it is larger than any torch's headers")
-    for group in gather(ordered):
-        start = group[0].start
-        data = b"".join(source.stream(start, group[-1].end))
-        for member in group:
-            yield member, _unpack(member, memoryview(data)[member.start - start : member.end - start])
+    groups = list(gather(ordered))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        stretches = pool.map(lambda group: b"".join(source.stream(group[0].start, group[-1].end)), groups)
+        for group, data in zip(groups, stretches, strict=True):
+            start = group[0].start
+            for member in group:
+                yield member, _unpack(member, memoryview(data)[member.start - start : member.end - start])
 
 
 def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:

@@ -219,13 +219,14 @@ class Http:
 
 
 class HttpSource:
-    """A file behind an address, of known or asked size."""
+    """A file behind an address, of known or asked size. Several stretches may be read at once."""
 
     def __init__(self, http: Http, url: str, size: int | None) -> None:
         self.http = http
         self.url = url
         self.received = 0
         """Bytes so far."""
+        self._counting = threading.Lock()
         self.size = size if size is not None else self._ask_size()
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
@@ -243,7 +244,8 @@ class HttpSource:
         position = start
         for data in self.http.stream(self.url, accept, start=start, until=end):
             position += len(data)
-            self.received += len(data)
+            with self._counting:
+                self.received += len(data)
             if position > end:
                 raise NoRangesError(f"{public(self.url)} is served with longer ranges than were asked for")
             yield data

@@ -1,0 +1,63 @@
+"""Making later items while earlier ones are used: in order, each with its own outcome, and no longer than wanted."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hatch_torch_ext import ahead
+
+
+def test_later_items_are_made_while_an_earlier_one_is_used() -> None:
+    """The first item's user sees the last one made before it goes on."""
+    last = threading.Event()
+
+    def make(item: int) -> int:
+        if item == 3:
+            last.set()
+        return item * item
+
+    used = []
+    for item, made in ahead.of([1, 2, 3], make):
+        assert last.wait(10)
+        used.append((item, made.result()))
+    assert used == [(1, 1), (2, 4), (3, 9)]
+
+
+def test_a_failure_is_of_its_item_alone() -> None:
+    """It is raised where that item is used; those after it are made all the same."""
+
+    def make(item: int) -> float:
+        return 1 / item
+
+    outcomes = [made.exception() or made.result() for _, made in ahead.of([1, 0, 2], make)]
+    assert outcomes[::2] == [1, 0.5]
+    assert isinstance(outcomes[1], ZeroDivisionError)
+
+
+def test_nothing_more_is_made_when_the_user_stops() -> None:
+    """An exception in the loop, as Ctrl-C is one, leaves at most the item that is in the making."""
+    started: list[int] = []
+    first, stopped, second = threading.Event(), threading.Event(), threading.Event()
+
+    def make(item: int) -> None:
+        started.append(item)
+        if item == 2:
+            first.set()
+            stopped.wait(10)
+            second.set()
+
+    def use() -> None:
+        for _ in ahead.of([1, 2, 3], make):
+            first.wait(10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    stopped.set()
+    assert second.wait(10)
+    for thread in threading.enumerate():
+        if thread.name == "ahead":
+            thread.join(10)
+    assert started == [1, 2]
