@@ -75,7 +75,7 @@ def prepare(site: Path, python: str) -> Path:
     variants.append(variant("chosen", minor, cuda=None, library=library.read_bytes()))
     placed = tuple(PlacedVariant(variant=each, places=()) for each in variants)
     layout = Layout(package="bench_pkg", variants=placed, files=(), tag="", requires="", manifest="")
-    text = loader.render(layout, distribution="bench-pkg", environment="matrix")
+    text = loader.render(layout, distribution="bench-pkg")
     (package / "_variants.py").write_text(text, encoding="utf-8")
     (package / "__init__.py").touch()
     subprocess.run([python, "-m", "compileall", "-q", site], check=True)  # as pip does when it installs

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.merge import FOLDER
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
 TEMPLATE = "_variants.py"
@@ -24,12 +22,11 @@ def template() -> str:
     return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
 
 
-def render(layout: Layout, *, distribution: str, environment: str, base: Path | None = None) -> str:
+def render(layout: Layout, *, distribution: str) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
-    ``distribution`` is the name that users install, ``environment`` the hatch environment whose matrix was built.
-    ``base`` is the absolute folder that holds ``_torch_ext`` where that is not the package's own (editable installs).
-    The same layout gives the same text, whatever the order of its variants.
+    ``distribution`` is the name that users install. The same layout gives the same text, whatever the order
+    of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
@@ -37,8 +34,6 @@ def render(layout: Layout, *, distribution: str, environment: str, base: Path | 
     data = [
         f'    "distribution": {_literal(distribution)},\n',
         f'    "package": {_literal(layout.package)},\n',
-        f'    "environment": {_literal(environment)},\n',
-        f'    "base": {_literal(None if base is None else str(base))},\n',
         '    "variants": [\n',
         *(f"        {_literal(_fields(placed))},\n" for placed in variants),
         "    ],\n",

@@ -139,7 +139,7 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, report
         if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             report(idle)
         layout = merge.merge(built, config=config, distribution=distribution)
-        return _write(config, layout, distribution=distribution, folder=work / "wheel")
+        return _write(layout, distribution=distribution, folder=work / "wheel")
 
 
 def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
@@ -230,7 +230,7 @@ def _judge(entry: Entry, findings: Sequence[Finding], *, report: Report) -> None
         raise EntryError(entry.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
 
 
-def _write(config: Config, layout: Layout, *, distribution: str, folder: Path) -> Product:
+def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:
     folder.mkdir(parents=True, exist_ok=True)
     product = Product(
         layout=layout,
@@ -238,7 +238,7 @@ def _write(config: Config, layout: Layout, *, distribution: str, folder: Path) -
         manifest=folder / "manifest.json",
         sbom=folder / "torch-ext.cdx.json",
     )
-    text = loader.render(layout, distribution=distribution, environment=config.environment)
+    text = loader.render(layout, distribution=distribution)
     product.variants_module.write_text(text, encoding="utf-8")
     product.manifest.write_text(layout.manifest, encoding="utf-8")
     product.sbom.write_text(sbom.render(layout, distribution=distribution), encoding="utf-8")

@@ -81,7 +81,7 @@ def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] =
     placed = tuple(PlacedVariant(variant=each, places=()) for each in (chosen, *others))
     made = Layout(package=name, variants=placed, files=(), tag="", requires="", manifest="")
     (site / name / "__init__.py").write_text(INIT.format(name=name), encoding="utf-8")
-    text = loader.render(made, distribution=name.replace("_", "-"), environment="matrix")
+    text = loader.render(made, distribution=name.replace("_", "-"))
     (site / name / "_variants.py").write_text(text, encoding="utf-8")
     return folder
 

@@ -11,7 +11,6 @@ import sys
 import warnings
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +23,7 @@ from hatch_torch_ext.merge import Layout, PlacedVariant
 from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
@@ -68,9 +68,9 @@ def layout(*variants: Variant, package: str = "my_pkg") -> Layout:
     return Layout(package=package, variants=tuple(placed), files=(), tag="", requires="", manifest="")
 
 
-def text_of(*variants: Variant, **fields: Any) -> str:
+def text_of(*variants: Variant) -> str:
     """Return the loader of a wheel with ``variants``."""
-    return loader.render(layout(*variants), distribution="my-dist", environment="matrix", **fields)
+    return loader.render(layout(*variants), distribution="my-dist")
 
 
 def module_of(folder: Path, *variants: Variant) -> Any:
@@ -114,14 +114,10 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
         "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, MODULE, GRAFT)
     )
     moved = PlacedVariant(variant=made, places=(("a/_C.so", "_torch_ext/shared/4567/_C.so"),))
-    text = loader.render(
-        replace(layout(), variants=(moved,)), distribution="my-dist", environment="gpu", base=Path("/build/x")
-    )
+    text = loader.render(replace(layout(), variants=(moved,)), distribution="my-dist")
     assert data_of(text) == {
         "distribution": "my-dist",
         "package": "my_pkg",
-        "environment": "gpu",
-        "base": "/build/x",
         "variants": [
             {
                 "label": "a",
@@ -153,8 +149,8 @@ def test_the_text_is_the_template_with_one_line_for_each_variant() -> None:
     assert lines[:start] == template[:start]
     assert lines[-after:] == template[-after:]
     data = lines[start : len(lines) - after]
-    assert data[5:7] == ['    "variants": [', f"        {DATA_LINE}"]
-    assert len(data) == 5 + 1 + 40 + 2
+    assert data[3:5] == ['    "variants": [', f"        {DATA_LINE}"]
+    assert len(data) == 3 + 1 + 40 + 2
     assert start + after < 400
 
 

@@ -83,7 +83,10 @@ def build(
     for note in _notes(job.build):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
-    failures.check_destinations(entry.name, reply, source=config.source, prefix=job.prefix)
+    failures.check_destinations(entry.name, reply, prefix=job.prefix)
+    if not reply.rules:
+        # Said before the minutes that compiling takes.
+        raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
     shutil.rmtree(job.prefix, ignore_errors=True)
     run("installing", [cmake, "--install", str(job.build)])

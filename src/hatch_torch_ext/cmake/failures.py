@@ -70,33 +70,38 @@ def first_errors(output: str) -> list[str]:
 
 
 def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
-    """Return the message for a project that built but installed nothing, with the line to add."""
+    """Return the message for a project that builds but installs nothing, with the line to add."""
     loadable = [target for target in reply.targets if target.loadable]
     names = " ".join(target.name for target in loadable)
     where = source / "CMakeLists.txt"
     if loadable:
         built = ", ".join(name for target in loadable for name in target.artifacts)
         return (
-            f"CMake built {built}, but installed nothing, and only what is installed goes into the wheel. "
+            f"CMake builds {built}, but installs nothing, and only what is installed goes into the wheel. "
             f"Add to {where}:\n  install(TARGETS {names} LIBRARY DESTINATION .)\nThe whole log is {log}"
         )
     others = ", ".join(f"{target.name} ({target.type.lower()})" for target in reply.targets if target.artifacts)
     return (
-        f"CMake installed nothing, and the project has no shared library or module"
+        f"CMake installs nothing, and the project has no shared library or module"
         f"{f', only {others}' if others else ''}. Add to {where}:\n"
         f"  add_library(my_ops SHARED my_ops.cpp)\n  target_link_libraries(my_ops PRIVATE torch)\n"
         f"  install(TARGETS my_ops LIBRARY DESTINATION .)\nThe whole log is {log}"
     )
 
 
-def check_destinations(entry: str, reply: Reply, *, source: Path, prefix: Path) -> None:
+def check_destinations(entry: str, reply: Reply, *, prefix: Path) -> None:
     """Raise ``CompileError`` before anything is installed outside ``prefix``."""
-    outside = [text for text in reply.destinations if not Path(os.path.normpath(prefix / text)).is_relative_to(prefix)]
+    outside = [
+        f"{rule.where} installs into {rule.destination}"
+        for rule in reply.rules
+        if rule.destination is not None
+        and not Path(os.path.normpath(prefix / rule.destination)).is_relative_to(prefix)
+    ]
     if outside:
         raise CompileError(
             entry,
-            f"{source / 'CMakeLists.txt'} installs into {', '.join(outside)}, outside the install prefix, which would "
-            "leave files there and none in the wheel. Use a relative destination: `install(… DESTINATION .)`",
+            f"{', '.join(dict.fromkeys(outside))}, outside the install prefix, which would leave files there and none in "
+            "the wheel. Use a relative destination: `install(… DESTINATION .)`",
         )
 
 

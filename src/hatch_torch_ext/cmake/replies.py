@@ -33,12 +33,20 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstallRule:
+    """An ``install()``: its destination as written, or None for one that runs code, and the file and line it is in."""
+
+    destination: str | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """``compilers`` by language (``GNU 12.2.0``); ``destinations`` are those of all install rules, as written."""
+    """``compilers`` by language (``GNU 12.2.0``); ``rules`` are all install rules of the project."""
 
     compilers: Mapping[str, str]
     targets: tuple[Target, ...]
-    destinations: tuple[str, ...]
+    rules: tuple[InstallRule, ...]
 
 
 def query(build_dir: Path) -> None:
@@ -59,16 +67,15 @@ def read(build_dir: Path) -> Reply:
         found["language"]: f"{found['compiler'].get('id', '')} {found['compiler'].get('version', '')}".strip()
         for found in _json(folder / answers["toolchains"]["jsonFile"])["toolchains"]
     }
-    targets, destinations = [], []
+    targets, rules = [], []
     for configuration in model["configurations"]:
         targets += [_target(_json(folder / target["jsonFile"])) for target in configuration["targets"]]
         for directory in configuration["directories"]:
-            rules = _json(folder / directory["jsonFile"]).get("installers", [])
-            destinations += [rule["destination"] for rule in rules if "destination" in rule]
+            rules += _rules(_json(folder / directory["jsonFile"]), source=Path(model["paths"]["source"]))
     return Reply(
         compilers=compilers,
         targets=tuple(sorted(targets, key=lambda target: target.name)),
-        destinations=tuple(sorted(set(destinations))),
+        rules=tuple(rules),
     )
 
 
@@ -82,6 +89,18 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
                 text = text.replace(str(old), new)
             found.append((f"{target.name} {language}", text))
     return tuple(sorted(found))
+
+
+def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
+    graph = directory.get("backtraceGraph", {"nodes": [], "files": []})
+    found = []
+    for installer in directory.get("installers", []):
+        where = f"{source / directory['paths']['source'] / 'CMakeLists.txt'}"
+        if (number := installer.get("backtrace")) is not None:
+            node = graph["nodes"][number]
+            where = f"{source / graph['files'][node['file']]}{f':{node["line"]}' if 'line' in node else ''}"
+        found.append(InstallRule(destination=installer.get("destination"), where=where))
+    return found
 
 
 def _target(data: dict[str, Any]) -> Target:

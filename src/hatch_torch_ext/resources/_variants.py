@@ -18,20 +18,17 @@ if TYPE_CHECKING:
     Facts = Dict[str, Any]  # see facts()
     Variant = Dict[str, Any]  # an item of DATA["variants"]
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
-    Reasons = Dict[str, List[Reason]]  # of each label
 
 # A variant serves the release `torch`, with `stable_abi` newer ones too. None stands for the CPU (`cuda`), any Python
 # (`python`), either ABI (`cxx11_abi`). Its `files` lie below _torch_ext; those that register operators are opened.
 DATA: Dict[str, Any] = {
     "distribution": "example-distribution",
     "package": "example_package",
-    "environment": "matrix",
-    "base": None,
     "variants": [],
 }
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
-ROOT = os.path.join(DATA["base"] or os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
 UPDATE = f"pip install -U {DATA['distribution']}"
 _ABI = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
 
@@ -122,10 +119,10 @@ def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False
 class Choice:
     """The outcome of ``select``: the ``variant`` chosen, or None, and the ``reasons`` against each one."""
 
-    def __init__(self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Reasons) -> None:
-        self.here, self.variants, self.variant, self.reasons = here, variants, variant, reasons
-        self.label: str = variant["label"] if variant else ""
-        self.files = [f"{ROOT}/{file['path']}" for file in variant["files"] if file["registers"]] if variant else []
+    def __init__(self, here: Facts, variants: Sequence[Variant], best: Any, reasons: Dict[str, List[Reason]]) -> None:
+        self.here, self.variants, self.variant, self.reasons = here, variants, best, reasons
+        self.label: str = best["label"] if best else ""
+        self.files = [f"{ROOT}/{file['path']}" for file in best["files"] if file["registers"]] if best else []
 
     def __str__(self) -> str:
         torch = "torch {torch} ({backend}, {abi})" if self.here["torch"] else "no torch"
