@@ -231,6 +231,36 @@ b.cpp:1:1: error: the sixth
     ]
 
 
+def test_first_errors_of_cmake_are_whole_sentences() -> None:
+    """CMake sets paths in the midst of a sentence between blank lines; its message ends where the indentation does."""
+    output = """\
+CMake Error at cmake/pybind11.cmake:48 (add_subdirectory):
+  The source directory
+
+    /src/pybind11
+
+  does not contain a CMakeLists.txt file.
+
+  More words.
+Call Stack (most recent call first):
+  CMakeLists.txt:53 (include)
+CMake Error at gitclone.cmake:55 (message):
+  Failed to clone repository:
+
+    'https://host.example/x.git'
+
+
+CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
+-- Configuring incomplete, errors occurred!
+"""
+    assert failures.first_errors(output) == [
+        "CMake Error at cmake/pybind11.cmake:48 (add_subdirectory): The source directory /src/pybind11 does not "
+        "contain a CMakeLists.txt file.",
+        "CMake Error at gitclone.cmake:55 (message): Failed to clone repository: 'https://host.example/x.git'",
+        "CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage",
+    ]
+
+
 @pytest.mark.parametrize(
     ("output", "hint"),
     [

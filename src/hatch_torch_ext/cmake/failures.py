@@ -61,7 +61,7 @@ def first_errors(output: str) -> list[str]:
             continue
         text = line.strip()
         if line.startswith("CMake Error"):
-            text = " ".join([text, *_paragraph(lines[number + 1 :])])
+            text = " ".join([text, *_sentence(lines[number + 1 :])])
         if (text := _shortened(text)) not in found:
             found.append(text)
         if len(found) == FIRST_ERRORS:
@@ -94,24 +94,26 @@ def check_destinations(entry: str, reply: Reply, *, prefix: Path) -> None:
     outside = [
         f"{rule.where} installs into {rule.destination}"
         for rule in reply.rules
-        if rule.destination is not None
-        and not Path(os.path.normpath(prefix / rule.destination)).is_relative_to(prefix)
+        if rule.destination is not None and not Path(os.path.normpath(prefix / rule.destination)).is_relative_to(prefix)
     ]
     if outside:
         raise CompileError(
             entry,
-            f"{', '.join(dict.fromkeys(outside))}, outside the install prefix, which would leave files there and none in "
-            "the wheel. Use a relative destination: `install(… DESTINATION .)`",
+            f"{', '.join(dict.fromkeys(outside))}, outside the install prefix, which would leave files there and none "
+            "in the wheel. Use a relative destination: `install(… DESTINATION .)`",
         )
 
 
-def _paragraph(lines: Sequence[str]) -> list[str]:
+def _sentence(lines: Sequence[str]) -> list[str]:
+    """Return CMake's first sentence of a message: it is indented, and may be cut by blank lines around a path."""
     found: list[str] = []
     for line in lines:
         text = line.strip()
+        if text and not line.startswith(" "):
+            break
         if text:
             found.append(text)
-        elif found:
+        elif found and found[-1].endswith((".", "!", "?")):
             break
     return found
 
