@@ -294,6 +294,18 @@ def test_a_module_by_pybind11_of_the_environment(bench: Workbench, bindings: Pat
     assert import_answer(bench, tree, "module_pybind11_package", "module_pybind11") == "42"
 
 
+def test_a_pybind11_that_uses_the_old_modules_of_cmake(bench: Workbench, bindings: Path) -> None:
+    """Where pybind11 goes by the old FindPythonLibs, the project has its variables, of the entry's Python."""
+    bench.environment = replace(bench.environment, site_packages=bindings)
+    tree = bench.build("module_classic")
+    assert tree.files == (f"module_classic{bench.environment.interpreter.ext_suffix}", "python.txt")
+    assert (tree.prefix / "python.txt").read_text().splitlines() == [
+        str(bench.environment.interpreter.include),
+        bench.environment.interpreter.version.rpartition(".")[0],
+    ]
+    assert import_answer(bench, tree, ".", "module_classic") == "42"
+
+
 def test_a_module_by_nanobind_of_the_environment(bench: Workbench, bindings: Path) -> None:
     """The same for nanobind, which also asks for Development.SABIModule."""
     bench.environment = replace(bench.environment, site_packages=bindings)
@@ -374,11 +386,12 @@ def test_nothing_installed_names_the_line_to_add(bench: Workbench) -> None:
     with pytest.raises(CompileError) as caught:
         bench.build("nothing_installed")
     assert str(caught.value) == (
-        "matrix.2.13: CMake built libfirst.so, libsecond.so, but installed nothing, and only what is installed goes "
+        "matrix.2.13: CMake builds libfirst.so, libsecond.so, but installs nothing, and only what is installed goes "
         f"into the wheel. Add to {PACKAGES}/nothing_installed/CMakeLists.txt:\n"
         "  install(TARGETS first second LIBRARY DESTINATION .)\n"
         f"The whole log is {bench.work}/matrix.2.13/log.txt"
     )
+    assert not list((bench.work / "matrix.2.13" / "build").rglob("*.o"))
 
 
 def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workbench) -> None:
@@ -386,7 +399,7 @@ def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workb
     with pytest.raises(CompileError) as caught:
         bench.build("outside")
     assert str(caught.value) == (
-        f"matrix.2.13: {PACKAGES}/outside/CMakeLists.txt installs into {PACKAGES}/outside/../left_behind, outside the "
+        f"matrix.2.13: {PACKAGES}/outside/CMakeLists.txt:4 installs into {PACKAGES}/outside/../left_behind, outside the "
         "install prefix, which would leave files there and none in the wheel. "
         "Use a relative destination: `install(… DESTINATION .)`"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.job import Job
-from hatch_torch_ext.cmake.replies import Reply, Target
+from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import CompileError
@@ -200,7 +200,7 @@ def test_flags_lose_the_folders_of_this_machine() -> None:
         "-DX=1",
     )
     target = Target(name="ops", type="SHARED_LIBRARY", artifacts=("libops.so",), flags=(("CXX", options),))
-    reply = Reply(compilers={}, targets=(target,), destinations=())
+    reply = Reply(compilers={}, targets=(target,), rules=())
     assert replies.flags(reply, rename=[(ROOT, ".")]) == (("ops CXX", "-O3 -isystem ./csrc/include -DX=1"),)
 
 
@@ -295,9 +295,9 @@ def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: st
 def test_nothing_installed_and_no_library_at_all() -> None:
     """A project of static libraries is told what a wheel needs instead."""
     target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())
-    reply = Reply(compilers={}, targets=(target,), destinations=())
+    reply = Reply(compilers={}, targets=(target,), rules=())
     assert failures.nothing_installed(reply, source=ROOT, log=Path("/log.txt")) == (
-        "CMake installed nothing, and the project has no shared library or module, only core (static_library). "
+        "CMake installs nothing, and the project has no shared library or module, only core (static_library). "
         "Add to /project/CMakeLists.txt:\n"
         "  add_library(my_ops SHARED my_ops.cpp)\n"
         "  target_link_libraries(my_ops PRIVATE torch)\n"
@@ -309,13 +309,13 @@ def test_nothing_installed_and_no_library_at_all() -> None:
 @pytest.mark.parametrize("destination", ["lib", "/install", "/install/lib"])
 def test_destinations_below_the_prefix_are_fine(destination: str) -> None:
     """Relative ones, and absolute ones that start with the prefix."""
-    reply = Reply(compilers={}, targets=(), destinations=(destination,))
-    failures.check_destinations("entry", reply, source=ROOT, prefix=Path("/install"))
+    reply = Reply(compilers={}, targets=(), rules=(InstallRule(destination=destination, where="CMakeLists.txt:1"),))
+    failures.check_destinations("entry", reply, prefix=Path("/install"))
 
 
 @pytest.mark.parametrize("destination", ["/usr/lib", "/install/../lib", "../lib"])
 def test_destinations_outside_the_prefix_are_refused(destination: str) -> None:
     """Also those that leave the prefix by `..`."""
-    reply = Reply(compilers={}, targets=(), destinations=(destination,))
-    with pytest.raises(CompileError, match="outside the install prefix"):
-        failures.check_destinations("entry", reply, source=ROOT, prefix=Path("/install"))
+    reply = Reply(compilers={}, targets=(), rules=(InstallRule(destination=destination, where="CMakeLists.txt:1"),))
+    with pytest.raises(CompileError, match=f"CMakeLists.txt:1 installs into {destination}, outside the install prefix"):
+        failures.check_destinations("entry", reply, prefix=Path("/install"))

@@ -92,14 +92,16 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
 
 
 def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
-    graph = directory.get("backtraceGraph", {"nodes": [], "files": []})
+    graph = directory["backtraceGraph"]
     found = []
     for installer in directory.get("installers", []):
-        where = f"{source / directory['paths']['source'] / 'CMakeLists.txt'}"
-        if (number := installer.get("backtrace")) is not None:
-            node = graph["nodes"][number]
-            where = f"{source / graph['files'][node['file']]}{f':{node["line"]}' if 'line' in node else ''}"
-        found.append(InstallRule(destination=installer.get("destination"), where=where))
+        where = source / directory["paths"]["source"] / "CMakeLists.txt"
+        line = ""
+        if "backtrace" in installer:
+            node = graph["nodes"][installer["backtrace"]]
+            where = source / graph["files"][node["file"]]
+            line = f":{node['line']}" if "line" in node else ""
+        found.append(InstallRule(destination=installer.get("destination"), where=f"{where}{line}"))
     return found
 
 

@@ -45,26 +45,24 @@ def read(
     Where the server gives no ranges, or wrong ones, the whole wheel is fetched and checked by its hash; it is handed
     to ``with_whole`` before it is removed again. Raises ``FetchError``.
     """
-    path = wheel.path
+    path, title = wheel.path, f"{wheel.name} {wheel.version}"
     if path is not None:
         try:
-            return _read(FileSource(path), wanted, lambda _: None)
+            return _read(FileSource(path), wanted, title)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
     http = scope.http
     try:
         source = HttpSource(http, wheel.url, wheel.size)
-        with progress.shown(f"{wheel.name} {wheel.version}", None) as tick:
-            fetched = _read(source, wanted, tick)
-        return replace(fetched, received=source.received)
+        return replace(_read(source, wanted, title), received=source.received)
     except (NoRangesError, ArchiveError) as error:
         problem = str(error)
     except RemoteError as error:
         raise FetchError(str(error)) from error
-    scope.report(f"{wheel.name} {wheel.version}: fetching the whole wheel, since {problem}")
+    scope.report(f"{title}: fetching the whole wheel, since {problem}")
     with _whole(scope, wheel, http) as whole:
         try:
-            fetched = _read(whole, wanted, lambda _: None)
+            fetched = _read(whole, wanted, title)
             if with_whole is not None:
                 with_whole(whole, fetched.members)
         except ArchiveError as error:
@@ -74,12 +72,14 @@ def read(
         return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, wanted: re.Pattern[str], tick: Callable[[int], None]) -> Fetched:
+def _read(source: Source, wanted: re.Pattern[str], title: str) -> Fetched:
     members = archive.directory(source)
+    chosen = [member for member in members if wanted.fullmatch(member.name)]
     contents = []
-    for member, data in archive.extract(source, [one for one in members if wanted.fullmatch(one.name)]):
-        tick(member.compressed)
-        contents.append((member, data))
+    with progress.shown(title, sum(member.compressed for member in chosen)) as tick:
+        for member, data in archive.extract(source, chosen):
+            tick(member.compressed)
+            contents.append((member, data))
     return Fetched(members=members, contents=tuple(contents), received=0)
 
 
