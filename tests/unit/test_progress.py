@@ -42,7 +42,7 @@ def on_a_terminal(program: str) -> str:
 
 
 def test_a_terminal_shows_the_bytes() -> None:
-    """The title, how much of how much; a second bar at the same time does no harm; lines written meanwhile stay whole."""
+    """The title, how much of how much; a second bar does no harm; lines written meanwhile stay whole."""
     shown = on_a_terminal(PROGRAM)
     assert "torch 2.8.0" in shown
     assert "0.4/1.0 kB" in shown
