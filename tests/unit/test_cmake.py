@@ -276,15 +276,30 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             "pybind11 does not work with Python's limited API (USE_SABI): write that module on Python's C API, or "
             "build it for each Python (Development.Module, no USE_SABI).",
         ),
+        (
+            "CMake Error at TorchExtTopLevel.cmake:69 (find_package):\n"
+            '  Could not find a configuration file for package "Torch" that is compatible\n'
+            '  with requested version "2.3".\n'
+            'Could not find a package configuration file provided by "Torch" (requested\n',
+            "The project asks find_package(Torch) for another version than this entry's torch: take the entry out of "
+            "the matrix, or correct the version in CMakeLists.txt.",
+        ),
+        (
+            "CMake Error at CMakeLists.txt:4 (find_package):\n"
+            '  Could not find a package configuration file provided by "nanobind" with any\n'
+            "  of the following names:",
+            "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
+            "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
+        ),
     ],
 )
 def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str) -> None:
-    """A stable entry with other sources, pybind11 under the limited API: the compiler speaks of macros alone."""
+    """Macros, a version that no torch of the entry can meet, a folder to be found: the words to add are given."""
     lines = output.splitlines()
     assert failures.step_failed("compiling", ["cmake"], output, log=Path("/log.txt")).splitlines() == [
         "compiling failed: `cmake`",
         "the first errors:",
-        f"  {lines[-1]}",
+        *(f"  {line}" for line in failures.first_errors(output)),
         "the last lines:",
         *(f"  {line}" for line in lines),
         hint,

@@ -32,6 +32,17 @@ _HINTS = (
         "pybind11 does not work with Python's limited API (USE_SABI): write that module on Python's C API, or build it "
         "for each Python (Development.Module, no USE_SABI).",
     ),
+    (
+        # CMake asks itself once more after our answer, and then says that there is no torch at all.
+        re.compile('package\\s+"Torch"\\s+that\\s+is\\s+compatible\\s+with\\s+requested\\s+version'),
+        "The project asks find_package(Torch) for another version than this entry's torch: take the entry out of the "
+        "matrix, or correct the version in CMakeLists.txt.",
+    ),
+    (
+        re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
+        "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
+        "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
+    ),
 )
 """What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
 _FULL = 1 << 20  # bytes left; compilers and CMake name many things but the disk then
