@@ -399,8 +399,8 @@ def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workb
     with pytest.raises(CompileError) as caught:
         bench.build("outside")
     assert str(caught.value) == (
-        f"matrix.2.13: {PACKAGES}/outside/CMakeLists.txt:4 installs into {PACKAGES}/outside/../left_behind, outside the "
-        "install prefix, which would leave files there and none in the wheel. "
+        f"matrix.2.13: {PACKAGES}/outside/CMakeLists.txt:4 installs into {PACKAGES}/outside/../left_behind, outside "
+        "the install prefix, which would leave files there and none in the wheel. "
         "Use a relative destination: `install(… DESTINATION .)`"
     )
     assert not (PACKAGES / "left_behind").exists()
