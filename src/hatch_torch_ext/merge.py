@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import digest, elf, policy, variant
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 FOLDER = "_torch_ext"
 SHARED = "shared"
+DESCRIPTIONS = frozenset({".cmake", ".pc"})
+"""Suffixes of what CMake and pkg-config read: torch's version and paths of the build stand in it."""
 MANIFEST_SCHEMA = 1
 
 
@@ -138,12 +141,21 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
 
 
 def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
-    """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it."""
+    """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it.
+
+    Files that describe a build to other builds may differ: each variant keeps its own then.
+    """
+    digests: dict[str, set[str]] = defaultdict(set)
+    for built in ordered:
+        for target, path in built.package_files:
+            digests[target].add(digest.sha256(path))
     found: dict[str, tuple[str, Path]] = {}
     for built in ordered:
         entry = built.variant.build.entry
         for target, path in built.package_files:
-            other, first = found.setdefault(target, (entry, path))
+            own = len(digests[target]) > 1 and PurePosixPath(target).suffix in DESCRIPTIONS
+            place = f"{FOLDER}/{built.variant.label}/{target}" if own else target
+            other, first = found.setdefault(place, (entry, path))
             if first != path and digest.sha256(first) != digest.sha256(path):
                 raise MergeError(
                     f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "

@@ -133,6 +133,17 @@ def test_python_in_a_library(make: Making) -> None:
     assert not found.warning
 
 
+def test_python_in_a_library_of_modules_alone(make: Making) -> None:
+    """A library that only modules of one Python open is as good as a part of them; one that others open is not."""
+    helper = make.binary("my_pkg/_torch_ext/label/libcore.so", undefined=("PyErr_SetString",), soname="libcore.so")
+    caller = module(make, "_C.cpython-311-x86_64-linux-gnu.so", needed=("libcore.so",))
+    assert not list(python.check(Subject(variant="label", binaries=(helper, caller), python="cp311", ours=True)))
+    other = make.binary("my_pkg/_torch_ext/label/libops.so", needed=("libcore.so",), soname="libops.so")
+    for binaries, named in (((helper, caller, other), "cp311"), ((helper, caller), None)):
+        found = list(python.check(Subject(variant="label", binaries=binaries, python=named)))
+        assert [each.code for each in found] == ["python-in-library"]
+
+
 @pytest.mark.parametrize(
     ("name", "parts", "promised", "found"),
     [

@@ -130,6 +130,27 @@ def test_package_files_land_once(tmp_path: Path) -> None:
     assert targets(layout) == ["_torch_ext/a/x.so", "_torch_ext/b/x.so", "include/x.h"]
 
 
+def test_descriptions_that_differ_are_kept_for_each_variant(tmp_path: Path) -> None:
+    """A CMake package that names its torch goes beside each build; one that is the same everywhere is there once."""
+    variants = [
+        built(
+            tmp_path,
+            name,
+            {f"{name}/x.so": name},
+            package_files={"share/cmake/x/xConfig.cmake": name, "share/cmake/x/xTargets.cmake": "same"},
+        )
+        for name in "ab"
+    ]
+    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    assert targets(layout) == [
+        "_torch_ext/a/share/cmake/x/xConfig.cmake",
+        "_torch_ext/a/x.so",
+        "_torch_ext/b/share/cmake/x/xConfig.cmake",
+        "_torch_ext/b/x.so",
+        "share/cmake/x/xTargets.cmake",
+    ]
+
+
 def test_package_files_that_differ_are_refused(tmp_path: Path) -> None:
     """One place cannot hold two contents: the file and both entries are named."""
     variants = [built(tmp_path, name, {f"{name}/x.so": name}, package_files={"include/x.h": name}) for name in "ab"]

@@ -62,7 +62,10 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    if symbols:
+    names = {binary.name, binary.elf.soname}
+    users = [other for other in subject.binaries if not names.isdisjoint(other.elf.needed)]
+    of_modules = bool(users) and all(user.is_module for user in users)  # they are opened by the right Python
+    if symbols and not (of_modules and subject.python is not None):
         message = f"is a library, but needs {some(symbols)} of Python"
         broken = subject.ours and subject.python is None
         yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
