@@ -95,7 +95,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             return
         build_data["infer_tag"] = False
         build_data["tag"] = product.layout.tag
-        build_data["force_include"].update(_inclusion(config, product))
+        build_data["force_include"].update(self._inclusion(config, product))
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
 
@@ -109,16 +109,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _check_selection(self, config: Config) -> None:
         """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""
-        from hatchling.builders.wheel import WheelBuilder
-
         place = f"{config.package.replace('.', '/')}/__init__.py"
         if not (config.package_dir / "__init__.py").is_file():
             return
-        try:
-            shipped = {file.distribution_path for file in WheelBuilder(self.root).recurse_included_files()}
-        except ValueError:  # nothing selected at all
-            shipped = set()
-        if place not in shipped:
+        if place not in self._shipped():
             top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
             raise ConfigurationError(
                 [
@@ -126,6 +120,35 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                     f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
                 ]
             )
+
+    def _shipped(self) -> dict[str, Path]:
+        """Return what hatchling puts into the wheel by itself: place in the wheel -> file."""
+        from hatchling.builders.wheel import WheelBuilder
+
+        try:
+            found = list(WheelBuilder(self.root).recurse_included_files())
+        except ValueError:  # nothing selected at all
+            return {}
+        return {file.distribution_path: Path(file.path) for file in found}
+
+    def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
+        """Return source -> place in the wheel; a file that the author's package has already is not added again."""
+        folder = config.package.replace(".", "/")
+        shipped, included, clashes = self._shipped(), {}, []
+        for file in product.layout.files:
+            place = f"{folder}/{file.target}"
+            if place not in shipped:
+                included[str(file.source)] = place
+            elif shipped[place].read_bytes() != file.source.read_bytes():
+                clashes.append(
+                    f"CMake installs `{file.target}`, which is in the package already, not the same "
+                    f"(`{shipped[place]}`): take one of them out, or install it under another name."
+                )
+        if clashes:
+            raise ConfigurationError(clashes)
+        included[str(product.variants_module)] = f"{folder}/_variants.py"
+        included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
+        return included
 
     def _say_of_sdist(self) -> None:
         """Warn where an sdist made after this wheel would hold the work folder: thousands of files."""
@@ -142,8 +165,12 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration
 
+        try:
+            sources = self.build_config.sources
+        except ValueError:  # nothing selected at all: told by `_check_selection`
+            sources = {}
         config = configuration.parse(
-            self.config, root=Path(self.root), project_name=self.metadata.core.raw_name, environ=os.environ
+            self.config, root=Path(self.root), project_name=self._distribution, environ=os.environ, sources=sources
         )
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
@@ -161,11 +188,3 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _say(self, line: str) -> None:
         self.app.display_info(f"torch-ext: {line}")
-
-
-def _inclusion(config: Config, product: Product) -> dict[str, str]:
-    folder = config.package.replace(".", "/")
-    included = {str(file.source): f"{folder}/{file.target}" for file in product.layout.files}
-    included[str(product.variants_module)] = f"{folder}/_variants.py"
-    included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
-    return included

@@ -256,3 +256,34 @@ def test_an_editable_wheel_keeps_what_the_author_includes_by_force(project: Proj
         names = archive.namelist()
     assert "my_pkg_notes.txt" in names
     assert "_my_pkg_torch_ext_editable.pth" in names
+
+
+def test_a_file_of_the_package_that_cmake_installs_too(project: Project) -> None:
+    """The same bytes are there once; others are refused by name, and no wheel is left."""
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    cmake.write_text(CMAKE + "install(FILES ../src/my_pkg/__init__.py DESTINATION .)\n", encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(project.wheel()) as archive:
+        assert archive.namelist().count("my_pkg/__init__.py") == 1
+    project.wheel().unlink()
+    (project.root / "csrc" / "__init__.py").write_text("other = 1\n", encoding="utf-8")
+    cmake.write_text(CMAKE + "install(FILES __init__.py DESTINATION .)\n", encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 1
+    assert (
+        f"hatch-torch-ext: CMake installs `__init__.py`, which is in the package already, not the same "
+        f"(`{project.root}/src/my_pkg/__init__.py`): take one of them out, or install it under another name."
+    ) in done.stdout + done.stderr
+    assert not list(project.root.glob("dist/*"))
+
+
+def test_a_package_that_lies_where_hatchling_is_told(project: Project) -> None:
+    """`packages` names another folder than the root or `src`: the hook looks there too."""
+    (project.root / "src").rename(project.root / "python")
+    with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write('[tool.hatch.build.targets.wheel]\npackages = ["python/my_pkg"]\n')
+    done = project.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(project.wheel()) as archive:
+        assert {"my_pkg/__init__.py", "my_pkg/_variants.py"} <= set(archive.namelist())
