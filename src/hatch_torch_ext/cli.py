@@ -79,6 +79,7 @@ def _project() -> tuple[Config, str]:
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext import config as configuration
+    from hatch_torch_ext.plugin import package_sources
 
     root = Path.cwd()
     if not (root / "pyproject.toml").is_file():
@@ -93,10 +94,7 @@ def _project() -> tuple[Config, str]:
                 "add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` to pyproject.toml."
             ]
         )
-    try:
-        sources = builder.config.sources
-    except ValueError:  # nothing selected at all: told when the wheel is built
-        sources = {}
+    sources = package_sources(builder.config)
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
 
 

@@ -145,18 +145,19 @@ def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
 
     Files that describe a build to other builds may differ: each variant keeps its own then.
     """
-    digests: dict[str, set[str]] = defaultdict(set)
+    digests = {path: digest.sha256(path) for built in ordered for _, path in built.package_files}
+    contents: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
         for target, path in built.package_files:
-            digests[target].add(digest.sha256(path))
+            contents[target].add(digests[path])
     found: dict[str, tuple[str, Path]] = {}
     for built in ordered:
         entry = built.variant.build.entry
         for target, path in built.package_files:
-            own = len(digests[target]) > 1 and PurePosixPath(target).suffix in DESCRIPTIONS
+            own = len(contents[target]) > 1 and PurePosixPath(target).suffix in DESCRIPTIONS
             place = f"{FOLDER}/{built.variant.label}/{target}" if own else target
             other, first = found.setdefault(place, (entry, path))
-            if first != path and digest.sha256(first) != digest.sha256(path):
+            if digests[first] != digests[path]:
                 raise MergeError(
                     f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
                     f"place for it. Let CMake write the same everywhere, or install it under a name that tells them "

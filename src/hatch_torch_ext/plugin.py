@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
-    from hatchling.builders.config import BuilderConfig  # noqa: F401  named in a string below
+    from hatchling.builders.config import BuilderConfig
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline import Product
@@ -165,12 +165,12 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration
 
-        try:
-            sources = self.build_config.sources
-        except ValueError:  # nothing selected at all: told by `_check_selection`
-            sources = {}
         config = configuration.parse(
-            self.config, root=Path(self.root), project_name=self._distribution, environ=os.environ, sources=sources
+            self.config,
+            root=Path(self.root),
+            project_name=self._distribution,
+            environ=os.environ,
+            sources=package_sources(self.build_config),
         )
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
@@ -188,3 +188,11 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _say(self, line: str) -> None:
         self.app.display_info(f"torch-ext: {line}")
+
+
+def package_sources(config: BuilderConfig) -> dict[str, str]:
+    """Return from which folders hatchling takes the packages of a wheel; nothing where it would select nothing."""
+    try:
+        return dict(config.sources)
+    except ValueError:  # told when the wheel is built
+        return {}

@@ -62,13 +62,18 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    names = {binary.name, binary.elf.soname}
-    users = [other for other in subject.binaries if not names.isdisjoint(other.elf.needed)]
-    of_modules = bool(users) and all(user.is_module for user in users)  # they are opened by the right Python
-    if symbols and not (of_modules and subject.python is not None):
-        message = f"is a library, but needs {some(symbols)} of Python"
-        broken = subject.ours and subject.python is None
-        yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
+    if not symbols or (subject.python is not None and _serves_modules_alone(binary, subject)):
+        return
+    message = f"is a library, but needs {some(symbols)} of Python"
+    broken = subject.ours and subject.python is None
+    yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
+
+
+def _serves_modules_alone(library: Binary, subject: Subject) -> bool:
+    """Say whether only modules need ``library``: then it is opened by the right Python, as they are."""
+    names = {library.name, library.elf.soname}
+    users = [binary for binary in subject.binaries if not names.isdisjoint(binary.elf.needed)]
+    return bool(users) and all(user.is_module for user in users)
 
 
 def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:
