@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _NOTATION = re.compile(r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+PTX)?", re.ASCII)
 
+NEWEST = 999
+"""Stands for the compute capability of every card to come; the notation ends at 99.9."""
+
 GROUPS = ("all", "all-major")
 """Words that stand for what the nvcc in use supports; resolved here, so that every spelling of a flag agrees."""
 
@@ -85,6 +88,18 @@ def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
     builds = [(version, aarch64 if machine == "aarch64" else x86_64) for version, x86_64, aarch64 in TORCH_BUILDS]
     match = longest_match(builds, cuda)
     return match[1] if match is not None else ()
+
+
+def capabilities(name: str) -> tuple[int, int]:
+    """Return the first and the last compute capability (80 for 8.0) that the code called ``name`` runs on.
+
+    Machine code runs on its major from its minor upward; PTX on whatever is newer. ``a`` ties either to one
+    capability, ``f`` to one major.
+    """
+    arch = parse(name)
+    if arch.suffix == "a":
+        return arch.number, arch.number
+    return arch.number, NEWEST if arch.ptx and not arch.suffix else arch.number // 10 * 10 + 9
 
 
 def with_fallback(archs: Sequence[Arch]) -> tuple[Arch, ...]:

@@ -6,15 +6,19 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import archs, policy
 from hatch_torch_ext.merge import FOLDER
 
 if TYPE_CHECKING:
     from hatch_torch_ext.merge import Layout, PlacedVariant
+    from hatch_torch_ext.variant import Variant
 
 TEMPLATE = "_variants.py"
 OPENED = ("library", "module", "graft")
-_START = "DATA: Dict[str, Any] = {\n"
+_START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
+_LINES = 10
+"""Lines of data at most, so that the file stays under 400 of them: more variants than that share lines."""
 
 
 def template() -> str:
@@ -30,15 +34,11 @@ def render(layout: Layout, *, distribution: str) -> str:
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
-    variants = sorted(layout.variants, key=_order)
-    data = [
-        f'    "distribution": {_literal(distribution)},\n',
-        f'    "package": {_literal(layout.package)},\n',
-        '    "variants": [\n',
-        *(f"        {_literal(_fields(placed))},\n" for placed in variants),
-        "    ],\n",
-    ]
-    return "".join([before, start, *data, end, after])
+    named = f'"distribution": {_literal(distribution)}, "package": {_literal(layout.package)}, "variants": [\n'
+    variants = [f"{_literal(_fields(placed))}," for placed in sorted(layout.variants, key=_order)]
+    a_line = -(-len(variants) // _LINES)
+    lines = [f"    {' '.join(variants[at : at + a_line])}\n" for at in range(0, len(variants), a_line or 1)]
+    return "".join([before, start, named, *lines, "]", end, after])
 
 
 def _order(placed: PlacedVariant) -> tuple[tuple[int, ...], str]:
@@ -54,14 +54,24 @@ def _fields(placed: PlacedVariant) -> dict[str, object]:
         "torch": variant.torch,
         "stable_abi": variant.stable_abi,
         "cuda": variant.cuda if variant.backend == "cuda" else None,
-        "archs": list(variant.archs),
+        "archs": {name: list(archs.capabilities(name)) for name in variant.archs},
         "cxx11_abi": variant.cxx11_abi,
+        "on_default_index": variant.cxx11_abi in (None, _default_cxx11_abi(variant)),
         "python": variant.python,
         "machine": variant.machine,
         "libc": variant.libc,
         "libc_floor": variant.libc_floor,
         "files": _files(placed),
     }
+
+
+def _default_cxx11_abi(variant: Variant) -> bool:
+    """Return which C++ ABI a plain ``pip install torch`` of that release brings: the remedies must be able to help.
+
+    torch's wheels for Linux turned to the C++11 ABI with 2.7 on x86-64 and with 2.6 on aarch64 (pytorch's
+    ``RELEASE.md`` and release notes of 2.6).
+    """
+    return policy.natural(variant.torch) >= policy.natural("2.6" if variant.machine == "aarch64" else "2.7")
 
 
 def _files(placed: PlacedVariant) -> list[object]:

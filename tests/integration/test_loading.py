@@ -323,7 +323,6 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
     place["missing"].unlink()
     os.truncate(place["short"], 5000)
     place["spoiled"].write_bytes(b"\0" * size)
-    found = hashlib.sha256(b"\0" * size).hexdigest()
     stranger = torch.site / "libstranger.so"
     source = "void gone(void); __attribute__((constructor)) static void start(void) { gone(); }"
     subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", stranger], input=source, text=True, check=True)
@@ -336,16 +335,12 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
 
     names = ["missing", "short", "spoiled", "stranger", "wrong", "bad", "forced"]
     said = json.loads(torch.run("-c", TROUBLE, *names).stdout)
-    repair = f"(sha256 {digest} is expected). Repair it: pip install --force-reinstall --no-deps"
+    repair = f"({size} bytes with sha256 {digest} are expected). Repair it: pip install --force-reinstall --no-deps"
     assert said["missing"] == (
         f"ImportError: missing: {place['missing']} cannot be read (No such file or directory) {repair} missing"
     )
-    assert said["short"] == (
-        f"ImportError: short: {place['short']} is damaged: it has 5000 bytes instead of {size} {repair} short"
-    )
-    assert said["spoiled"] == (
-        f"ImportError: spoiled: {place['spoiled']} is damaged: its sha256 is {found} {repair} spoiled"
-    )
+    for damaged in "short", "spoiled":
+        assert said[damaged] == f"ImportError: {damaged}: {place[damaged]} is damaged {repair} {damaged}"
     assert said["stranger"] == (f"ImportError: stranger: it cannot be opened: {stranger_place}: undefined symbol: gone")
     assert said["wrong"].startswith(
         "ImportError: wrong: none of its compiled variants (1) fits here.\nHere: torch 2.13."
@@ -441,7 +436,7 @@ def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> N
     assert [line.partition(", here")[0] for line in lines] == ["  old: rejected: built for torch 2.12", "  it: chosen"]
     checked = torch.run("-m", "my_pkg._variants", "--check", check=False)
     assert checked.returncode == 1
-    assert "is damaged: it has 0 bytes instead of" in checked.stderr
+    assert "is damaged (" in checked.stderr
 
 
 def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext import loader
+from hatch_torch_ext import archs, loader
 from hatch_torch_ext.merge import Layout, PlacedVariant
 from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
 
@@ -53,8 +53,9 @@ def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
 
 
 DATA_LINE = (
-    '{"label": "v0", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": [], "cxx11_abi": True, '
-    '"python": None, "machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", "files": [{"path": "v0/libops.so", '
+    '{"label": "v000", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": {}, "cxx11_abi": True, '
+    '"on_default_index": True, "python": None, "machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", '
+    '"files": [{"path": "v000/libops.so", '
     f'"size": 7, "sha256": "{SHA}", "module": None, "registers": True}}]}},'
 )
 
@@ -124,8 +125,9 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                 "torch": "2.10",
                 "stable_abi": True,
                 "cuda": "13.0",
-                "archs": ["9.0", "9.0+PTX"],
+                "archs": {"9.0": [90, 99], "9.0+PTX": [90, 999]},
                 "cxx11_abi": True,
+                "on_default_index": True,
                 "python": None,
                 "machine": "x86_64",
                 "libc": "glibc",
@@ -139,19 +141,22 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
     }
 
 
-def test_the_text_is_the_template_with_one_line_for_each_variant() -> None:
-    """Nothing but the literal differs between two packages, and the code stays under 400 lines."""
-    lines = text_of(*(variant(f"v{number}") for number in range(40))).splitlines()
-    template = loader.template().splitlines()
-    start = template.index("DATA: Dict[str, Any] = {")
-    end = template.index("}", start) + 1
-    after = len(template) - end
-    assert lines[:start] == template[:start]
-    assert lines[-after:] == template[-after:]
-    data = lines[start : len(lines) - after]
-    assert data[3:5] == ['    "variants": [', f"        {DATA_LINE}"]
-    assert len(data) == 3 + 1 + 40 + 2
-    assert start + after < 400
+@pytest.mark.parametrize(("number", "on_a_line"), [(0, 0), (1, 1), (10, 1), (11, 2), (40, 4), (123, 13)])
+def test_the_text_is_the_template_with_a_literal(number: int, on_a_line: int) -> None:
+    """Nothing but the literal differs between two packages, and the file has under 400 lines for any of them."""
+    lines = text_of(*(variant(f"v{index:03}") for index in range(number))).splitlines()
+    before, after = loader.template().split('DATA: Dict[str, Any] = {"', maxsplit=1)
+    start, end = len(before.splitlines()), len(after.splitlines()) - 1
+    assert "\n".join(lines[:start]) == before.rstrip("\n")
+    assert lines[-end:] == after.splitlines()[1:]
+    first, *data, last = lines[start:-end]
+    assert first == 'DATA: Dict[str, Any] = {"distribution": "my-dist", "package": "my_pkg", "variants": ['
+    assert [line.count('{"label"') for line in data] == [
+        min(on_a_line, number - at) for at in range(0, number, on_a_line or 1)
+    ]
+    assert not data or data[0].startswith(f"    {DATA_LINE}")
+    assert last == "]}"
+    assert len(lines) < 400
 
 
 def test_the_text_does_not_depend_on_the_order_of_the_variants() -> None:
@@ -248,7 +253,7 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
     assert refusal(tmp_path, {"torch": "2.10.0+cu126", "backend": "CUDA 12.6"}, *variants) == (
         "my_pkg: none of its compiled variants (42) fits here.\n"
         "Here: torch 2.10.0+cu126 (CUDA 12.6, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
-        "  22 built for aarch64; here is x86_64\n"
+        "  22 built for linux aarch64; here is linux x86_64\n"
         "  12 built for torch 2.4, ..., torch 2.9; here is 2.10.0+cu126\n"
         "  7 built for cp312; here is cp311\n"
         "  1 built for CUDA 12.8 or a newer 12.x; here is a torch for CUDA 12.6\n"
@@ -475,7 +480,7 @@ def test_devices_that_no_code_runs_on_are_warned_of(
     )
     monkeypatch.setitem(sys.modules, "torch", cast("ModuleType", SimpleNamespace(cuda=cuda)))
     module = module_of(tmp_path)
-    module._watch_devices({"label": "it", "archs": [arch]})
+    module._watch_devices({"label": "it", "archs": {arch: archs.capabilities(arch)}})
     ((check, trace),) = queue
     assert trace == ["  import my_pkg\n"]
     with warnings.catch_warnings(record=True) as caught:

@@ -34,6 +34,7 @@ def variant(**fields: Any) -> dict[str, Any]:
         "cuda": None,
         "archs": [],
         "cxx11_abi": True,
+        "on_default_index": True,
         "python": None,
         "machine": "x86_64",
         "libc": "glibc",
@@ -181,8 +182,8 @@ def test_a_module_needs_its_python(wanted: str | None, python: str, fits: bool) 
 @pytest.mark.parametrize(
     ("here", "against"),
     [
-        ({"system": "darwin"}, "built for Linux, here is darwin"),
-        ({"machine": "aarch64"}, "built for x86_64, here is aarch64"),
+        ({"system": "darwin"}, "built for linux x86_64, here is darwin x86_64"),
+        ({"machine": "aarch64"}, "built for linux x86_64, here is linux aarch64"),
         ({"libc_version": "2.12"}, "built for glibc 2.17 or newer, here is glibc 2.12"),
         ({"libc_version": "2.5"}, "built for glibc 2.17 or newer, here is glibc 2.5"),
         ({"libc": "musl", "libc_version": ""}, "built for glibc 2.17 or newer, here is musl"),
@@ -205,8 +206,8 @@ def test_musl_variants_serve_musl() -> None:
 def test_every_reason_is_given() -> None:
     """A variant that fails by several rules says them all, the ones that no installation can change first."""
     assert why(facts(machine="aarch64", torch="2.9.0"), variant(cuda="12.8", python="cp312")) == (
-        "built for x86_64, here is aarch64; built for cp312, here is cp311; built for torch 2.8, here is 2.9.0; "
-        "built for CUDA 12.8 or a newer 12.x, here is a torch for CPU"
+        "built for linux x86_64, here is linux aarch64; built for cp312, here is cp311; "
+        "built for torch 2.8, here is 2.9.0; built for CUDA 12.8 or a newer 12.x, here is a torch for CPU"
     )
 
 

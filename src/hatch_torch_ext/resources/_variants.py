@@ -19,13 +19,9 @@ if TYPE_CHECKING:
     Variant = Dict[str, Any]  # an item of DATA["variants"]
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
 
-# A variant serves the release `torch`, with `stable_abi` newer ones too. None stands for the CPU (`cuda`), any Python
-# (`python`), either ABI (`cxx11_abi`). Its `files` lie below _torch_ext; those that register operators are opened.
-DATA: Dict[str, Any] = {
-    "distribution": "example-distribution",
-    "package": "example_package",
-    "variants": [],
-}
+# A variant serves the release `torch`, with `stable_abi` newer ones too. None means: CPU, any Python, either C++ ABI.
+# `archs` map code to the compute capabilities it runs on; of `files`, below _torch_ext, those that register are opened.
+DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
@@ -59,26 +55,21 @@ def facts() -> Facts:
     return here
 
 
-def _numbers(version: str, known: Dict[str, Tuple[int, ...]] = {}) -> Tuple[int, ...]:  # noqa: B006 -- a cache
-    if version not in known:  # 2.8a0 counts as 2.8
-        digits = (part[: len(part) - len(part.lstrip("0123456789"))] for part in version.split("."))
-        known[version] = tuple(int("0" + each) for each in digits)
-    return known[version]
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(map(int, __import__("re").findall("[0-9]+", version)))
 
 
 def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
     """Return (major, minor), whether that is final, and whether the build is a release (``2.8.0+cu128``)."""
     public, _, local = version.partition("+")
-    final = all((part[4:] if part.startswith("post") else part).isdigit() for part in public.split("."))
+    final = all(part.isdigit() for part in public.replace(".post", ".").split("."))
     release = final and (not local or local.split(".")[0].rstrip("0123456789") in ("cpu", "cu", "rocm", "xpu"))
     return (*_numbers(public), 0, 0)[:2], final, release
 
 
 def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool) -> Iterable[Reason]:
-    if here["system"] != "linux":
-        yield "system", "Linux", here["system"]
-    if variant["machine"] != here["machine"]:
-        yield "machine", variant["machine"], here["machine"]
+    if (here["system"], here["machine"]) != ("linux", variant["machine"]):
+        yield "machine", f"linux {variant['machine']}", f"{here['system']} {here['machine']}"
     libc, floor, have = variant["libc"], variant["libc_floor"], here["libc_version"]
     if here["libc"] and (libc != here["libc"] or (have and have != floor and _numbers(have) < _numbers(floor))):
         yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {have}".strip()
@@ -96,15 +87,14 @@ def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool
         yield "abi", _ABI[variant["cxx11_abi"]], _ABI[here["cxx11_abi"]]
     if here["torch"] and variant["cuda"]:
         want, mine = _numbers(variant["cuda"]), _numbers(here["backend"].partition("CUDA ")[2])
-        if mine[0] != want[0] or mine < want:
+        if mine[:1] != want[:1] or mine < want:
             yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a torch for {here['backend']}"
 
 
 def _rank(variant: Variant) -> Tuple[Any, ...]:
     """Sort the better variant last: CUDA over CPU, exact over stable, newer CUDA, Python-specific over agnostic."""
-    python = variant["python"] or ""
-    specific = (not python.startswith("abi3"), len(python), python) if python else ()
-    newer = _numbers(variant["cuda"] or ""), _numbers(variant["torch"])
+    newer, python = (_numbers(variant["cuda"] or ""), _numbers(variant["torch"])), variant["python"] or ""
+    specific = bool(python), "abi3" not in python, len(python), python
     return bool(variant["cuda"]), not variant["stable_abi"], newer, specific, variant["label"]
 
 
@@ -166,14 +156,13 @@ class Choice:
         here = _torch_version(self.here["torch"] or "99.99")[0]  # without a torch, the newest is the nearest
 
         def nearness(variant: Variant) -> Tuple[Any, ...]:
-            torch, turn = _numbers(variant["torch"]), (2, 6) if variant["machine"] == "aarch64" else (2, 7)
-            published = variant["cxx11_abi"] in (None, torch >= turn)  # the C++ ABI of torch's default index
+            torch, other = _numbers(variant["torch"]), "backend" in rules[variant["label"]]
             apart = [-abs(mine - its) for mine, its in zip(here, torch)]
-            return published, "backend" not in rules[variant["label"]], apart, torch, _rank(variant)
+            return variant["on_default_index"], not other, apart, torch, _rank(variant)
 
         best = max(reachable, key=nearness)
         torch = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
-        if not nearness(best)[0]:
+        if not best["on_default_index"]:
             return [f"Use a build of {torch} with {_ABI[best['cxx11_abi']]}, which torch's default index has not,"]
         again = " --force-reinstall" * (_numbers(best["torch"]) == here)
         build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"
@@ -211,22 +200,21 @@ def choose(*, must: bool = True) -> Choice:
 
 def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
     """Raise ImportError for a file that is not as installed: one cut short would kill the process that opens it."""
-    path, problem = f"{ROOT}/{file['path']}", ""
+    path = f"{ROOT}/{file['path']}"
     try:
-        size = os.stat(path).st_size
-        if size != file["size"]:
-            problem = f"is damaged: it has {size} bytes instead of {file['size']}"
-        elif deep:
+        sound = os.stat(path).st_size == file["size"]
+        if sound and deep:
             with open(path, "rb") as stream:
-                found = __import__("hashlib").sha256(stream.read()).hexdigest()
-            problem = f"is damaged: its sha256 is {found}" * (found != file["sha256"])
+                sound = __import__("hashlib").sha256(stream.read()).hexdigest() == file["sha256"]
+        problem = "" if sound else "is damaged"
     except NotADirectoryError:
         problem = "lies inside an archive, where no library can be opened: install the package unpacked"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
     if problem:
         repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
-        raise ImportError(f"{PACKAGE}: {path} {problem} (sha256 {file['sha256']} is expected). Repair it: {repair}")
+        expected = f"{file['size']} bytes with sha256 {file['sha256']} are expected"
+        raise ImportError(f"{PACKAGE}: {path} {problem} ({expected}). Repair it: {repair}")
 
 
 def _process() -> Any:
@@ -299,17 +287,12 @@ def _watch_devices(variant: Variant) -> None:
     """Compare the devices with the compiled architectures when CUDA is first used; nothing initialises it here."""
     cuda = __import__("torch").cuda
 
-    def runs(arch: str, device: Tuple[int, ...]) -> bool:  # 9.0a: on that device; 10.0f and machine code: on that major
-        built = _numbers(arch.partition("+")[0])
-        jit = "+" in arch and "f" not in arch
-        return built == device if "a" in arch else built <= device and (jit or built[0] == device[0])
-
     def check() -> None:
         for index in range(cuda.device_count()):
             major, minor = cuda.get_device_capability(index)
-            if not any(runs(arch, (major, minor)) for arch in variant["archs"]):
-                told = f"no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), only on "
-                told += f"{', '.join(variant['archs'])}. Try: {UPDATE}"
+            if not any(first <= 10 * major + minor <= last for first, last in variant["archs"].values()):
+                told = f"no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor})"
+                told += f", only on {', '.join(variant['archs'])}. Try: {UPDATE}"
                 warnings.warn(f"{PACKAGE}: {told}", TorchExtWarning, stacklevel=2)
 
     if variant["archs"] and cuda.is_initialized():
