@@ -6,6 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.merge import FOLDER
 
 if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
@@ -28,7 +29,7 @@ def inclusion(config: Config, product: Product) -> dict[str, str]:
     included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
     modules = {"_variants": "_variants.py"}
     for file in product.layout.files:
-        if file.target.endswith(".py"):
+        if file.target.endswith(".py") and not file.target.startswith(f"{FOLDER}/"):
             modules[_dotted(file.target)] = file.target
     finder = product.variants_module.with_name(f"{name}.py")
     finder.write_text(_render(config.package, folder, modules), encoding="utf-8")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.variant import Variant
 
 TEMPLATE = "_variants.py"
-OPENED = ("library", "module", "graft")
+KINDS = ("library", "module", "graft", "python")
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
 _LINES = 10
@@ -75,7 +75,7 @@ def _default_cxx11_abi(variant: Variant) -> bool:
 
 
 def _files(placed: PlacedVariant) -> list[object]:
-    """Return the ELF files of a variant in the order of their paths; data files are nothing to the loader."""
+    """Return what a variant runs, in the order of the paths; its data files are nothing to the loader."""
     places = dict(placed.places)
     return [
         {
@@ -86,7 +86,7 @@ def _files(placed: PlacedVariant) -> list[object]:
             "registers": file.registers,
         }
         for file in sorted(placed.variant.files, key=lambda file: file.path)
-        if file.kind in OPENED
+        if file.kind in KINDS
     ]
 
 

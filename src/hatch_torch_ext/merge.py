@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import digest, elf, policy, variant
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.matrix import releases
+from hatch_torch_ext.variant import VariantFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.variant import BuiltVariant, Variant, VariantFile
+    from hatch_torch_ext.variant import BuiltVariant, Variant
 
 FOLDER = "_torch_ext"
 SHARED = "shared"
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
-"""Suffixes of what CMake and pkg-config read: torch's version and paths of the build stand in it."""
+"""Suffixes of what CMake and pkg-config read: it names its neighbours by their places, so it keeps its own."""
+PER_VARIANT = DESCRIPTIONS | {".py"}
+"""Suffixes of files in which builds write down what they were made with: they may differ between entries."""
 MANIFEST_SCHEMA = 1
 
 
@@ -65,7 +68,9 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
     """
     if not variants:
         raise MergeError("no variant to put into the wheel; let `only` and `skip` leave at least one entry")
-    ordered = sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry))
+    ordered = _with_own_files(
+        sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry)),
+    )
     distinct = _collapse(ordered)
     places = _places(distinct)
     files: dict[str, Path] = {}
@@ -74,7 +79,7 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
         own = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
         placed.append(PlacedVariant(variant=built.variant, places=own))
         for path, target in own:
-            files.setdefault(target, built.root / path)
+            files.setdefault(target, built.source(path))
     package_files = _package_files(ordered)
     if clash := sorted(files.keys() & package_files.keys()):
         raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
@@ -97,6 +102,39 @@ def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
     """Return the ``count`` largest files of the wheel, as (target, bytes), the largest first."""
     sizes = [(file.target, file.source.stat().st_size) for file in layout.files]
     return tuple(sorted(sizes, key=lambda pair: (-pair[1], pair[0]))[:count])
+
+
+def _with_own_files(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
+    """Return the variants, each with those of its package files that are not the same in every entry as its own."""
+    contents: dict[str, set[str]] = defaultdict(set)
+    for built in ordered:
+        for target, path in built.package_files:
+            place = PurePosixPath(target)
+            if place.suffix in PER_VARIANT and place.name != "__init__.py":
+                contents[target].add(digest.sha256(path))
+    differing = {target for target, found in contents.items() if len(found) > 1}
+    return tuple(_with_own(built, differing) for built in ordered)
+
+
+def _with_own(built: BuiltVariant, differing: Container[str]) -> BuiltVariant:
+    own = [(target, path) for target, path in built.package_files if target in differing]
+    files = [
+        VariantFile(
+            path=f"{built.variant.label}/{target}",
+            kind="python" if target.endswith(".py") else "data",
+            sha256=digest.sha256(path),
+            size=path.stat().st_size,
+            module=target.removesuffix(".py").replace("/", ".") if target.endswith(".py") else None,
+        )
+        for target, path in own
+    ]
+    ordered = sorted([*built.variant.files, *files], key=lambda file: file.path)
+    return replace(
+        built,
+        variant=replace(built.variant, files=tuple(ordered)),
+        package_files=tuple(pair for pair in built.package_files if pair not in own),
+        elsewhere=tuple((file.path, path) for file, (_, path) in zip(files, own, strict=True)),
+    )
 
 
 def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
@@ -132,7 +170,7 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
         for label, file in group:
             if file.path in shared:
                 place = file.path  # others find it by this name
-            elif len({owner for owner, _ in group}) > 1:
+            elif len({owner for owner, _ in group}) > 1 and PurePosixPath(file.path).suffix not in DESCRIPTIONS:
                 place = shared[0] if shared else f"{SHARED}/{sha256[:12]}/{names[0]}"
             else:
                 place = file.path
@@ -141,23 +179,13 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
 
 
 def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
-    """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it.
-
-    Files that describe a build to other builds may differ: each variant keeps its own then.
-    """
-    digests = {path: digest.sha256(path) for built in ordered for _, path in built.package_files}
-    contents: dict[str, set[str]] = defaultdict(set)
-    for built in ordered:
-        for target, path in built.package_files:
-            contents[target].add(digests[path])
+    """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it."""
     found: dict[str, tuple[str, Path]] = {}
     for built in ordered:
         entry = built.variant.build.entry
         for target, path in built.package_files:
-            own = len(contents[target]) > 1 and PurePosixPath(target).suffix in DESCRIPTIONS
-            place = f"{FOLDER}/{built.variant.label}/{target}" if own else target
-            other, first = found.setdefault(place, (entry, path))
-            if digests[first] != digests[path]:
+            other, first = found.setdefault(target, (entry, path))
+            if digest.sha256(first) != digest.sha256(path):
                 raise MergeError(
                     f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
                     f"place for it. Let CMake write the same everywhere, or install it under a name that tells them "
@@ -205,7 +233,7 @@ def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[Built
     for built in variants:
         for file in built.variant.files:
             if beyond := policy.breaking(wanted, built.variant.machine, file.versions):
-                symbol = _symbol(built.root / file.path, beyond[-1])
+                symbol = _symbol(built.source(file.path), beyond[-1])
                 return (
                     f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, "
                     f"which that policy does not promise; {_highest(met)}, or build in the image of {wanted.name}"

@@ -12,9 +12,9 @@ from hatch_torch_ext.errors import WheelError
 if TYPE_CHECKING:
     from pathlib import Path
 
-FileKind = Literal["library", "module", "graft", "program", "data"]
+FileKind = Literal["library", "module", "graft", "program", "python", "data"]
 """library: registers operators or serves those that do; module: exports PyInit_…; graft: third-party library
-copied in; program: another ELF file; data: anything else that belongs to the variant."""
+copied in; program: another ELF file; python: a module's source; data: anything else that belongs to the variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class VariantFile:
     """One file of a variant. ``path`` is POSIX, below ``_torch_ext``: ``<label>/libx.so``, ``shared/<hash>/liby.so``.
 
     ``sha256`` (hex) and ``size`` (bytes) are of the file as it goes into the wheel. ``needed`` is DT_NEEDED in order.
-    ``module`` is the dotted name below the package under which a module is imported (``_C``, ``sub._C``).
+    ``module`` is the dotted name below the package under which a file is imported (``_C``, ``sub._C``).
     ``registers`` says that the file registers operators or classes with torch (it must be opened by the loader).
     ``versions`` are the symbol versions that the file needs (``GLIBC_2.17``), sorted.
     """
@@ -89,12 +89,18 @@ class BuiltVariant:
     """A variant and where its files lie: ``root`` is a ``_torch_ext`` folder, with ``file.path`` in it for each file.
 
     ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of
-    the POSIX path relative to the package and the absolute file.
+    the POSIX path relative to the package and the absolute file. ``elsewhere`` holds the files of the variant that do
+    not lie below ``root``: pairs of ``file.path`` and the absolute file.
     """
 
     variant: Variant
     root: Path
     package_files: tuple[tuple[str, Path], ...] = ()
+    elsewhere: tuple[tuple[str, Path], ...] = ()
+
+    def source(self, path: str) -> Path:
+        """Return where the file of the variant called ``path`` lies."""
+        return dict(self.elsewhere).get(path) or self.root / path
 
 
 _Value = TypeVar("_Value", Variant, VariantFile, BuildRecord)

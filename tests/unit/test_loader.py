@@ -444,6 +444,24 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     assert wrong.stderr == "usage: python -m my_pkg._variants [--json | --library-path | --check]\n"
 
 
+def test_python_of_a_variant_is_a_module_of_the_package(tmp_path: Path) -> None:
+    """Each variant's own is imported, under the package's name: packages with equal texts do not share it."""
+    for package in ("my_pkg", "other"):
+        for label in ("old", "new"):
+            folder = tmp_path / package / "_torch_ext" / label / "sub"
+            folder.mkdir(parents=True)
+            (folder / "_built.py").write_text(f"LABEL = {label!r}\n", encoding="utf-8")
+        file = VariantFile(path="new/sub/_built.py", kind="python", sha256=SHA, size=14, module="sub._built")
+        (tmp_path / package / "sub").mkdir()
+        text = loader.render(layout(variant("new", files=(file,)), package=package), distribution="my-dist")
+        (tmp_path / package / "_variants.py").write_text(text, encoding="utf-8")
+    program = "import my_pkg._variants, other._variants\n"
+    for package in ("my_pkg", "other"):
+        program += f"{package}._variants._Modules({package}._variants.DATA['variants'][0])\n"
+        program += f"from {package}.sub import _built; print(_built.__name__, _built.LABEL)\n"
+    assert run(tmp_path, "-c", program).stdout == "my_pkg.sub._built new\nother.sub._built new\n"
+
+
 @pytest.mark.parametrize(
     ("arch", "device", "runs"),
     [

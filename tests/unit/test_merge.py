@@ -151,6 +151,26 @@ def test_descriptions_that_differ_are_kept_for_each_variant(tmp_path: Path) -> N
     ]
 
 
+def test_python_that_differs_belongs_to_the_variants(tmp_path: Path) -> None:
+    """What a build wrote down of itself is a module of each variant; what is the same in two of them is there once."""
+    variants = [
+        built(
+            tmp_path,
+            name,
+            {f"{name}/x.so": name},
+            package_files={"sub/_built.py": text, "same.py": "same"},
+        )
+        for name, text in [("a", "2.8"), ("b", "2.9"), ("c", "2.9")]
+    ]
+    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    shared = f"_torch_ext/shared/{hashlib.sha256(b'2.9').hexdigest()[:12]}/_built.py"
+    own = ["_torch_ext/a/sub/_built.py", "_torch_ext/a/x.so", "_torch_ext/b/x.so", "_torch_ext/c/x.so", shared]
+    assert targets(layout) == [*own, "same.py"]
+    assert {file.target: file.source.read_text(encoding="utf-8") for file in layout.files}[shared] == "2.9"
+    python = [file for placed in layout.variants for file in placed.variant.files if file.kind == "python"]
+    assert [(file.path, file.module) for file in python] == [(f"{name}/sub/_built.py", "sub._built") for name in "abc"]
+
+
 def test_package_files_that_differ_are_refused(tmp_path: Path) -> None:
     """One place cannot hold two contents: the file and both entries are named."""
     variants = [built(tmp_path, name, {f"{name}/x.so": name}, package_files={"include/x.h": name}) for name in "ab"]

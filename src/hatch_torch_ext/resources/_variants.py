@@ -266,12 +266,12 @@ class _Modules:
         """Serve the modules of the variant, and no other."""
         if name not in self.files:
             return None
-        from importlib import machinery, util
+        from importlib import util
 
-        file = f"{ROOT}/{self.files[name]['path']}"
+        path = f"{ROOT}/{self.files[name]['path']}"
         first = _process().modules.setdefault(self.files[name]["sha256"], name)
-        loader: Any = machinery.ExtensionFileLoader(name, file) if first == name else self
-        return util.spec_from_file_location(name, file, loader=loader)
+        loader: Any = self if first != name and not path.endswith(".py") else None
+        return util.spec_from_file_location(name, path, loader=loader)
 
     def create_module(self, spec: Any) -> Any:
         """Give a module that has another import name already: its types can be registered only once."""
