@@ -203,6 +203,31 @@ def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
     assert (variant.label, variant.cxx11_abi, variant.stable_abi) == ("stable2.8_cpu_x86_64", None, True)
 
 
+def test_what_leads_to_one_library_is_left_out(site: Site) -> None:
+    """A CMake package that an export made, with its configuration, and a .pc file; others describe no library."""
+    site.add("lib/libops.so", TORCH_CALL)
+    texts = {
+        "lib/cmake/ops/ops-targets-release.cmake": 'IMPORTED_LOCATION "${_IMPORT_PREFIX}/lib/libops.so"',
+        "lib/cmake/ops/ops-config.cmake": "include(ops-targets.cmake)",
+        "lib/cmake/other/other-config.cmake": "set(libops.so.1 libopsx.so xlibops.so)",
+        "ops-flat.cmake": "libops.so",
+        "lib/pkgconfig/ops.pc": "Libs: -L${libdir} -lops",
+        "lib/pkgconfig/headers.pc": "Cflags: -I${includedir} -lopsx",
+        "ops.txt": "libops.so -lops",
+    }
+    for place, text in texts.items():
+        target = site.prefix / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    kept = ["lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc", "ops.txt"]
+    assert [target for target, _ in site.repair().package_files] == kept
+    assert site.said[:4] == [
+        f"e: {place} is left out: it leads to one library, and a wheel has one for each variant; programs in C++ ask "
+        "`python -m pkg._variants --library-path`"
+        for place in sorted(texts.keys() - kept)
+    ]
+
+
 def test_data_headers_and_archives(site: Site) -> None:
     """Headers and Python files go to the package, at their place below its name; archives and objects stay out."""
     site.add("pkg/libops.so", TORCH_CALL)

@@ -12,7 +12,7 @@ from hatch_torch_ext import digest, elf
 from hatch_torch_ext.errors import RepairError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.elf import ElfFile
@@ -78,6 +78,12 @@ def read(entry: str, tree: InstallTree, *, package: str, machine: str, report: C
             other = binaries.setdefault(binary.place, binary)
             if other is not binary and digest.sha256(other.source) != digest.sha256(source):
                 raise _taken(entry, binary.place, other.source, source)
+    for place in _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data):
+        del data[place]
+        report(
+            f"{entry}: {place} is left out: it leads to one library, and a wheel has one for each variant; programs in "
+            f"C++ ask `python -m {package}._variants --library-path`"
+        )
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
@@ -101,6 +107,17 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
     for real, links in sorted(groups.items()):
         links.sort(key=lambda link: ((tree.prefix / link).is_symlink(), link))
         yield real, links
+
+
+def _leading_to(names: frozenset[str], data: Mapping[str, Path]) -> list[str]:
+    """Return the places of what names a library of the tree: pkg-config files, and the whole of CMake packages."""
+    words = {*names, *(f"-l{name.partition('.so')[0].removeprefix('lib')}" for name in names)}
+    groups = {place: re.sub(r"[^/]*\.cmake$", "*.cmake", place) for place in data if place.endswith((".cmake", ".pc"))}
+    leading = set()
+    for place, group in groups.items():
+        if words.intersection(re.split(r"[^\w.+-]+", data[place].read_text(encoding="utf-8", errors="replace"))):
+            leading.add(group)
+    return sorted(place for place, group in groups.items() if group in leading)
 
 
 def _fold(relative: str, package: str, *, transparent: bool = False) -> str:
