@@ -19,7 +19,10 @@ State = tuple[int, int]
 
 
 def snapshot(job: Job) -> dict[Path, State]:
-    """Return every file of the project and of its CMake folder, without hidden folders and what builds leave."""
+    """Return every file of the project and of its CMake folder, without hidden folders and what builds leave.
+
+    Logs are passed over too: the one of `hatch build > build.log` grows while CMake runs.
+    """
     found: dict[Path, State] = {}
     roots = [job.config.root]
     if not job.config.source.is_relative_to(job.config.root):
@@ -34,6 +37,8 @@ def snapshot(job: Job) -> dict[Path, State]:
             ]
             for name in names:
                 path = here / name
+                if path.suffix == ".log":
+                    continue
                 try:
                     status = path.lstat()
                 except OSError:
