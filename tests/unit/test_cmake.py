@@ -163,7 +163,7 @@ def test_the_hatch_environments_own_variables_reach_the_compilers(job: Job, monk
 
 
 def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) -> None:
-    """New and changed files are named, the first few; the work folder, hidden folders, dist and logs are not looked at."""
+    """New and changed files are named, the first few; the work folder, hidden ones, dist and logs are not looked at."""
     work = tmp_path / "build" / "torch-ext"
     job = replace(job, config=replace(job.config, root=tmp_path, source=tmp_path / "csrc"), folder=work / "matrix.2.11")
     for folder in ("csrc", "dist", ".cache", "build/torch-ext/matrix.2.11"):
