@@ -24,7 +24,7 @@ from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, E
 from hatch_torch_ext.matrix import labels
 from hatch_torch_ext.report import table
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, settings, store, thin
+from hatch_torch_ext.sdk import exports, pipfiles, settings, store, thin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,7 +207,7 @@ def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Re
         lasting = not (config.root / "PKG-INFO").exists()
         environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
         return environment, sdk_environment.acquire(entry, environment)
-    environ = {**os.environ, **dict(entry.env_vars)}
+    environ = _environ(entry)
     environment = environments.without_torch(
         entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
     )
@@ -215,9 +215,15 @@ def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Re
     return environment, sdk
 
 
+def _environ(entry: Entry) -> dict[str, str]:
+    """Return the variables that say where packages of the entry come from; pip's files speak where it has none."""
+    environ = {**os.environ, **dict(entry.env_vars)}
+    return {**pipfiles.variables(environ), **environ}
+
+
 def _exports(config: Config, entry: Entry, built: BuiltVariant, sdk: Sdk, *, report: Report) -> Exports | None:
     needed = {name for file in built.variant.files for name in file.needed}
-    indexes = settings.read(entry, config, {**os.environ, **dict(entry.env_vars)})
+    indexes = settings.read(entry, config, _environ(entry))
     return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report, settings=indexes)
 
 

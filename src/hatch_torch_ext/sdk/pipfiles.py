@@ -1,0 +1,65 @@
+"""pip's configuration files, read as the environment variables that would say the same."""
+
+from __future__ import annotations
+
+import os
+import sys
+from configparser import Error, RawConfigParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SECTIONS = ("global", "install")
+"""Sections that hold for `pip install`, the stronger one last."""
+VARIABLES = {
+    "index-url": "PIP_INDEX_URL",
+    "extra-index-url": "PIP_EXTRA_INDEX_URL",
+    "find-links": "PIP_FIND_LINKS",
+    "no-index": "PIP_NO_INDEX",
+    "trusted-host": "PIP_TRUSTED_HOST",
+    "cert": "PIP_CERT",
+    "proxy": "PIP_PROXY",
+    "timeout": "PIP_DEFAULT_TIMEOUT",
+    "default-timeout": "PIP_DEFAULT_TIMEOUT",
+}
+SYSTEM = Path("/etc/pip.conf")
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return pip's variables for what its configuration files say of indexes and connections.
+
+    The files and their order are pip's own (``pip config debug`` lists them). Raises ``ConfigurationError`` for a file
+    that pip could not read either.
+    """
+    said: dict[str, str] = {}
+    for file in _files(environ):
+        parser = RawConfigParser()
+        try:
+            parser.read(file, encoding="utf-8")
+        except (OSError, UnicodeError, Error) as error:
+            raise ConfigurationError([f"{file}, which configures pip, cannot be read: {error}"]) from error
+        for section in filter(parser.has_section, SECTIONS):
+            for key, value in parser.items(section):
+                if (variable := VARIABLES.get(key.replace("_", "-"))) is not None:
+                    said[variable] = value
+    return said
+
+
+def _files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield what may be there, the strongest last."""
+    named = environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return
+    for folder in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
+        yield Path(folder, "pip", "pip.conf")
+    yield SYSTEM
+    if (home := environ.get("HOME")) and not (named and Path(named).exists()):
+        yield Path(home, ".pip", "pip.conf")
+        yield Path(environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "pip", "pip.conf")
+    yield Path(sys.prefix, "pip.conf")
+    if named:
+        yield Path(named)
