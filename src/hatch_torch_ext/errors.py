@@ -61,15 +61,17 @@ class RepairError(EntryError):
 class BuildError(TorchExtError):
     """Several entries failed: ``failures`` holds the error of each, in the order of the matrix.
 
-    What entries say alike is written once, under all their names.
+    What entries say alike, but for their own names, is written once: as the first says it, under all their names.
     """
 
     def __init__(self, failures: Sequence[EntryError], *, total: int) -> None:
         self.failures = tuple(failures)
-        alike: dict[str, list[str]] = {}
+        alike: dict[str, list[EntryError]] = {}
         for failure in self.failures:
-            alike.setdefault(failure.message, []).append(failure.entry)
-        listed = "\n\n".join(f"{', '.join(entries)}: {message}" for message, entries in alike.items())
+            alike.setdefault(failure.message.replace(failure.entry, "\0"), []).append(failure)
+        listed = "\n\n".join(
+            f"{', '.join(failure.entry for failure in group)}: {group[0].message}" for group in alike.values()
+        )
         super().__init__(
             f"{len(self.failures)} of {total} entries failed; the others' work is kept for the next run.\n\n{listed}"
         )
