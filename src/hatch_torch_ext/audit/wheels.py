@@ -12,6 +12,7 @@ from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
+from hatch_torch_ext.report import table
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -98,14 +99,9 @@ def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:
     if budget is None or read.size <= budget:
         return
     largest = sorted(read.members, key=lambda member: -member.compressed)[:LARGEST_SHOWN]
-    parts = ", ".join(f"{member.path} ({_mb(member.compressed)})" for member in largest)
-    yield finding(
-        "size", read.path.name, f"is {_mb(read.size)}, over the budget of {_mb(budget)}; the largest parts are {parts}"
-    )
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+    parts = ", ".join(f"{member.path} ({table.size(member.compressed)})" for member in largest)
+    over = f"is {table.size(read.size)}, over the budget of {table.size(budget)}"
+    yield finding("size", read.path.name, f"{over}; the largest parts are {parts}")
 
 
 def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:

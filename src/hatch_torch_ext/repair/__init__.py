@@ -18,6 +18,7 @@ from hatch_torch_ext.repair import contents, search
 from hatch_torch_ext.repair.linking import Linker, Links
 from hatch_torch_ext.repair.provided import Provided
 from hatch_torch_ext.repair.writing import Writer, Written
+from hatch_torch_ext.report import table
 from hatch_torch_ext.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     files = [_describe(each) for each in written]
     files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
     variant = _variant(entry, tree, sdk, interpreter, toolchain, identity, files)
-    report(f"{entry.name}: {variant.label}, {_size(files)}, {variant.policy}")
+    report(f"{entry.name}: {variant.label}, {table.size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
 
 
@@ -266,7 +267,3 @@ def _package_files(entry: Entry, found: Contents, linker: Linker) -> tuple[tuple
         folder = graft.partition(".so")[0]
         files.update({f"{LICENCES}/{folder}/{licence.name}": licence for licence in licences})
     return tuple(sorted(files.items()))
-
-
-def _size(files: Iterable[VariantFile]) -> str:
-    return f"{sum(file.size for file in files) / 1e6:.2f} MB"
