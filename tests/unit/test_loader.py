@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import warnings
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +25,6 @@ from hatch_torch_ext.merge import Layout, PlacedVariant
 from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
@@ -184,6 +185,32 @@ def test_any_value_survives_as_source(value: object) -> None:
 def test_the_syntax_is_that_of_python_3_8() -> None:
     """Users' Pythons are older than builders'."""
     ast.parse(text_of(variant("a")), feature_version=(3, 8))
+
+
+def python(version: str) -> str:
+    """Return a Python of that version, as the system or pyenv has it; skips where there is none."""
+    homes = [os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")]
+    found = [str(path) for home in homes if home for path in Path(home, "versions").glob(f"{version}.*/bin/python")]
+    for candidate in [*found, f"python{version}"]:
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run([candidate, "-c", ""], check=True, capture_output=True)
+            return candidate
+    pytest.skip(f"no Python {version} on this machine")
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_every_python_explains(version: str, tmp_path: Path) -> None:
+    """`python -m` imports the package first, whose `load()` then explains instead of raising."""
+    module_of(tmp_path, variant("it"))
+    (tmp_path / "my_pkg" / "__init__.py").write_text(
+        "from my_pkg import _variants\n_variants.load()\n", encoding="utf-8"
+    )
+    command = [python(version), "-S", "-m", "my_pkg._variants"]
+    told = subprocess.run([*command, "--json"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert json.loads(told.stdout)["facts"]["python"] == f"cp{version.replace('.', '')}", told.stderr
+    assert told.returncode == 1
+    table = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert "\n  it: rejected: built for torch 2.8, here is no torch\n" in table.stdout
 
 
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:

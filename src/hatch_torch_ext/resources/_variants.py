@@ -310,9 +310,10 @@ def _in_main_interpreter() -> bool:
 
 def load() -> Choice:
     """Load the variant that fits, once in a process, and return it; ImportError when none does."""
-    module = getattr(sys, "orig_argv", sys.argv)[-len(sys.argv)] if sys.argv[:1] == ["-m"] else ""
-    if module.endswith(f"{PACKAGE}._variants"):  # `python -m` imports the package first: explain, and load nothing
-        raise SystemExit(main(sys.argv[1:]))
+    if sys.argv[:1] == ["-m"]:  # `python -m` imports the package first: explain, and load nothing
+        frames = __import__("traceback").walk_stack(None)
+        if any(frame.f_locals.get("mod_name") == f"{PACKAGE}._variants" for frame, _ in frames):
+            raise SystemExit(main(sys.argv[1:]))
     if not _in_main_interpreter():
         remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
         raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
