@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import archs, policy
+from hatch_torch_ext.matrix import releases
 from hatch_torch_ext.merge import FOLDER
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ TEMPLATE = "_variants.py"
 KINDS = ("library", "module", "graft", "python")
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
-_LINES = 10
+_LINES = 8
 """Lines of data at most, so that the file stays under 400 of them: more variants than that share lines."""
 
 
@@ -57,6 +58,7 @@ def _fields(placed: PlacedVariant) -> dict[str, object]:
         "archs": {name: list(archs.capabilities(name)) for name in variant.archs},
         "cxx11_abi": variant.cxx11_abi,
         "on_default_index": variant.cxx11_abi in (None, _default_cxx11_abi(variant)),
+        "cp": list(releases.published_pythons(variant.torch, later=variant.stable_abi)),
         "python": variant.python,
         "machine": variant.machine,
         "libc": variant.libc,

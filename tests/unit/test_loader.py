@@ -55,8 +55,8 @@ def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
 
 DATA_LINE = (
     '{"label": "v000", "torch": "2.8", "stable_abi": False, "cuda": None, "archs": {}, "cxx11_abi": True, '
-    '"on_default_index": True, "python": None, "machine": "x86_64", "libc": "glibc", "libc_floor": "2.17", '
-    '"files": [{"path": "v000/libops.so", '
+    '"on_default_index": True, "cp": [39, 313], "python": None, "machine": "x86_64", "libc": "glibc", '
+    '"libc_floor": "2.17", "files": [{"path": "v000/libops.so", '
     f'"size": 7, "sha256": "{SHA}", "module": None, "registers": True}}]}},'
 )
 
@@ -129,6 +129,7 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                 "archs": {"9.0": [90, 99], "9.0+PTX": [90, 999]},
                 "cxx11_abi": True,
                 "on_default_index": True,
+                "cp": [310, 399],
                 "python": None,
                 "machine": "x86_64",
                 "libc": "glibc",
@@ -142,7 +143,7 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
     }
 
 
-@pytest.mark.parametrize(("number", "on_a_line"), [(0, 0), (1, 1), (10, 1), (11, 2), (40, 4), (123, 13)])
+@pytest.mark.parametrize(("number", "on_a_line"), [(0, 0), (1, 1), (8, 1), (9, 2), (40, 5), (123, 16)])
 def test_the_text_is_the_template_with_a_literal(number: int, on_a_line: int) -> None:
     """Nothing but the literal differs between two packages, and the file has under 400 lines for any of them."""
     lines = text_of(*(variant(f"v{index:03}") for index in range(number))).splitlines()
@@ -310,6 +311,13 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
         ({}, [variant("a", "2.10", cuda="12.8")], [f'pip install --force-reinstall "torch==2.10.*"{CU128}']),
         ({"torch": "2.6.0+cu126"}, [OLD_ABI], ['pip install --force-reinstall "torch==2.6.*"']),
         ({"torch": "2.6.0", "cxx11_abi": False}, [NEW_ABI, variant("b", "2.8")], ['pip install "torch==2.8.*"']),
+        ({"python": "cp38"}, [replace(OLD_ABI, torch="2.4"), variant("b", "2.9")], ['pip install "torch==2.4.*"']),
+        ({"python": "cp314t"}, [variant("a", "2.8"), variant("b", "2.9")], ['pip install "torch==2.9.*"']),
+        (
+            {"python": "cp315"},
+            [variant("a", "2.8"), variant("b", "2.13", stable_abi=True)],
+            ['pip install "torch>=2.13"'],
+        ),
         ({"backend": "ROCm"}, [variant("a", "2.9", cuda="12.8")], [f'pip install "torch==2.9.*"{CU128}']),
         (
             {"torch": "2.10.0+cpu"},
@@ -399,6 +407,8 @@ def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Pa
     """No torch of any release would do: the Pythons that would, else another machine."""
     text = refusal(tmp_path / "1", {}, variant("a", "2.10", python="cp312"), variant("b", "2.10", python="cp313"))
     assert "\nUse a Python that it was built for: cp312, cp313\nor a newer release" in text
+    text = refusal(tmp_path / "3", {"python": "cp315"}, variant("a", "2.8"), variant("b", "2.7"), variant("c", "2.4"))
+    assert "\nUse a Python that it was built for: cp38 to cp312, cp39 to cp313\nor a newer release" in text
     text = refusal(tmp_path / "2", {}, variant("a", "2.10", machine="aarch64"))
     assert "\nUse another system,\nor a newer release" in text
 

@@ -35,6 +35,7 @@ def variant(**fields: Any) -> dict[str, Any]:
         "archs": [],
         "cxx11_abi": True,
         "on_default_index": True,
+        "cp": [38, 399],
         "python": None,
         "machine": "x86_64",
         "libc": "glibc",

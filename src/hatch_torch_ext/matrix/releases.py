@@ -48,6 +48,27 @@ PUBLISHED_CUDA: dict[Minor, tuple[str, ...]] = {
     (2, 14): ("12.6", "13.0", "13.2"),
 }
 
+# The first and the last CPython (39, 313: cp39 to cp313) of the wheels on PyPI for manylinux x86-64 (November 2026).
+PUBLISHED_PYTHONS: dict[Minor, tuple[int, int]] = {
+    (1, 13): (37, 311),
+    (2, 0): (38, 311),
+    (2, 1): (38, 311),
+    (2, 2): (38, 312),
+    (2, 3): (38, 312),
+    (2, 4): (38, 312),
+    (2, 5): (39, 313),
+    (2, 6): (39, 313),
+    (2, 7): (39, 313),
+    (2, 8): (39, 313),
+    (2, 9): (310, 314),
+    (2, 10): (310, 314),
+    (2, 11): (310, 314),
+    (2, 12): (310, 314),
+    (2, 13): (310, 314),
+    (2, 14): (310, 314),
+    (2, 15): (311, 315),
+}
+
 
 def minor_of(version: str) -> Minor:
     """Return the release line of ``version`` (``2.8``, ``2.8.1+cu128``, ``2.9.0.dev20250801``).
@@ -115,6 +136,15 @@ def cuda_majors(minor: Minor) -> tuple[int, ...]:
 def published_cuda(minor: Minor) -> tuple[str, ...]:
     """Return the CUDA versions that this torch was published for; empty where the table does not know."""
     return PUBLISHED_CUDA.get(minor, ())
+
+
+def published_pythons(line: str, *, later: bool) -> tuple[int, int]:
+    """Return the first and the last CPython that wheels of torch's ``line`` (``2.8``) are for.
+
+    With ``later``, later lines count too. Where there is no last one yet, it is 399.
+    """
+    first, last = PUBLISHED_PYTHONS.get(minor_of(line), (min(PUBLISHED_PYTHONS.values())[0], 399))
+    return first, 399 if later else last
 
 
 def torch_requirement(served: Iterable[tuple[str, bool]]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
 
 # A variant serves the release `torch`, with `stable_abi` newer ones too. None means: CPU, any Python, either C++ ABI.
-# `archs` map code to the compute capabilities it runs on; of `files`, below _torch_ext, those that register are opened.
+# `archs`: capabilities that code runs on; `cp`: the first and last CPython of torch's wheels; `files`: in _torch_ext.
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
@@ -149,9 +149,11 @@ class Choice:
     def remedy(self, variants: Sequence[Variant]) -> List[str]:
         """Name the nearest torch that this Python and this machine can have."""
         rules = {label: {rule for rule, _, _ in reasons} for label, reasons in self.reasons.items()}
-        reachable = [v for v in variants if rules[v["label"]] <= {"torch", "snapshot", "abi", "backend"}]
+        python = _numbers(self.here["python"])[0]
+        possible = [v for v in variants if not rules[v["label"]] & {"machine", "libc"}]
+        reachable = [v for v in possible if "python" not in rules[v["label"]] and v["cp"][0] <= python <= v["cp"][1]]
         if not reachable:
-            pythons = sorted({str(v["python"]) for v in variants if "python" in rules[v["label"]]})
+            pythons = sorted({v["python"] or "cp{} to cp{}".format(*v["cp"]) for v in possible})
             return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another system,"]
         here = _torch_version(self.here["torch"] or "99.99")[0]  # without a torch, the newest is the nearest
 
