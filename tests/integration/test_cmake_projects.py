@@ -421,6 +421,16 @@ def test_a_compiler_error_shows_its_first_line(bench: Workbench) -> None:
     assert (folder / "log.txt").read_text().count("missing_name") >= 1
 
 
+def test_a_folder_with_signs_in_its_name(bench: Workbench, tmp_path: Path) -> None:
+    """Blanks, commas (at which linkers' options are cut), letters of other languages: all that CMake itself can."""
+    root = tmp_path / "J. Müller, 2 (a) #1 目录's"
+    shutil.copytree(PACKAGES / "operators", root / "csrc")
+    bench.config = replace(bench.config, root=root)
+    bench.work = root / "build" / "torch-ext"
+    tree = bench.build("csrc")
+    assert all(str(root).encode() not in (tree.prefix / file).read_bytes() for file in tree.files)
+
+
 def test_no_front_end_reaches_the_projects_python(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """PYTHONPATH, PYTHONHOME and DESTDIR of the process that builds change nothing."""
     monkeypatch.setenv("PYTHONPATH", "/nowhere")

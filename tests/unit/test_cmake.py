@@ -135,6 +135,18 @@ def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
     assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)
 
 
+@pytest.mark.parametrize("letter", [";", '"', "\\", "$", "`"])
+def test_a_folder_that_cmake_cannot_work_in(letter: str) -> None:
+    """CMake's own words would be of files that are missing, or of a parse error in a file of its own."""
+    failures.check_folders("matrix.2.11", Path("/my project (1), ä#%'&/csrc"))
+    with pytest.raises(CompileError) as caught:
+        failures.check_folders("matrix.2.11", ROOT, Path(f"/a{letter}b/build"))
+    assert str(caught.value) == (
+        f"matrix.2.11: CMake cannot work in /a{letter}b/build: {letter} in a path means something else to it or to "
+        "what it starts. Rename that folder"
+    )
+
+
 def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry's programs come first, the SDK's facade is importable, and what the front end set is gone."""
     monkeypatch.setenv("PATH", "/usr/bin")

@@ -70,6 +70,7 @@ def build(
     job = Job(
         entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.name
     )
+    failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)
     cache = definitions.cache_entries(job)
     _fresh_build_folder(job.build, key=_key(job, cache))

@@ -46,6 +46,7 @@ _HINTS = (
 )
 """What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
 _FULL = 1 << 20  # bytes left; compilers and CMake name many things but the disk then
+_TAKEN = ';"\\$`'  # CMake parts lists and ends strings at them, and a shell or ccache would fill in a variable
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -98,6 +99,17 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
         f"  add_library(my_ops SHARED my_ops.cpp)\n  target_link_libraries(my_ops PRIVATE torch)\n"
         f"  install(TARGETS my_ops LIBRARY DESTINATION .)\nThe whole log is {log}"
     )
+
+
+def check_folders(entry: str, *folders: Path) -> None:
+    """Raise ``CompileError`` for a folder that CMake cannot work in, before it complains of something else."""
+    for folder in folders:
+        if taken := [letter for letter in _TAKEN if letter in str(folder)]:
+            raise CompileError(
+                entry,
+                f"CMake cannot work in {folder}: {' '.join(taken)} in a path means something else to it or to what it "
+                "starts. Rename that folder",
+            )
 
 
 def check_destinations(entry: str, reply: Reply, *, prefix: Path) -> None:

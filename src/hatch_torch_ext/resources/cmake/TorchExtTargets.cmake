@@ -39,7 +39,8 @@ endfunction()
 function(_torch_ext_keep name)
   if(NOT TARGET ${name}_library)
     add_library(${name}_library INTERFACE IMPORTED)
-    set(link "-Wl,--push-state,--no-as-needed,\"$<TARGET_FILE:${name}>\",--pop-state")
+    # One item, so that CMake keeps the order; not by -Wl, which would cut a path at its commas.
+    set(link "-Xlinker --push-state -Xlinker --no-as-needed \"$<TARGET_FILE:${name}>\" -Xlinker --pop-state")
     set_target_properties(${name}_library PROPERTIES
       INTERFACE_LINK_LIBRARIES "${link};$<TARGET_PROPERTY:${name},INTERFACE_LINK_LIBRARIES>"
       INTERFACE_LINK_OPTIONS "$<TARGET_PROPERTY:${name},INTERFACE_LINK_OPTIONS>"

@@ -22,7 +22,7 @@ foreach(_torch_ext_map IN LISTS TorchExt_PREFIX_MAP)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
 endforeach()
 foreach(_torch_ext_map IN LISTS TorchExt_CUDA_PREFIX_MAP)
-  set(_torch_ext_option "-ffile-prefix-map=${_torch_ext_map}")
+  string(REPLACE "," "\\," _torch_ext_option "-ffile-prefix-map=${_torch_ext_map}") # nvcc parts options at commas
   if(_torch_ext_option MATCHES " ")
     set(_torch_ext_option "\"${_torch_ext_option}\"") # nvcc pastes it into a shell's command as it is
   endif()
