@@ -47,24 +47,28 @@ class Bench:
         )
         return replace(config, **options)  # type: ignore[arg-type]
 
-    def tools(self, config: Config, name: str = "matrix.2.11") -> Toolchain:
-        """Return the toolchain that is found for the entry ``name``."""
-        return toolchain.find(_entry(name), config, self.environment, self.sdk, work=self.work(config), report=print)
+    def tools(self, config: Config, name: str = "matrix.2.11", cuda: str | None = None) -> Toolchain:
+        """Return the toolchain that is found for the entry ``name`` that declares ``cuda``."""
+        entry = _entry(name, cuda)
+        return toolchain.find(entry, config, self.environment, self.sdk, work=self.work(config), report=print)
 
     def work(self, config: Config) -> Path:
         """Return the folder of all entries."""
         return config.root / "build" / "torch-ext"
 
-    def build(self, config: Config, tools: Toolchain | None = None, name: str = "matrix.2.11") -> InstallTree:
-        """Return what the project installs."""
+    def build(
+        self, config: Config, tools: Toolchain | None = None, name: str = "matrix.2.11", cuda: str | None = None
+    ) -> InstallTree:
+        """Return what the project installs, as an entry that declares ``cuda``."""
         return cmake.build(
-            _entry(name), config, self.environment, self.sdk, tools or self.tools(config, name),
+            _entry(name, cuda), config, self.environment, self.sdk, tools or self.tools(config, name, cuda),
             work=self.work(config), jobs=1, report=print,
         )  # fmt: skip
 
 
-def _entry(name: str) -> Entry:
-    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
+def _entry(name: str, cuda: str | None = None) -> Entry:
+    variables = (("cuda", cuda),) if cuda else ()
+    return Entry(name=name, variables=variables, dependencies=(), torch_requirement="torch==2.11.*", python=None)
 
 
 @pytest.fixture
@@ -153,14 +157,36 @@ def test_a_project_of_the_time_before_the_language(bench: Bench) -> None:
     assert "libcudart.so.13" in needed(tree.prefix / "libkernels.so")
 
 
-def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
-    """Cases 18, 19: find_package(Torch) leaves architectures alone; CUDA::nvToolsExt is there, gone from CUDA 13."""
+def _with_torch_libraries(bench: Bench) -> None:
     for name in ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda"):
         library = bench.sdk.library_dir / f"lib{name}.so"
         subprocess.run(["c++", "-shared", f"-Wl,-soname,{library.name}", "-o", library, "-xc", "/dev/null"], check=True)
+
+
+def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
+    """Cases 18, 19: find_package(Torch) leaves architectures alone; CUDA::nvToolsExt is there, gone from CUDA 13."""
+    _with_torch_libraries(bench)
     tree = bench.build(bench.config("cuda_torch", "8.0"))
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
     assert "the architectures are 80-real" in tree.log.read_text()
+
+
+def test_an_entry_that_declares_cuda_enables_the_language(bench: Bench) -> None:
+    """A project that lists .cu files and leaves the rest to find_package(Torch) builds as with torch's own package."""
+    _with_torch_libraries(bench)
+    tree = bench.build(bench.config("cuda_implied", "8.0"), cuda="cu130")
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
+
+
+def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
+    """An entry that declares nothing: CMake drops the file in silence, we name it; for the CPU it may be dropped."""
+    _with_torch_libraries(bench)
+    config = bench.config("cuda_implied")
+    with pytest.raises(CompileError) as failure:
+        bench.build(config)
+    assert "target kernels lists kernels.cu, but the project does not enable CUDA" in failure.value.message
+    cpu = replace(bench, sdk=replace(bench.sdk, cuda=None))
+    assert fatbin.archs(cpu.build(config, name="matrix.cpu").prefix / "libkernels.so") == ()
 
 
 def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +227,12 @@ def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
     assert fatbin.archs(tree.prefix / "libops.so") == ("8.0",)
 
 
-@pytest.mark.parametrize("project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda"])
+@pytest.mark.parametrize(
+    "project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda", "cuda_implied"]
+)
 def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
     """However CMake asks, the error is ours, says what is there and what to do, and nothing is compiled."""
+    _with_torch_libraries(bench)
     bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
     config = bench.config(project)
     tools = bench.tools(config)
@@ -226,6 +255,13 @@ def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
         "the CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` "
         "only `if(CMAKE_CUDA_COMPILER)`"
     )
+
+
+def test_cuda_asked_for_by_an_entry_for_the_cpu(bench: Bench) -> None:
+    """The torch that is compiled against may be a CUDA build: it is the matrix that says no."""
+    bench = replace(bench, sdk=replace(bench.sdk, cuda=None))
+    with pytest.raises(ToolchainError, match=r'but the matrix says cuda = "cpu"\. Choose a CUDA torch'):
+        bench.build(bench.config("cuda_plain"), cuda="cpu")
 
 
 def test_compression_is_smaller_and_reads_back_the_same(bench: Bench) -> None:

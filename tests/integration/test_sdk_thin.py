@@ -261,6 +261,15 @@ def test_not_a_wheel(builder: Builder, index: Index) -> None:
     )
 
 
+def test_an_index_that_does_not_answer_beside_a_folder(builder: Builder, tmp_path: Path) -> None:
+    """What a folder of wheels lacks, the index may have: its silence is the news, not that there is no release."""
+    (tmp_path / f"torch-2.13.0-{fake_torch.TAG}.whl").touch()
+    builder.environ["PIP_FIND_LINKS"] = str(tmp_path)
+    message = builder.fails(index_url="http://127.0.0.1:9/simple")
+    assert "http://127.0.0.1:9/simple/torch/" in message
+    assert "there is no release" not in message
+
+
 def test_no_such_release(builder: Builder, index: Index) -> None:
     """The releases that do exist are named, the nearest first."""
     for version in ("2.4.1", "2.13.0", "2.9.1"):

@@ -78,6 +78,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("CXX_STANDARD", sdk.cxx_standard),
         ("CUDA", sdk.cuda),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
+        ("CUDA_ENABLE", cuda is not None and job.entry.variable("cuda") is not None),
         ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),
         ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
         ("STABLE_ABI", job.entry.stable_abi),

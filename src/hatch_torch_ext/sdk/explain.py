@@ -48,7 +48,8 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
     if not fitting:
         nearest = ", ".join(str(version) for version in _nearest(requirement, found)[:SHOWN])
-        return f"there is no release `{requirement}`. Nearest to it are {nearest}. Correct the matrix"
+        none = f"there is no release `{requirement}`. Nearest to it are {nearest}. Correct the matrix"
+        return " ".join(problems) or none  # what an index has that does not answer is not known
     best = max(fitting)
     here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
     if not here:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
 
 SYSTEM = Path("/usr/local")
@@ -49,6 +50,7 @@ class Candidate:
 
 
 def find(
+    entry: Entry,
     config: Config,
     environment: Environment,
     sdk: Sdk,
@@ -64,7 +66,7 @@ def find(
     made whole below ``work``.
     """
     if sdk.cuda is None:
-        return None, _no_cuda_torch(sdk)
+        return None, _no_cuda_torch(entry, sdk)
     try:
         candidate, version, nvcc = _choose(config, environment, sdk.cuda, environ)
         host = host_compiler(config, cxx, environ)
@@ -87,10 +89,13 @@ def find(
         return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.cuda)}"
 
 
-def _no_cuda_torch(sdk: Sdk) -> str:
-    build = f"a ROCm build ({sdk.hip})" if sdk.hip else "a build without CUDA"
+def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
+    if entry.variable("cuda") == "cpu":
+        why = 'the matrix says cuda = "cpu"'
+    else:
+        why = f"torch {sdk.version} is " + (f"a ROCm build ({sdk.hip})" if sdk.hip else "a build without CUDA")
     return (
-        f"CMake asks for CUDA, but torch {sdk.version} is {build}. Choose a CUDA torch for this entry, or let the "
+        f"CMake asks for CUDA, but {why}. Choose a CUDA torch for this entry, or let the "
         "CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` only "
         "`if(CMAKE_CUDA_COMPILER)`"
     )

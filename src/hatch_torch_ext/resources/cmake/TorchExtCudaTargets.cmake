@@ -2,9 +2,17 @@
 
 include("${CMAKE_CURRENT_LIST_DIR}/TorchExtToolkit.cmake")
 
+if(TorchExt_CUDA_ENABLE AND "${CMAKE_CURRENT_FUNCTION}" STREQUAL "")
+  # As torch's own package does, so that projects list .cu files without asking for the language.
+  enable_language(CUDA)
+endif()
+
 _torch_ext_import(c10_cuda)
 set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${TorchExt_CUDA_INCLUDE_DIRS})
 set_property(TARGET c10_cuda PROPERTY INTERFACE_LINK_LIBRARIES c10_library)
+# torch's own package puts them into CMAKE_CUDA_FLAGS: headers and kernels that were written with it need them.
+set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_COMPILE_OPTIONS
+  "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr;--expt-extended-lambda>")
 if(TARGET CUDA::cudart)
   # The shared runtime: torch's streams and contexts live in that one.
   set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart)

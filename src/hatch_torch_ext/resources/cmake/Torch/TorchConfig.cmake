@@ -1,7 +1,7 @@
 # find_package(Torch), answered by hatch-torch-ext for one entry of the matrix.
 #
 # The facts come from torch_ext_facts.cmake, which is written for the entry. Names are those of torch's own package,
-# so that ordinary projects need no change; unlike it, this one asks for no CUDA toolkit, no kineto and no MKL,
+# so that ordinary projects need no change; unlike it, this one needs no CUDA toolkit, no kineto and no MKL,
 # and leaves CMAKE_CUDA_ARCHITECTURES and CMAKE_CUDA_FLAGS alone.
 include("${CMAKE_CURRENT_LIST_DIR}/../torch_ext_facts.cmake")
 
