@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             if authorization != f"Basic {expected}":
                 self._answer(401, b"", {"WWW-Authenticate": "Basic"})
                 return
-        path = self.path.partition("?")[0]
+        path = re.sub("^http://[^/]+", "", self.path).partition("?")[0]  # a proxy is asked for whole addresses
         if (match := re.fullmatch(re.escape(index.root) + r"/([^/]+)/", path)) is not None:
             self._page(match[1])
         elif path.startswith("/files/"):

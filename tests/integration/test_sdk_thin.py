@@ -317,6 +317,14 @@ def test_index_refused(builder: Builder, index: Index, fault: str | int, message
     assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.simple}/torch/")
 
 
+def test_pips_proxy(builder: Builder, index: Index) -> None:
+    """What pip's settings name as the proxy is asked, for the index and for the wheel: nothing else leads there."""
+    builder.environ |= {"PIP_PROXY": index.url.removeprefix("http://"), "UV_DEFAULT_INDEX": "http://far.invalid/simple"}
+    index.url = "http://far.invalid"
+    assert builder.acquire().version == "2.8.0+cu128"
+    assert {path.partition("/files/")[0] for path, _ in index.log} == {"http://far.invalid"}
+
+
 def test_index_unreachable(builder: Builder, index: Index) -> None:
     """An index that nobody serves is said; one that was asked before is done without."""
     builder.acquire()

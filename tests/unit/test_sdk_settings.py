@@ -10,7 +10,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import nvidia, settings
+from hatch_torch_ext.sdk import nvidia, remote, settings
 
 
 def read(
@@ -113,6 +113,7 @@ def test_for_uv() -> None:
         "PIP_TRUSTED_HOST": "a",
         "PIP_CERT": "/ca.pem",
         "PIP_NO_INDEX": "false",
+        "PIP_PROXY": "proxy:8080",
     }
     assert settings.for_uv(pip) == {
         "UV_DEFAULT_INDEX": "https://pip/simple",
@@ -121,8 +122,10 @@ def test_for_uv() -> None:
         "UV_FIND_LINKS": "/wheels,/more",
         "UV_INSECURE_HOST": "a",
         "SSL_CERT_FILE": "/ca.pem",
+        "ALL_PROXY": "http://proxy:8080",
     }
     mine = {"UV_INDEX_URL": "https://uv/simple", "UV_EXTRA_INDEX_URL": "https://c", "UV_FIND_LINKS": "/mine"}
+    mine["HTTPS_PROXY"] = "http://other"
     assert settings.for_uv({**pip, **mine}) == {"UV_INSECURE_HOST": "a", "SSL_CERT_FILE": "/ca.pem"}
 
 
@@ -137,6 +140,23 @@ def test_other_settings(tmp_path: Path) -> None:
     assert found.certificates == Path("/ca.pem")
     assert found.trusted_hosts == ("one", "two", "three")
     assert (found.proxy, found.timeout, found.netrc) == ("http://p:1", 7.0, tmp_path / ".netrc")
+    assert read({"PIP_PROXY": "p:1"}).proxy == "http://p:1"
+    assert read({"PIP_PROXY": ""}).proxy is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"PIP_PROXY": "socks4://u:secret@p:1"}, "the proxy cannot be used: Unknown scheme for proxy URL"),
+        ({"PIP_CERT": "/nowhere/ca.pem"}, "the certificates (/nowhere/ca.pem) cannot be used: No such file"),
+    ],
+)
+def test_a_connection_that_cannot_be_set_up(environ: dict[str, str], words: str) -> None:
+    """A proxy or a file of certificates that is of no use is told as such, with the variables to look at."""
+    with remote.Http(read(environ)) as http, pytest.raises(remote.RemoteError) as caught:
+        http.page("http://127.0.0.1:9/simple/", "*/*")
+    assert str(caught.value).startswith(words)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -179,12 +179,24 @@ class Http:
 
     def _new_client(self, *, trusted: bool) -> httpx.Client:
         own = self.settings.certificates
-        context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)
+        try:
+            context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)
+        except OSError as error:
+            where, why = own or "the system's", error.strerror or error
+            raise RemoteError(
+                f"the certificates ({where}) cannot be used: {why}. Check PIP_CERT and SSL_CERT_FILE"
+            ) from error
         if trusted:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         timeout, proxy = self.settings.timeout, self.settings.proxy
-        return httpx.Client(verify=context, timeout=timeout, follow_redirects=True, proxy=proxy)
+        try:
+            return httpx.Client(verify=context, timeout=timeout, follow_redirects=True, proxy=proxy)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            text = self.settings.scrub(str(error)).rstrip(".")
+            raise RemoteError(
+                f"the proxy cannot be used: {text}. Check PIP_PROXY, ALL_PROXY, HTTPS_PROXY and HTTP_PROXY"
+            ) from error
 
     def page(self, url: str, accept: str) -> tuple[bytes, str, str]:
         """Return the body of ``url``, its content type, and the address after redirects."""

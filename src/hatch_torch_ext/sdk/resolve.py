@@ -19,7 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import explain
-from hatch_torch_ext.sdk.settings import UV_INDEX_VARIABLES, public, without_credentials
+from hatch_torch_ext.sdk.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
 
@@ -152,6 +152,8 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     changes: dict[str, str | None] = dict.fromkeys(UV_INDEX_VARIABLES)
     changes["UV_HTTP_TIMEOUT"] = f"{max(settings.timeout, 1):.0f}"
     changes["VIRTUAL_ENV"] = None
+    if settings.proxy is not None:
+        changes |= dict.fromkeys(PROXY_VARIABLES, settings.proxy)
     if settings.certificates is not None:
         changes["SSL_CERT_FILE"] = str(settings.certificates)
     with scope.store.scratch() as scratch:  # a file for this user's eyes: index addresses may hold passwords

@@ -35,6 +35,9 @@ UV_INDEX_VARIABLES = (
 """What is handed to uv in the requirements file instead, so that the hook's options can come before it."""
 
 
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
     """``index`` is the main one (None: none at all), ``extra`` further ones, ``find_links`` folders and pages.
@@ -110,7 +113,7 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
         strategy=environ.get("UV_INDEX_STRATEGY") or (BEST_MATCH if ours or pips else None),
         trusted_hosts=_distinct(trusted),
         certificates=Path(certificates) if certificates else None,
-        proxy=environ.get("PIP_PROXY") or None,
+        proxy=_proxy(environ.get("PIP_PROXY")),
         timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
         netrc=netrc_file if netrc_file.is_file() else None,
     )
@@ -132,6 +135,7 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
     say("UV_NO_INDEX", "1" if _truth(environ.get("PIP_NO_INDEX")) else None)
     say("SSL_CERT_FILE", environ.get("PIP_CERT"))
+    say("ALL_PROXY", _proxy(environ.get("PIP_PROXY")), *PROXY_VARIABLES, "all_proxy")
     return said
 
 
@@ -174,6 +178,13 @@ def _unnamed(environ: Mapping[str, str], index: str) -> str:
     if (user is None and password is None) or parts.username:
         return url
     return urlunsplit((parts.scheme, f"{user or ''}:{password or ''}@{parts.netloc}", parts.path, parts.query, ""))
+
+
+def _proxy(address: str | None) -> str | None:
+    """Return the address as pip takes it, which may lack `http://`."""
+    if not address:
+        return None
+    return address if "://" in address else f"http://{address}"
 
 
 def _server(url: str) -> tuple[str, str, int | None]:
