@@ -87,6 +87,17 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
     assert make.one(**parts, facts={"machines": ("x86_64",)}) == [(code, message)]
 
 
+@pytest.mark.parametrize("flag", ["-march=native", "-mcpu=native", "-Xcompiler=-O3,-march=native"])
+def test_compiled_for_the_processor_of_the_builder(flag: str, make: Making) -> None:
+    """The flags of a build tell it; `-mtune`, or a processor that the author names, is no such thing."""
+    others = ("b CXX", "-O3 -mtune=native -march=x86-64-v2 -march=native-ish")
+    found = make.one(facts={"flags": (("a CXX", f"-O3 {flag} -DX"), others)})
+    word = flag.rpartition(",")[2]
+    assert found == [
+        ("this-processor", f"a CXX is compiled with {word}, for the processor of the machine that built it")
+    ]
+
+
 @pytest.mark.parametrize(
     ("data", "facts"),
     [

@@ -298,6 +298,25 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             "the matrix, or correct the version in CMakeLists.txt.",
         ),
         (
+            "torch/csrc/python_headers.h:13:10: fatal error: Python.h: No such file or directory",
+            "The sources include Python's headers: link Torch::Python, or include torch/library.h instead of "
+            "torch/extension.h, so that one library serves every Python.",
+        ),
+        (
+            "CMake Error at FindPackageHandleStandardArgs.cmake:290 (message):\n"
+            "  Could NOT find Python (missing: Python_INCLUDE_DIRS Development.Module) (found\n"
+            '  version "3.11.2")',
+            "This Python comes without its headers: `apt-get install python3-dev` (Debian, Ubuntu), `dnf install "
+            "python3-devel` (Fedora, RHEL), or a Python of hatch, uv or pyenv, which has them.",
+        ),
+        (
+            "CMake Error at Caffe2Config.cmake:90 (message):\n"
+            "  Your installed Caffe2 version uses CUDA but I cannot find the CUDA\n"
+            "  libraries.",
+            "torch's own CMake package asks for a CUDA toolkit wherever torch is built for CUDA. Ours does not: take "
+            '`cmake.torch-package = "upstream"` out.',
+        ),
+        (
             "CMake Error at CMakeLists.txt:4 (find_package):\n"
             '  Could not find a package configuration file provided by "nanobind" with any\n'
             "  of the following names:",

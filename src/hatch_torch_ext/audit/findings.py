@@ -127,6 +127,11 @@ CODES = {
         remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static "
         "libraries too.",
     ),
+    "this-processor": Code(
+        warning=True,
+        remedy="Take -march=native (-mcpu=native) out of the project's CMake files, of CXXFLAGS and the like; name "
+        "what all users' processors have (-march=x86-64-v2), or choose among several at run time.",
+    ),
     "torch-abi": Code(
         remedy="Compile everything with the _GLIBCXX_USE_CXX11_ABI of the torch that it is for (TORCH_CXX_FLAGS says "
         "it).",

@@ -75,6 +75,8 @@ class Subject:
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     build_dirs: tuple[str, ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
+    """(Target and language, what it was compiled with)."""
     keep_symbols: bool = False
     """Symbols and debug information were asked for."""
 

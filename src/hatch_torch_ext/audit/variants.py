@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHARED = "shared/"
 """Files that others need lie there, with a hash in their names."""
+THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
 
 def audit_variant(
@@ -72,6 +74,7 @@ def audit_variant(
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
+        flags=tree.flags,
         keep_symbols=config.debug_symbols == "keep",
     )
     found += check(subject)
@@ -84,12 +87,20 @@ def audit_variant(
 
 def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
     """Run every check that opens nothing. ``used`` is ``operators.uses`` of the package's Python files."""
+    yield from _flags(subject)
     yield from libraries.check(subject)
     yield from binary.check(subject)
     yield from symbols.check(subject)
     yield from cuda.check(subject)
     yield from python.check(subject)
     yield from operators.check(subject, used=used)
+
+
+def _flags(subject: Subject) -> Iterator[Finding]:
+    for target, flags in subject.flags:
+        if match := THIS_PROCESSOR.search(flags):
+            message = f"{target} is compiled with {match[0]}, for the processor of the machine that built it"
+            yield finding("this-processor", subject.variant or target, message, variant=subject.variant)
 
 
 def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> Binary:

@@ -39,6 +39,21 @@ _HINTS = (
         "matrix, or correct the version in CMakeLists.txt.",
     ),
     (
+        re.compile(r"fatal error: '?Python\.h"),
+        "The sources include Python's headers: link Torch::Python, or include torch/library.h instead of "
+        "torch/extension.h, so that one library serves every Python.",
+    ),
+    (
+        re.compile(r"missing:\s[^)]*Python3?_INCLUDE_DIRS"),
+        "This Python comes without its headers: `apt-get install python3-dev` (Debian, Ubuntu), `dnf install "
+        "python3-devel` (Fedora, RHEL), or a Python of hatch, uv or pyenv, which has them.",
+    ),
+    (
+        re.compile("installed Caffe2 version uses CUDA but I cannot find the CUDA"),
+        "torch's own CMake package asks for a CUDA toolkit wherever torch is built for CUDA. Ours does not: take "
+        '`cmake.torch-package = "upstream"` out.',
+    ),
+    (
         re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
         "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
         "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
