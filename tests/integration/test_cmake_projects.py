@@ -381,6 +381,26 @@ def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workb
 # --- what goes wrong
 
 
+def test_a_library_written_into_the_sources_is_each_entrys_own(bench: Workbench, tmp_path: Path) -> None:
+    """Every entry links the same file: what the one before left there must not pass for an entry's own, up to date."""
+    source = tmp_path / "written"
+    source.mkdir()
+    (source / "which.c").write_text("const char *which(void) { return WHICH; }\n", encoding="utf-8")
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\n"
+        "project(which C)\n"
+        "add_library(which SHARED which.c)\n"
+        'target_compile_definitions(which PRIVATE WHICH="entry ${TORCH_EXT_WHICH}")\n'
+        "set_target_properties(which PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)\n"
+        "install(TARGETS which LIBRARY DESTINATION .)\n",
+        encoding="utf-8",
+    )
+    for which in ("one", "two", "one"):
+        bench.entry = replace(ENTRY, name=f"matrix.{which}", variables=(("which", which),))
+        tree = bench.build("", source=source)
+        assert f"entry {which}".encode() in (tree.prefix / "libwhich.so").read_bytes()
+
+
 def test_nothing_installed_names_the_line_to_add(bench: Workbench) -> None:
     """The message has the real names of the targets."""
     with pytest.raises(CompileError) as caught:

@@ -7,6 +7,7 @@ from has changed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -88,6 +89,9 @@ def build(
     if not reply.rules:
         # Said before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
+    for path in (path for target in reply.targets for path in target.outside):
+        with contextlib.suppress(OSError):
+            path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
     shutil.rmtree(job.prefix, ignore_errors=True)
     run("installing", [cmake, "--install", str(job.build)])

@@ -19,11 +19,15 @@ API = Path(".cmake") / "api" / "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the project. ``artifacts`` are file names; ``flags`` are (language, its options and definitions)."""
+    """A target of the project. ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
+
+    ``outside`` are the artifacts that land outside the build folder, where every entry writes the same file.
+    """
 
     name: str
     type: str
     artifacts: tuple[str, ...]
+    outside: tuple[Path, ...] = ()
     flags: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
@@ -113,10 +117,12 @@ def _target(data: dict[str, Any]) -> Target:
             options = [_one_word(option) for option in shlex.split(fragments)]  # a folder's name may have spaces
             defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
             groups[group["language"]] = (*options, *defines)
+    artifacts = [Path(artifact["path"]) for artifact in data.get("artifacts", [])]
     return Target(
         name=data["name"],
         type=data["type"],
-        artifacts=tuple(Path(artifact["path"]).name for artifact in data.get("artifacts", [])),
+        artifacts=tuple(path.name for path in artifacts),
+        outside=tuple(path for path in artifacts if path.is_absolute()),
         flags=tuple(sorted(groups.items())),
     )
 
