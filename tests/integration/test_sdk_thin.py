@@ -280,6 +280,22 @@ def test_no_such_release(builder: Builder, index: Index) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("requirement", "index_url"),
+    [
+        ("torch==2.8.0+cu126", "https://download.pytorch.org/whl/cu126"),
+        ("torch==2.9.0rc1", "https://download.pytorch.org/whl/test/cpu"),
+        ("torch==2.9.0.dev20250801+cu130", "https://download.pytorch.org/whl/nightly/cu130"),
+    ],
+)
+def test_a_build_of_torchs_own_index(builder: Builder, requirement: str, index_url: str) -> None:
+    """Builds for one CUDA and pre-releases are not on the default index: the message says which index has them."""
+    assert builder.fails(requirement) == (
+        f"matrix.2.8: there is no release `{requirement}`. Nearest to it are 2.8.0. "
+        f'torch\'s own index may have it: `index-url = "{index_url}"`'
+    )
+
+
 def test_no_wheel_for_this_python(builder: Builder, index: Index) -> None:
     """The Pythons that the release has are named."""
     index.files.clear()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SHOWN = 8
 SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
 ATTEMPTS = 2
+OWN_INDEX = "https://download.pytorch.org/whl"
 
 
 def why_none(scope: Scope, requirement: str) -> str | None:
@@ -48,7 +49,8 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
     if not fitting:
         nearest = ", ".join(str(version) for version in _nearest(requirement, found)[:SHOWN])
-        none = f"there is no release `{requirement}`. Nearest to it are {nearest}. Correct the matrix"
+        elsewhere = _elsewhere(asked, scope)
+        none = f"there is no release `{requirement}`. Nearest to it are {nearest}. {elsewhere or 'Correct the matrix'}"
         return " ".join(problems) or none  # what an index has that does not answer is not known
     best = max(fitting)
     here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
@@ -64,6 +66,17 @@ def why_none(scope: Scope, requirement: str) -> str | None:
             f"Correct `python` in the matrix, or skip {scope.entry.name}"
         )
     return None
+
+
+def _elsewhere(asked: Requirement, scope: Scope) -> str | None:
+    """Return which of torch's own indexes has such builds, unless the entry asks one of them already."""
+    specifier = str(asked.specifier)
+    local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
+    channel = "/nightly" if ".dev" in specifier else "/test" if asked.specifier.prereleases else ""
+    asks = any(public(index).startswith(OWN_INDEX) for index in scope.settings.indexes)
+    if asked.name != "torch" or asks or not (local or channel):
+        return None
+    return f'torch\'s own index may have it: `index-url = "{OWN_INDEX}{channel}/{local[1] if local else "cpu"}"`'
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
