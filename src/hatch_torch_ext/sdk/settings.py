@@ -34,8 +34,8 @@ UV_INDEX_VARIABLES = (
 )
 """What is handed to uv in the requirements file instead, so that the hook's options can come before it."""
 
-
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+"""What names a proxy to uv for one scheme, before ``ALL_PROXY``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
