@@ -11,6 +11,7 @@ import pytest
 from hatch_torch_ext import audit
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, settle, text
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.variant import BuildRecord
 from subjects import Making
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -87,15 +88,28 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
     assert make.one(**parts, facts={"machines": ("x86_64",)}) == [(code, message)]
 
 
+def record(torch: str = "2.8.0+cu128", flags: str = "") -> BuildRecord:
+    """Return the record of a build against a release of torch, or another one."""
+    facts = {"entry": "matrix.2.8", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
+    return BuildRecord(**facts, variables=(), torch_version=torch, flags=(("a CXX", flags),))
+
+
 @pytest.mark.parametrize("flag", ["-march=native", "-mcpu=native", "-Xcompiler=-O3,-march=native"])
 def test_compiled_for_the_processor_of_the_builder(flag: str, make: Making) -> None:
     """The flags of a build tell it; `-mtune`, or a processor that the author names, is no such thing."""
-    others = ("b CXX", "-O3 -mtune=native -march=x86-64-v2 -march=native-ish")
-    found = make.one(facts={"flags": (("a CXX", f"-O3 {flag} -DX"), others)})
     word = flag.rpartition(",")[2]
-    assert found == [
+    assert make.one(facts={"build": record(flags=f"-O3 {flag} -DX")}) == [
         ("this-processor", f"a CXX is compiled with {word}, for the processor of the machine that built it")
     ]
+    assert make.one(facts={"build": record(flags="-mtune=native -march=x86-64-v2 -march=native-ish")}) == []
+
+
+@pytest.mark.parametrize("version", ["2.16.0.dev20261101+cpu", "2.8.0rc1", "2.8.0a0+34c6371d24.nv25.08"])
+def test_compiled_against_a_pre_release(version: str, make: Making) -> None:
+    """A variant goes by major.minor, so the release gets what was compiled before it."""
+    message = f"is compiled against torch {version}, and users of the release get it"
+    assert make.one(facts={"build": record(version)}) == [("pre-release", message)]
+    assert make.one(facts={"build": record("no version")}) == []
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,11 @@ CODES = {
     "policy-too-low": Code(
         remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met.",
     ),
+    "pre-release": Code(
+        warning=True,
+        remedy="Publish a build against the release, once there is one. Users of the pre-release itself must set "
+        "TORCH_EXT_PRERELEASE=1.",
+    ),
     "python-in-library": Code(
         warning=True,
         remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library "

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
+    from hatch_torch_ext.variant import BuildRecord
 
 PYTHON_MODULE_ENTRY = "PyInit_"
 
@@ -75,8 +76,8 @@ class Subject:
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     build_dirs: tuple[str, ...] = ()
-    flags: tuple[tuple[str, str], ...] = ()
-    """(Target and language, what it was compiled with)."""
+    build: BuildRecord | None = None
+    """What a variant was built from."""
     keep_symbols: bool = False
     """Symbols and debug information were asked for."""
 

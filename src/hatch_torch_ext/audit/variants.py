@@ -6,6 +6,8 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from packaging.version import InvalidVersion, Version
+
 from hatch_torch_ext import elf, sonames
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import CudaToolkit
-    from hatch_torch_ext.variant import BuiltVariant, VariantFile
+    from hatch_torch_ext.variant import BuildRecord, BuiltVariant, VariantFile
 
 SHARED = "shared/"
 """Files that others need lie there, with a hash in their names."""
@@ -74,7 +76,7 @@ def audit_variant(
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
-        flags=tree.flags,
+        build=built.variant.build,
         keep_symbols=config.debug_symbols == "keep",
     )
     found += check(subject)
@@ -87,7 +89,8 @@ def audit_variant(
 
 def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
     """Run every check that opens nothing. ``used`` is ``operators.uses`` of the package's Python files."""
-    yield from _flags(subject)
+    if subject.build is not None:
+        yield from _record(subject.build, subject.variant or subject.build.entry)
     yield from libraries.check(subject)
     yield from binary.check(subject)
     yield from symbols.check(subject)
@@ -96,11 +99,21 @@ def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None)
     yield from operators.check(subject, used=used)
 
 
-def _flags(subject: Subject) -> Iterator[Finding]:
-    for target, flags in subject.flags:
+def _record(build: BuildRecord, label: str) -> Iterator[Finding]:
+    if _is_prerelease(build.torch_version):
+        message = f"is compiled against torch {build.torch_version}, and users of the release get it"
+        yield finding("pre-release", label, message, variant=label)
+    for target, flags in build.flags:
         if match := THIS_PROCESSOR.search(flags):
             message = f"{target} is compiled with {match[0]}, for the processor of the machine that built it"
-            yield finding("this-processor", subject.variant or target, message, variant=subject.variant)
+            yield finding("this-processor", label, message, variant=label)
+
+
+def _is_prerelease(version: str) -> bool:
+    try:
+        return Version(version).is_prerelease
+    except InvalidVersion:  # the manifest may be anybody's
+        return False
 
 
 def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> Binary:

@@ -167,7 +167,7 @@ def _subjects(
                 torch=variant.torch,
                 stable_abi=variant.stable_abi,
                 cxx11_abi=variant.cxx11_abi,
-                flags=variant.build.flags,
+                build=variant.build,
             )
         )
     if rest:
