@@ -64,6 +64,20 @@ def test_old_strings_in_mangled_names(name: str, old: bool) -> None:  # noqa: FB
     assert symbols.old_string(name) is old
 
 
+KERNEL = "_ZN4mine6kernelERKN2at6TensorE"
+
+
+def test_a_name_that_nobody_defines(make: Making) -> None:
+    """A source that was left out; not the system's names, torch's, or what an unknown library may have."""
+    others = ("_Znwm", "_ZNSt6localeC1Ev", "_ZN6google8protobuf7MessageD2Ev", PLAIN)
+    message = "needs mine::kernel, which no file that it loads defines"
+    assert make.one(undefined=(KERNEL, *others), **NEEDS) == [("missing-symbol", message)]
+    assert make.one(undefined=others, **NEEDS) == []
+    assert make.one(undefined=(KERNEL,), exported=(KERNEL,), **NEEDS) == []
+    needed = (*NEEDS["needed"], "libmine.so.1")
+    assert "missing-symbol" not in dict(make.one(undefined=(KERNEL,), needed=needed))
+
+
 EXPORTS = {
     "libc10.so": frozenset({NEW}),
     "libtorch_cpu.so": frozenset({PLAIN}),

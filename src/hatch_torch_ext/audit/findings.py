@@ -90,6 +90,11 @@ CODES = {
         remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it "
         "in `exclude`.",
     ),
+    "missing-symbol": Code(
+        warning=True,
+        remedy="Add the source that defines it to the library (`add_library`, `target_sources`), or link the library "
+        "that has it.",
+    ),
     "no-policy": Code(
         warning=True,
         remedy="Build in a manylinux image (manylinux_2_28 and the like), whose libraries are older.",

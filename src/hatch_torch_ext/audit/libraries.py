@@ -33,7 +33,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         for name in binary.elf.needed:
             if sonames.is_python(name):
                 yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
-            elif not (name in own or name in subject.provided or _brought(name, binary)):
+            elif not (name in own or name in subject.provided or brought(name, binary)):
                 missing.append(name)
         if missing:
             message = (
@@ -63,7 +63,8 @@ def _searched(binary: Binary) -> set[str]:
     return {posixpath.normpath(ORIGIN.sub(here or ".", entry)) for entry in entries if ORIGIN.match(entry)}
 
 
-def _brought(name: str, binary: Binary) -> bool:
+def brought(name: str, binary: Binary) -> bool:
+    """Say whether torch, its requirements or the system bring the library that ``binary`` needs."""
     return (
         is_system(name, binary.elf.machine, binary.elf.needed)
         or sonames.is_torch(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import owners, sonames
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.libraries import brought
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 _NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
 _LITERAL = re.compile(r"L[a-z]n?\d+E")
 _SEQUENCE = re.compile(r"[ST][0-9A-Z]*_")
+_STANDARD = re.compile(r"_Z(?:n[wa]|d[la]|(?:T[VISTC]|GV)?N?[rVKRO]*(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv))")
+_INSIDE_TORCH = re.compile(
+    r"_Z\w*?(?:6google8protobuf|4dnnl|5ideep|4gloo|6fbgemm|10tensorpipe|9libkineto|4onnx|8pybind11)"
+)
+"""Names of libraries that torch's own hold, and export in part."""
 _BEFORE_SCOPES = re.compile(r"_Z(?:T[VIST]|GV|GR)?N?[rVKRO]*")
 
 CLOSURE = {
@@ -82,6 +88,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _abi(binary, wanted, subject)
         yield from _stable(binary, wanted, subject)
         yield from _exported(binary, wanted, subject)
+        yield from _nobodys(binary, siblings, subject)
 
 
 def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
@@ -129,6 +136,27 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
         torch = f"torch {subject.torch}" if subject.torch else "its torch"
         message = f"needs {some(nowhere)}, which {torch} does not export{_others(nowhere, subject)}"
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
+
+
+def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
+    """Find C++ names that nothing which the file loads can define. The system's have versions; torch's, an owner."""
+    known = subject.own_names | subject.provided
+    if not all(name in known or brought(name, binary) for name in binary.elf.needed):
+        return
+    versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
+    torchs = frozenset[str]().union(*(subject.exports or {}).values())
+    symbols = [
+        symbol
+        for symbol in binary.elf.undefined
+        if symbol.startswith("_Z")
+        and symbol not in siblings | versioned | torchs
+        and not owners.owner(symbol)
+        and not _STANDARD.match(symbol)
+        and not _INSIDE_TORCH.match(symbol)
+    ]
+    if symbols:
+        message = f"needs {some(sorted({plain(symbol) for symbol in symbols}))}, which no file that it loads defines"
+        yield finding("missing-symbol", binary.place, message, variant=subject.variant)
 
 
 def _others(symbols: list[str], subject: Subject) -> str:
