@@ -172,8 +172,12 @@ def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
 
 
 def test_an_entry_that_declares_cuda_enables_the_language(bench: Bench) -> None:
-    """A project that lists .cu files and leaves the rest to find_package(Torch) builds as with torch's own package."""
+    """What is left to find_package(Torch) is as with torch's own; C++ and kernels see the toolkit's headers alike."""
     _with_torch_libraries(bench)
+    wheels = bench.folder.parent / "runtime"
+    wheels.mkdir()
+    (wheels / "cuda_runtime_api.h").write_text("#error of another minor than the toolkit\n", encoding="utf-8")
+    bench = replace(bench, sdk=replace(bench.sdk, cuda_include_dirs=(wheels,)))
     tree = bench.build(bench.config("cuda_implied", "8.0"), cuda="cu130")
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
 

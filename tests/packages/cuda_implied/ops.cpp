@@ -1,1 +1,4 @@
-int answer() { return 42; }
+#if __has_include(<cuda_runtime_api.h>)
+#include <cuda_runtime_api.h>
+int toolkit() { return CUDART_VERSION; }
+#endif

@@ -7,8 +7,10 @@ if(TorchExt_CUDA_ENABLE AND "${CMAKE_CURRENT_FUNCTION}" STREQUAL "")
   enable_language(CUDA)
 endif()
 
+# C++ sees the headers of the toolkit that compiles the kernels, where its minor is not torch's; torch's wheels have the rest.
+set(_torch_ext_cuda_folders ${CUDAToolkit_INCLUDE_DIRS} ${TorchExt_CUDA_INCLUDE_DIRS})
 _torch_ext_import(c10_cuda)
-set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${TorchExt_CUDA_INCLUDE_DIRS})
+set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${_torch_ext_cuda_folders})
 set_property(TARGET c10_cuda PROPERTY INTERFACE_LINK_LIBRARIES c10_library)
 # torch's own package puts them into CMAKE_CUDA_FLAGS: headers and kernels that were written with it need them.
 set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_COMPILE_OPTIONS
@@ -21,7 +23,7 @@ endif()
 _torch_ext_import(torch_cuda)
 _torch_ext_definitions(torch_cuda _torch_ext_found)
 set_property(TARGET torch_cuda APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS ${_torch_ext_found})
-set_property(TARGET torch_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${TorchExt_CUDA_INCLUDE_DIRS})
+set_property(TARGET torch_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${_torch_ext_cuda_folders})
 set_property(TARGET torch_cuda PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu_library c10_cuda_library)
 _torch_ext_keep(c10_cuda)
 _torch_ext_keep(torch_cuda)
