@@ -78,12 +78,14 @@ def read(entry: str, tree: InstallTree, *, package: str, machine: str, report: C
             other = binaries.setdefault(binary.place, binary)
             if other is not binary and digest.sha256(other.source) != digest.sha256(source):
                 raise _taken(entry, binary.place, other.source, source)
-    for place in _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data):
-        del data[place]
+    leading = _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data)
+    if leading:
         report(
-            f"{entry}: {place} is left out: it leads to one library, and a wheel has one for each variant; programs in "
-            f"C++ ask `python -m {package}._variants --library-path`"
+            f"{entry}: left out, since it leads to one library, and a wheel has one for each variant: "
+            f"{', '.join(leading)}. Programs in C++ ask `python -m {package}._variants --library-path`"
         )
+    for place in leading:
+        del data[place]
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
