@@ -191,8 +191,9 @@ def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) ->
     for name in ("a.h", "b.h", "z.h"):
         (tmp_path / "csrc" / name).touch()
     assert written.note(job, before) == (
-        "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. What CMake writes there, every entry "
-        "shares, and an sdist or a wheel may take it in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
+        "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. What CMake writes there, every "
+        "entry shares, and an sdist or a wheel may take it in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} "
+        "instead"
     )
 
 
