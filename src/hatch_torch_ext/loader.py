@@ -18,8 +18,8 @@ TEMPLATE = "_variants.py"
 KINDS = ("library", "module", "graft", "python")
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
-_LINES = 8
-"""Lines of data at most, so that the file stays under 400 of them: more variants than that share lines."""
+_LINES = 399
+"""Lines of the file at most, for any package: variants have one each, or share those that the code leaves."""
 
 
 def template() -> str:
@@ -37,7 +37,7 @@ def render(layout: Layout, *, distribution: str) -> str:
     _, end, after = rest.partition(_END)
     named = f'"distribution": {_literal(distribution)}, "package": {_literal(layout.package)}, "variants": [\n'
     variants = [f"{_literal(_fields(placed))}," for placed in sorted(layout.variants, key=_order)]
-    a_line = -(-len(variants) // _LINES)
+    a_line = -(-len(variants) // (_LINES - 2 - (before + after).count("\n")))
     lines = [f"    {' '.join(variants[at : at + a_line])}\n" for at in range(0, len(variants), a_line or 1)]
     return "".join([before, start, named, *lines, "]", end, after])
 

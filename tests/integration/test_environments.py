@@ -61,6 +61,17 @@ def test_reads_the_matrix_as_hatch_resolves_it(tmp_path: Path) -> None:
     )
 
 
+def test_entries_for_other_systems_are_passed_over(tmp_path: Path) -> None:
+    """`platforms` of an entry mean here what they mean to hatch."""
+    overrides = '[tool.hatch.envs.matrix.overrides]\nmatrix.torch.platforms = [{ value = "macos", if = ["2.9"] }]\n'
+    matrix = environments.read(project(tmp_path, PROJECT + overrides), "matrix", project_name="my-pkg")
+    assert [*matrix.variables] == [*matrix.dependencies] == ["matrix.py3.11-2.8"]
+    with pytest.raises(ConfigurationError, match="No entry of the environment `plain` is for Linux"):
+        environments.read(
+            project(tmp_path, PROJECT + 'platforms = ["windows", "macos"]\n'), "plain", project_name="my-pkg"
+        )
+
+
 def test_an_environment_without_a_matrix_is_one_entry(tmp_path: Path) -> None:
     """The simplest project needs no matrix."""
     matrix = environments.read(project(tmp_path), "plain", project_name="my-pkg")

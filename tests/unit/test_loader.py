@@ -214,6 +214,18 @@ def test_every_python_explains(version: str, tmp_path: Path) -> None:
     assert "\n  it: rejected: built for torch 2.8, here is no torch\n" in table.stdout
 
 
+@pytest.mark.parametrize("name", ["torch.py", "torch/note.txt"])
+def test_what_hides_torch_is_named(name: str, tmp_path: Path) -> None:
+    """A file or an empty folder called torch, on the path before the real one."""
+    module_of(tmp_path, variant("a"))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    done = run(tmp_path, "-c", "import my_pkg._variants as loader; loader.load()")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: my_pkg: `import torch` does not find PyTorch, but what hides it: ModuleSpec(")
+    assert str((tmp_path / name) if name == "torch.py" else tmp_path / "torch") in last
+
+
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:
     """No torch, no typing, no pathlib: the import adds only modules of the interpreter's own core."""
     module_of(tmp_path, variant("a"))

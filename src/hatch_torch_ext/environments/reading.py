@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 def read(root: Path, name: str, *, project_name: str) -> Matrix:
     """Return the matrix of the environment ``name`` of the project in ``root``.
 
-    An environment without a matrix is one entry. Raises ``ConfigurationError`` where there is no such environment,
-    where hatch refuses the configuration, and where an entry would install the project itself.
+    An environment without a matrix is one entry. Entries whose ``platforms`` lack Linux are passed over, as hatch does.
+    Raises ``ConfigurationError`` where there is no such environment or no entry, where hatch refuses the configuration,
+    and where an entry would install the project itself.
     """
     configured = _show(root)
-    variables = _variables(root, name, configured)
+    every = _variables(root, name, configured)
+    variables = {entry: found for entry, found in every.items() if _for_linux(configured[entry])}
+    if not variables:
+        raise ConfigurationError([f"No entry of the environment `{name}` is for Linux: its `platforms` say so."])
     problems = _recursions(variables, configured, project_name)
     if problems:
         raise ConfigurationError(problems)
@@ -90,6 +94,11 @@ def _recursions(
                     f"build again. Remove it, and install the built wheel in a script of the environment."
                 )
     return problems
+
+
+def _for_linux(configured: Mapping[str, Any]) -> bool:
+    platforms = configured.get("platforms", [])
+    return not platforms or "linux" in (platform.lower() for platform in platforms)
 
 
 def _dependencies(configured: Mapping[str, Any]) -> tuple[str, ...]:

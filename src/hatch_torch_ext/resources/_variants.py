@@ -49,6 +49,8 @@ def facts() -> Facts:
         if error.name != "torch":
             raise
         return here
+    if not hasattr(torch, "version"):
+        raise ImportError(f"{PACKAGE}: `import torch` does not find PyTorch, but what hides it: {torch.__spec__}")
     here.update(torch=str(torch.__version__), cxx11_abi=bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
     for name, backend in ("cuda", f"CUDA {torch.version.cuda}"), ("xpu", "XPU"), ("hip", "ROCm"):
         here["backend"] = backend if getattr(torch.version, name, None) else here["backend"]
@@ -202,7 +204,7 @@ def choose(*, must: bool = True) -> Choice:
 
 def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
     """Raise ImportError for a file that is not as installed: one cut short would kill the process that opens it."""
-    path = f"{ROOT}/{file['path']}"
+    path, repair = f"{ROOT}/{file['path']}", f"pip install --force-reinstall --no-deps {DATA['distribution']}"
     try:
         sound = os.stat(path).st_size == file["size"]
         if sound and deep:
@@ -210,13 +212,11 @@ def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
                 sound = __import__("hashlib").sha256(stream.read()).hexdigest() == file["sha256"]
         problem = "" if sound else "is damaged"
     except NotADirectoryError:
-        problem = "lies inside an archive, where no library can be opened: install the package unpacked"
+        problem, repair = "lies inside an archive, where no library can be opened", "install the package unpacked"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
     if problem:
-        repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
-        expected = f"{file['size']} bytes with sha256 {file['sha256']} are expected"
-        raise ImportError(f"{PACKAGE}: {path} {problem} ({expected}). Repair it: {repair}")
+        raise ImportError(f"{PACKAGE}: {path} {problem} (sha256 {file['sha256']} is expected). Repair it: {repair}")
 
 
 def _process() -> Any:
