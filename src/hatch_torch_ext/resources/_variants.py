@@ -57,8 +57,8 @@ def facts() -> Facts:
     return here
 
 
-def _numbers(version: str) -> Tuple[int, ...]:
-    return tuple(map(int, __import__("re").findall("[0-9]+", version)))
+def _numbers(version: str, known: Dict[str, Tuple[int, ...]] = {}) -> Tuple[int, ...]:  # noqa: B006 -- a cache
+    return known.get(version) or known.setdefault(version, tuple(map(int, __import__("re").findall("[0-9]+", version))))
 
 
 def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
