@@ -414,6 +414,16 @@ def test_nothing_installed_names_the_line_to_add(bench: Workbench) -> None:
     assert not list((bench.work / "matrix.2.13" / "build").rglob("*.o"))
 
 
+def test_what_goes_to_site_packages_is_installed_below_the_prefix(bench: Workbench) -> None:
+    """Destinations as FindPython gives them: the environment stays as it was."""
+    bench.environment = replace(bench.environment, site_packages=bench.work / "env" / "site-packages")
+    define = (("SITE", str(bench.environment.site_packages)),)
+    tree = bench.build("site_packages", cmake=replace(QUICK, define=define))
+    assert tree.files == ("include/light.h", "site-packages/pkg/libsite.so", "site-packages/pkg/sub/helper.py")
+    assert not bench.environment.site_packages.exists()
+    assert not (tree.prefix.parent / "stage").exists()
+
+
 def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workbench) -> None:
     """An absolute destination is an error that names it, and nothing is written there."""
     with pytest.raises(CompileError) as caught:

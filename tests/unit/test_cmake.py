@@ -354,16 +354,16 @@ def test_nothing_installed_and_no_library_at_all() -> None:
     )
 
 
-@pytest.mark.parametrize("destination", ["lib", "/install", "/install/lib"])
+@pytest.mark.parametrize("destination", ["lib", "/install", "/install/lib", "/env/site-packages/pkg"])
 def test_destinations_below_the_prefix_are_fine(destination: str) -> None:
-    """Relative ones, and absolute ones that start with the prefix."""
+    """Relative ones, and absolute ones that start with the prefix or the environment's site-packages."""
     reply = Reply(compilers={}, targets=(), rules=(InstallRule(destination=destination, where="CMakeLists.txt:1"),))
-    failures.check_destinations("entry", reply, prefix=Path("/install"))
+    failures.check_destinations("entry", reply, prefix=Path("/install"), site=Path("/env/site-packages"))
 
 
-@pytest.mark.parametrize("destination", ["/usr/lib", "/install/../lib", "../lib"])
+@pytest.mark.parametrize("destination", ["/usr/lib", "/install/../lib", "../lib", "/env/site-packages/../lib"])
 def test_destinations_outside_the_prefix_are_refused(destination: str) -> None:
     """Also those that leave the prefix by `..`."""
     reply = Reply(compilers={}, targets=(), rules=(InstallRule(destination=destination, where="CMakeLists.txt:1"),))
     with pytest.raises(CompileError, match=f"CMakeLists.txt:1 installs into {destination}, outside the install prefix"):
-        failures.check_destinations("entry", reply, prefix=Path("/install"))
+        failures.check_destinations("entry", reply, prefix=Path("/install"), site=Path("/env/site-packages"))

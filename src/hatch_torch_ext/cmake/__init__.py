@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
@@ -22,7 +23,6 @@ from hatch_torch_ext.errors import CompileError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
@@ -85,7 +85,8 @@ def build(
     for note in _notes(job.build):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
-    failures.check_destinations(entry.name, reply, prefix=job.prefix)
+    site = environment.site_packages
+    failures.check_destinations(entry.name, reply, prefix=job.prefix, site=site)
     if not reply.rules:
         # Said before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
@@ -94,7 +95,10 @@ def build(
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
     shutil.rmtree(job.prefix, ignore_errors=True)
-    run("installing", [cmake, "--install", str(job.build)])
+    if any(rule.destination is not None and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
+        _install_aside(run, [cmake, "--install", str(job.build)], site)
+    else:
+        run("installing", [cmake, "--install", str(job.build)])
     if (said := written.note(job, before)) is not None:
         report(f"{entry.name}: {said}")
 
@@ -126,6 +130,18 @@ class _Runner:
                 raise complaint from error
             text = failures.step_failed(step, command, output, log=self.job.log)
             raise CompileError(self.job.entry.name, text) from error
+
+
+def _install_aside(run: _Runner, command: Sequence[str], site: Path) -> None:
+    """Install what goes to the environment's site-packages (``${Python_SITEARCH}``) below the prefix instead."""
+    job = run.job
+    stage = job.folder / "stage"
+    shutil.rmtree(stage, ignore_errors=True)
+    replace(run, env={**run.env, "DESTDIR": str(stage)})("installing", command)
+    for folder, place in (job.prefix, job.prefix), (site, job.prefix / site.name):
+        if (staged := stage / folder.relative_to("/")).is_dir():
+            shutil.copytree(staged, place, symlinks=True, dirs_exist_ok=True)
+    shutil.rmtree(stage)
 
 
 def _reply(job: Job) -> replies.Reply:

@@ -127,12 +127,13 @@ def check_folders(entry: str, *folders: Path) -> None:
             )
 
 
-def check_destinations(entry: str, reply: Reply, *, prefix: Path) -> None:
-    """Raise ``CompileError`` before anything is installed outside ``prefix``."""
+def check_destinations(entry: str, reply: Reply, *, prefix: Path, site: Path) -> None:
+    """Raise ``CompileError`` before anything is installed outside ``prefix``, and not into ``site`` either."""
+    places = [(rule, Path(os.path.normpath(prefix / rule.destination))) for rule in reply.rules if rule.destination]
     outside = [
         f"{rule.where} installs into {rule.destination}"
-        for rule in reply.rules
-        if rule.destination is not None and not Path(os.path.normpath(prefix / rule.destination)).is_relative_to(prefix)
+        for rule, place in places
+        if not (place.is_relative_to(prefix) or place.is_relative_to(site))
     ]
     if outside:
         raise CompileError(
