@@ -358,11 +358,14 @@ def test_the_systems_toolkit_is_of_another_cuda_than_torch(machine: Machine) -> 
 
 
 def test_no_toolkit_at_all(machine: Machine) -> None:
-    """No error by itself: one line is reported, and the words to add are kept for when CMake asks for CUDA."""
+    """No error by itself: the words to add are kept for when CMake asks, and a declared CUDA is missed at once."""
     assert machine.problem("13.0").startswith(
         "CMake asks for CUDA, but no nvcc was found for torch's CUDA 13.0. Add "
         '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
     )
+    assert not [line for line in machine.said if "CUDA" in line]
+    declared = replace(ENTRY, cuda="13.0")
+    toolchain.find(declared, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
     assert machine.said[-1] == "matrix.2.11: no CUDA toolkit, which CUDA sources would need"
     assert "without CUDA" in (machine.find(None).cuda_problem or "")
 

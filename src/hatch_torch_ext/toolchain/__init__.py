@@ -48,7 +48,7 @@ def find(
         listed = " ".join(arch.name for arch in toolkit.archs)
         report(f"{entry.name}: nvcc {toolkit.nvcc.version} from {toolkit.source} ({toolkit.root})")
         report(f"{entry.name}: CUDA architectures {listed}, from {toolkit.archs_source}")
-    elif sdk.cuda is not None:
+    elif sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,
