@@ -85,8 +85,7 @@ def build(
     for note in _notes(job.build):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
-    site = environment.site_packages
-    failures.check_destinations(entry.name, reply, prefix=job.prefix, site=site)
+    failures.check_destinations(entry.name, reply, prefix=job.prefix, site=environment.site_packages)
     if not reply.rules:
         # Said before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
@@ -94,11 +93,7 @@ def build(
         with contextlib.suppress(OSError):
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
     run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
-    shutil.rmtree(job.prefix, ignore_errors=True)
-    if any(rule.destination is not None and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
-        _install_aside(run, [cmake, "--install", str(job.build)], site)
-    else:
-        run("installing", [cmake, "--install", str(job.build)])
+    _install(run, reply)
     if (said := written.note(job, before)) is not None:
         report(f"{entry.name}: {said}")
 
@@ -132,10 +127,14 @@ class _Runner:
             raise CompileError(self.job.entry.name, text) from error
 
 
-def _install_aside(run: _Runner, command: Sequence[str], site: Path) -> None:
-    """Install what goes to the environment's site-packages (``${Python_SITEARCH}``) below the prefix instead."""
-    job = run.job
-    stage = job.folder / "stage"
+def _install(run: _Runner, reply: replies.Reply) -> None:
+    """Install below the prefix, also what is meant for the environment's site-packages (``${Python_SITEARCH}``)."""
+    job, stage, site = run.job, run.job.folder / "stage", run.job.environment.site_packages
+    command = [str(job.toolchain.cmake.path), "--install", str(job.build)]
+    shutil.rmtree(job.prefix, ignore_errors=True)
+    if not any(rule.destination and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
+        run("installing", command)
+        return
     shutil.rmtree(stage, ignore_errors=True)
     replace(run, env={**run.env, "DESTDIR": str(stage)})("installing", command)
     for folder, place in (job.prefix, job.prefix), (site, job.prefix / site.name):
