@@ -68,8 +68,9 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
     """
     if not variants:
         raise MergeError("no variant to put into the wheel; let `only` and `skip` leave at least one entry")
+    digests = {path: digest.sha256(path) for built in variants for _, path in built.package_files}
     ordered = _with_own_files(
-        sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry)),
+        sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry)), digests
     )
     distinct = _collapse(ordered)
     places = _places(distinct)
@@ -80,7 +81,7 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
         placed.append(PlacedVariant(variant=built.variant, places=own))
         for path, target in own:
             files.setdefault(target, built.source(path))
-    package_files = _package_files(ordered)
+    package_files = _package_files(ordered, digests)
     if clash := sorted(files.keys() & package_files.keys()):
         raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
     tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, config)}"
@@ -94,7 +95,7 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
         ),
         tag=tag,
         requires=requires,
-        manifest=_manifest(head, placed, package_files),
+        manifest=_manifest(head, placed, package_files, digests),
     )
 
 
@@ -104,25 +105,25 @@ def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes, key=lambda pair: (-pair[1], pair[0]))[:count])
 
 
-def _with_own_files(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
+def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]) -> tuple[BuiltVariant, ...]:
     """Return the variants, each with those of its package files that are not the same in every entry as its own."""
     contents: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
         for target, path in built.package_files:
             place = PurePosixPath(target)
             if place.suffix in PER_VARIANT and place.name != "__init__.py":
-                contents[target].add(digest.sha256(path))
+                contents[target].add(digests[path])
     differing = {target for target, found in contents.items() if len(found) > 1}
-    return tuple(_with_own(built, differing) for built in ordered)
+    return tuple(_with_own(built, differing, digests) for built in ordered)
 
 
-def _with_own(built: BuiltVariant, differing: Container[str]) -> BuiltVariant:
+def _with_own(built: BuiltVariant, differing: Container[str], digests: Mapping[Path, str]) -> BuiltVariant:
     own = [(target, path) for target, path in built.package_files if target in differing]
     files = [
         VariantFile(
             path=f"{built.variant.label}/{target}",
             kind="python" if target.endswith(".py") else "data",
-            sha256=digest.sha256(path),
+            sha256=digests[path],
             size=path.stat().st_size,
             module=target.removesuffix(".py").replace("/", ".") if target.endswith(".py") else None,
         )
@@ -178,14 +179,14 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
     return places
 
 
-def _package_files(ordered: Sequence[BuiltVariant]) -> dict[str, Path]:
+def _package_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]) -> dict[str, Path]:
     """Return target -> file of what CMake installed for the package as a whole, equal in every entry that has it."""
     found: dict[str, tuple[str, Path]] = {}
     for built in ordered:
         entry = built.variant.build.entry
         for target, path in built.package_files:
             other, first = found.setdefault(target, (entry, path))
-            if digest.sha256(first) != digest.sha256(path):
+            if digests[first] != digests[path]:
                 raise MergeError(
                     f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
                     f"place for it. Let CMake write the same everywhere, or install it under a name that tells them "
@@ -254,13 +255,18 @@ def _versions(described: Variant) -> Iterator[str]:
     return (version for file in described.files for version in file.versions)
 
 
-def _manifest(head: Mapping[str, str], placed: Iterable[PlacedVariant], package_files: Mapping[str, Path]) -> str:
+def _manifest(
+    head: Mapping[str, str],
+    placed: Iterable[PlacedVariant],
+    package_files: Mapping[str, Path],
+    digests: Mapping[Path, str],
+) -> str:
     described = []
     for each in placed:
         data = variant.to_json(each.variant)
         described.append({**data, "places": dict(each.places)})
     installed = [
-        {"target": target, "sha256": digest.sha256(path), "size": path.stat().st_size}
+        {"target": target, "sha256": digests[path], "size": path.stat().st_size}
         for target, path in package_files.items()
     ]
     content = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}

@@ -26,16 +26,11 @@ def is_system(name: str, machine: str, needed: Sequence[str]) -> bool:
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Find bundled torch, CUDA and OpenMP, libraries that nobody brings, and libpython."""
-    own = subject.own_names
     for binary in subject.binaries:
         yield from _bundled(binary, subject)
-        missing = []
-        for name in binary.elf.needed:
-            if sonames.is_python(name):
-                yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
-            elif not (name in own or name in subject.provided or brought(name, binary)):
-                missing.append(name)
-        if missing:
+        for name in filter(sonames.is_python, binary.elf.needed):
+            yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
+        if missing := [name for name in unknown(binary, subject) if not sonames.is_python(name)]:
             message = (
                 f"needs {', '.join(missing)}: not in the wheel, not of torch or its requirements, not of the system"
             )
@@ -63,8 +58,13 @@ def _searched(binary: Binary) -> set[str]:
     return {posixpath.normpath(ORIGIN.sub(here or ".", entry)) for entry in entries if ORIGIN.match(entry)}
 
 
-def brought(name: str, binary: Binary) -> bool:
-    """Say whether torch, its requirements or the system bring the library that ``binary`` needs."""
+def unknown(binary: Binary, subject: Subject) -> list[str]:
+    """Return what ``binary`` needs and neither the wheel nor torch, its requirements or the system bring."""
+    known = subject.own_names | subject.provided
+    return [name for name in binary.elf.needed if name not in known and not _brought(name, binary)]
+
+
+def _brought(name: str, binary: Binary) -> bool:
     return (
         is_system(name, binary.elf.machine, binary.elf.needed)
         or sonames.is_torch(name)

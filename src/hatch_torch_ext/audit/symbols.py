@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import owners, sonames
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.audit.libraries import brought
+from hatch_torch_ext.audit.libraries import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -140,8 +140,7 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
 
 def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Find C++ names that nothing which the file loads can define. The system's have versions; torch's, an owner."""
-    known = subject.own_names | subject.provided
-    if not all(name in known or brought(name, binary) for name in binary.elf.needed):
+    if unknown(binary, subject):
         return
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = frozenset[str]().union(*(subject.exports or {}).values())
