@@ -17,9 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hatch_torch_ext import loader
-from hatch_torch_ext.merge import Layout, PlacedVariant
-from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
+from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
+from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
 RESULTS = Path(__file__).parent / "results" / "loading.md"
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")

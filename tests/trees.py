@@ -21,7 +21,7 @@ from hatch_torch_ext.toolchain import Tool, Toolchain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hatch_torch_ext.variant import BuiltVariant, VariantFile
+    from hatch_torch_ext.facts.variant import BuiltVariant, VariantFile
 
 MACHINE = "x86_64"
 TORCH_CALL = """

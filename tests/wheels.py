@@ -8,8 +8,8 @@ import json
 import zipfile
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import variant as variants
-from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
+from hatch_torch_ext.facts import variant as variants
+from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.merge import FOLDER
+from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
     from hatch_torch_ext.config import Config

@@ -17,9 +17,9 @@ from hatch_torch_ext.audit.subject import Binary
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.variant import BuiltVariant
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding

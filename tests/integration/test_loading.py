@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hatch_torch_ext import loader
-from hatch_torch_ext.merge import Layout, PlacedVariant
-from hatch_torch_ext.variant import BuildRecord, FileKind, Variant, VariantFile
+from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
+from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

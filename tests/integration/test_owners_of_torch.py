@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hatch_torch_ext import elf, owners
+from hatch_torch_ext import elf
+from hatch_torch_ext.facts import owners
 
 
 @pytest.fixture(scope="module")

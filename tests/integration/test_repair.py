@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import elf, merge, sonames
+from hatch_torch_ext import elf, merge
 from hatch_torch_ext.errors import MergeError, RepairError
+from hatch_torch_ext.facts import sonames
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fake_torch
+from hatch_torch_ext import store
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Interpreter
 from hatch_torch_ext.errors import SdkError, TorchExtError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk, check, exports, store, thin
-from hatch_torch_ext.sdk.remote import Limits
+from hatch_torch_ext.remote.http import Limits
+from hatch_torch_ext.sdk import Sdk, check, exports, thin
 from loopback import Index, serving
 
 if TYPE_CHECKING:

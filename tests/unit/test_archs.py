@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext import archs
-from hatch_torch_ext.archs import Arch
+from hatch_torch_ext.facts import archs
+from hatch_torch_ext.facts.archs import Arch
 
 NVCC_12_4 = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
 NVCC_13_0 = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)

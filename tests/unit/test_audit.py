@@ -11,7 +11,7 @@ import pytest
 from hatch_torch_ext import audit
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, settle, text
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.variant import BuildRecord
+from hatch_torch_ext.facts.variant import BuildRecord
 from subjects import Making
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -9,7 +9,7 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext import config
-from hatch_torch_ext.matrix import releases
+from hatch_torch_ext.facts import releases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")

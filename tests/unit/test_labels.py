@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.matrix import labels
+from hatch_torch_ext.facts import labels
 
 
 @pytest.mark.parametrize(

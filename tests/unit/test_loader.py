@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext import archs, loader
-from hatch_torch_ext.merge import Layout, PlacedVariant
-from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile
+from hatch_torch_ext.facts import archs
+from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
+from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
 if TYPE_CHECKING:
     from types import ModuleType

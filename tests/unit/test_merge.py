@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import merge, sbom
+from hatch_torch_ext import merge
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import MergeError
-from hatch_torch_ext.variant import BuiltVariant, VariantFile, from_json
+from hatch_torch_ext.facts.variant import BuiltVariant, VariantFile, from_json
+from hatch_torch_ext.merge import sbom
 from unit.test_variant import VARIANT
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hatch_torch_ext import owners
+from hatch_torch_ext.facts import owners
 
 CXX = ("libc10.so", "libtorch_cpu.so")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hatch_torch_ext import policy
+from hatch_torch_ext.facts import policy
 
 
 @pytest.mark.parametrize(

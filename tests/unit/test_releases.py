@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from hatch_torch_ext.matrix import releases
-from hatch_torch_ext.matrix.releases import torch_requirement
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.releases import torch_requirement
 
 LINES = (
     [(1, minor) for minor in range(10, 14)] + [(2, minor) for minor in range(31)] + [(3, minor) for minor in range(6)]

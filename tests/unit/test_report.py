@@ -21,7 +21,8 @@ import elves
 import wheels
 from hatch_torch_ext import report
 from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.report import page, picture, table, treemap
+from hatch_torch_ext.facts import sizes
+from hatch_torch_ext.report import page, picture, treemap
 from hatch_torch_ext.report.treemap import Box
 
 CUDA, CPU = "torch2.8_cu12.8_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64"
@@ -210,7 +211,7 @@ def test_the_page_of_a_foreign_wheel(foreign: Path) -> None:
 )
 def test_sizes_for_people(count: int, words: str) -> None:
     """Sizes are in decimal units, as package indexes count."""
-    assert table.size(count) == words
+    assert sizes.size(count) == words
 
 
 @settings(max_examples=60)

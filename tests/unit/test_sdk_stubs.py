@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hatch_torch_ext.sdk import exports, stubs
-from hatch_torch_ext.sdk.store import Store
+from hatch_torch_ext.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

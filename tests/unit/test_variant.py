@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.variant import BuildRecord, Variant, VariantFile, from_json, to_json
+from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile, from_json, to_json
 
 VARIANT = Variant(
     label="torch2.8_cu12.8_cxx11_x86_64",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import sonames
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.facts import sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import policy, sonames
 from hatch_torch_ext.audit.binary import ORIGIN
 from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.facts import policy, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

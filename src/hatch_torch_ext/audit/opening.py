@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hatch_torch_ext.audit.subject import Binary
-    from hatch_torch_ext.variant import Variant
+    from hatch_torch_ext.facts.variant import Variant
 
 Facts = dict[str, Any]
 """Facts of a Python and its torch, as the loader's ``facts()`` gives them."""

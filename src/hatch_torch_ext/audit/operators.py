@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import owners
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.windows import windows
+from hatch_torch_ext.facts import owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import policy
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.facts import policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hatch_torch_ext.audit.subject import Binary
-    from hatch_torch_ext.policy import Policy
+    from hatch_torch_ext.facts.policy import Policy
 
 _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.variant import BuildRecord
+    from hatch_torch_ext.facts.variant import BuildRecord
 
 PYTHON_MODULE_ENTRY = "PyInit_"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import owners, sonames
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
+from hatch_torch_ext.facts import owners, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

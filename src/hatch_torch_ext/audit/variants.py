@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from hatch_torch_ext import elf, sonames
+from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts.variant import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,11 +23,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import CudaToolkit
-    from hatch_torch_ext.variant import BuildRecord, BuiltVariant, VariantFile
 
-SHARED = "shared/"
 """Files that others need lie there, with a hash in their names."""
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
@@ -129,7 +130,7 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
 def _unstripped(tree: InstallTree, path: str) -> Path | None:
     """Return the file as CMake installed it: the one of its name, where there is only one."""
     name = path.rpartition("/")[2]
-    names = {name, sonames.plain(name)} if path.startswith(SHARED) else {name}
+    names = {name, sonames.plain(name)} if path.startswith(f"{SHARED}/") else {name}
     same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] in names]
     return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
 

@@ -6,13 +6,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import elf, owners, wheel
+from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import opening, operators, policies
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
-from hatch_torch_ext.report import table
+from hatch_torch_ext.facts import owners
+from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:
     if budget is None or read.size <= budget:
         return
     largest = sorted(read.members, key=lambda member: -member.compressed)[:LARGEST_SHOWN]
-    parts = ", ".join(f"{member.path} ({table.size(member.compressed)})" for member in largest)
-    over = f"is {table.size(read.size)}, over the budget of {table.size(budget)}"
+    parts = ", ".join(f"{member.path} ({size(member.compressed)})" for member in largest)
+    over = f"is {size(read.size)}, over the budget of {size(budget)}"
     yield finding("size", read.path.name, f"{over}; the largest parts are {parts}")
 
 

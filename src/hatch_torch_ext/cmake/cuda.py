@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import archs
 from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.facts import archs
 
 if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry

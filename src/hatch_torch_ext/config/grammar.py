@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from hatch_torch_ext import archs
+from hatch_torch_ext.facts import archs
 
 # fmt: off
 SIZE_UNITS = {

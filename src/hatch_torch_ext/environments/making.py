@@ -17,7 +17,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
-from hatch_torch_ext.matrix import labels
+from hatch_torch_ext.facts import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

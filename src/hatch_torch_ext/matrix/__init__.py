@@ -12,14 +12,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.matrix import releases
-from hatch_torch_ext.matrix.labels import label, parse_cuda, possible, python_tag
-from hatch_torch_ext.matrix.releases import torch_requirement
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.labels import label, parse_cuda, possible, python_tag
+from hatch_torch_ext.facts.releases import torch_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.matrix.releases import Minor
+    from hatch_torch_ext.facts.releases import Minor
 
 PIN = '"torch=={matrix:torch}.*"'
 """The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""

@@ -10,16 +10,15 @@ import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hatch_torch_ext import digest, owners, policy
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
-from hatch_torch_ext.matrix import labels
+from hatch_torch_ext.facts import digest, labels, owners, policy
+from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 from hatch_torch_ext.repair import contents, search
-from hatch_torch_ext.repair.linking import Linker, Links
+from hatch_torch_ext.repair.linking import Linker
 from hatch_torch_ext.repair.provided import Provided
 from hatch_torch_ext.repair.writing import Writer, Written
-from hatch_torch_ext.report import table
-from hatch_torch_ext.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.repair.contents import Binary, Contents
+    from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
 
@@ -82,7 +82,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     files = [_describe(each) for each in written]
     files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
     variant = _variant(entry, tree, sdk, interpreter, toolchain, identity, files)
-    report(f"{entry.name}: {variant.label}, {table.size(sum(file.size for file in files))}, {variant.policy}")
+    report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
 
 

@@ -6,7 +6,8 @@ import mmap
 import struct
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, elf
+from hatch_torch_ext import elf
+from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import digest, elf
+from hatch_torch_ext import elf
 from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

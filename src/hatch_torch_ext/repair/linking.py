@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, owners, sonames
 from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.facts import digest, owners, sonames
 from hatch_torch_ext.repair import licences, placing
 from hatch_torch_ext.repair.contents import Binary
+from hatch_torch_ext.repair.links import Links
 from hatch_torch_ext.repair.provided import TORCH_FOLDER
 
 if TYPE_CHECKING:
@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.repair.provided import Provided
     from hatch_torch_ext.repair.search import Search
     from hatch_torch_ext.sdk import Sdk
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """The changes of a file's NEEDED, and what it needs afterwards.
-
-    ``own`` are the needed names that stand for binaries of the wheel, which get their final names when they are
-    written; ``folders`` are those below site-packages that hold the rest.
-    """
-
-    remove: tuple[str, ...]
-    replace: tuple[tuple[str, str], ...]
-    add: tuple[str, ...]
-    own: tuple[tuple[str, Binary], ...]
-    folders: tuple[str, ...]
-    cuda: bool
-
-    @property
-    def targets(self) -> tuple[Binary, ...]:
-        """Return the binaries of the wheel that the file needs, each once."""
-        return tuple(dict.fromkeys(target for _, target in self.own))
 
 
 class _Draft:

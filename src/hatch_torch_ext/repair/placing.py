@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest
+from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts.variant import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.repair.contents import Binary
-    from hatch_torch_ext.repair.linking import Links
+    from hatch_torch_ext.repair.links import Links
 
-SHARED = "shared"
 HASH_LENGTH = 12
 NAME_HASH_LENGTH = 8
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import sonames
+from hatch_torch_ext.facts import sonames
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.policy import Policy
+    from hatch_torch_ext.facts.policy import Policy
     from hatch_torch_ext.sdk import Sdk
 
 TORCH_FOLDER = "torch/lib"

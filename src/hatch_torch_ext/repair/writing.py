@@ -6,8 +6,10 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hatch_torch_ext import digest, elf
+from hatch_torch_ext import elf
 from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts.variant import SHARED
 from hatch_torch_ext.repair import buildid, patchelf, placing
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.repair.contents import Binary
-    from hatch_torch_ext.repair.linking import Links
+    from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.toolchain import Toolchain
 
 _EXECUTABLE = 0o755
@@ -77,7 +79,7 @@ class Writer:
         return self._finish(binary, file, place)
 
     def _shared(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
-        staged = f"{placing.SHARED}/.staged"
+        staged = f"{SHARED}/.staged"
         files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
         circle = len(group) > 1
         needs = {
@@ -92,14 +94,14 @@ class Writer:
             name = binary.name if binary.kind == "graft" else placing.name_by_content(binary.name, content)
             self._landed[binary] = _Landed(folder, name)
         for binary, file in zip(group, files, strict=True):
-            self._patch(binary, file, f"{placing.SHARED}/{folder}/{self._landed[binary].name}", links[binary])
+            self._patch(binary, file, f"{SHARED}/{folder}/{self._landed[binary].name}", links[binary])
         if not circle:
             folder = digest.sha256(files[0])[: placing.HASH_LENGTH]
             self._landed[group[0]] = _Landed(folder, self._landed[group[0]].name)
-        (self._root / placing.SHARED / folder).mkdir(parents=True, exist_ok=True)
+        (self._root / SHARED / folder).mkdir(parents=True, exist_ok=True)
         finished = []
         for binary, file in zip(group, files, strict=True):
-            place = f"{placing.SHARED}/{folder}/{self._landed[binary].name}"
+            place = f"{SHARED}/{folder}/{self._landed[binary].name}"
             finished.append(self._finish(binary, file.rename(self._root / place), place))
         file.parent.rmdir()
         return finished

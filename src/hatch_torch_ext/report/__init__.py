@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import elf, policy, wheel
+from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
+from hatch_torch_ext.facts import policy
 from hatch_torch_ext.report import table
 from hatch_torch_ext.wheel import listing
 

@@ -7,8 +7,9 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.report import picture
-from hatch_torch_ext.report.table import size, torch
+from hatch_torch_ext.report.table import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.report.table import size
+from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.report.treemap import Box, layout
 
 if TYPE_CHECKING:

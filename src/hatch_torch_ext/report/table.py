@@ -9,6 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from hatch_torch_ext.facts.sizes import size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -22,17 +24,6 @@ WIDE = 120
 """Columns of a terminal from which on shares are drawn as bars."""
 ONE_PERCENT = 0.01
 _BRINGERS = ("libtorch", "libc10")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for a person: ``312 kB``, ``4.1 MB``."""
-    if count < 1000:  # noqa: PLR2004 - decimal units, as PyPI counts
-        return f"{count} B"
-    for factor, unit in ((1e3, "kB"), (1e6, "MB")):
-        if count < factor * 1000:
-            value = count / factor
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"  # noqa: PLR2004 - two digits tell enough
-    return f"{count / 1e9:.2f} GB"
 
 
 def torch(row: VariantRow) -> str:

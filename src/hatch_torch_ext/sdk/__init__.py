@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext.errors import SdkError
-from hatch_torch_ext.matrix.labels import parse_cuda
+from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
+from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import Sdk, facts, stubs
-from hatch_torch_ext.sdk import store as sdk_store
 
 if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment

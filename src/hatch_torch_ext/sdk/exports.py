@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext.errors import TorchExtError
-from hatch_torch_ext.sdk.archive import ArchiveError, copy
+from hatch_torch_ext.remote.archive import ArchiveError, copy
+from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, RemoteError
+from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk.record import REAL, Record
-from hatch_torch_ext.sdk.remote import FileSource, Http, HttpSource, RemoteError
-from hatch_torch_ext.sdk.settings import IndexSettings
-from hatch_torch_ext.sdk.store import Store, opened
-from hatch_torch_ext.sdk.store import path as store_path
+from hatch_torch_ext.store import Store, opened
+from hatch_torch_ext.store import path as store_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.http import Source
     from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.sdk.archive import Member
-    from hatch_torch_ext.sdk.remote import Source
 
 FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")

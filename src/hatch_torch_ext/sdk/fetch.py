@@ -7,17 +7,17 @@ import errno
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.sdk import archive, progress
-from hatch_torch_ext.sdk.archive import ArchiveError
-from hatch_torch_ext.sdk.remote import FileSource, HttpSource, NoRangesError, RemoteError
+from hatch_torch_ext.remote import archive, progress
+from hatch_torch_ext.remote.archive import ArchiveError
+from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
 
-    from hatch_torch_ext.sdk.archive import Member
-    from hatch_torch_ext.sdk.remote import Http, Source
-    from hatch_torch_ext.sdk.resolve import Scope, Wheel
+    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.http import Http, Source
+    from hatch_torch_ext.resolve.values import Scope, Wheel
 
 
 class FetchError(Exception):

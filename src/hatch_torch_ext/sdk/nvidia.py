@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
-from hatch_torch_ext.sdk import fetch, resolve
+from hatch_torch_ext import resolve
+from hatch_torch_ext.sdk import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
+    from hatch_torch_ext.resolve.values import Scope, Wheel
     from hatch_torch_ext.sdk.record import Record
-    from hatch_torch_ext.sdk.resolve import Scope, Wheel
 
 LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of the time

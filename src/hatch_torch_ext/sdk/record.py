@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.sdk.archive import Member
+from hatch_torch_ext.remote.archive import Member
+from hatch_torch_ext.resolve.values import Wheel
 from hatch_torch_ext.sdk.facts import TorchFacts
-from hatch_torch_ext.sdk.resolve import Wheel
-from hatch_torch_ext.sdk.store import MARKER
+from hatch_torch_ext.store import MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

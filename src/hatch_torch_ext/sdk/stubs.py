@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.sdk.store import Store
+    from hatch_torch_ext.store import Store
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """``platform.machine()`` -> e_machine."""

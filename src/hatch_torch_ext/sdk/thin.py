@@ -12,13 +12,15 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import resolve
+from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import SdkError
-from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, resolve, stubs
-from hatch_torch_ext.sdk import settings as index_settings
-from hatch_torch_ext.sdk import store as sdk_store
+from hatch_torch_ext.remote import settings as index_settings
+from hatch_torch_ext.remote.http import Http
+from hatch_torch_ext.resolve.values import Scope, Wheel
+from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, stubs
 from hatch_torch_ext.sdk.environment import torch_include_dirs
 from hatch_torch_ext.sdk.record import LAYOUT, REAL, Record
-from hatch_torch_ext.sdk.remote import Http
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.sdk.archive import Member
-    from hatch_torch_ext.sdk.remote import Limits
+    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.http import Limits
 
 WANTED = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
@@ -60,7 +62,7 @@ def acquire(
     settings = index_settings.read(entry, config, environ)
     store = sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report)
     with Http(settings, limits) as http:
-        scope = resolve.Scope(
+        scope = Scope(
             entry=entry,
             interpreter=interpreter,
             python=python,
@@ -104,7 +106,7 @@ def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
     )
 
 
-def _fill(made: Path, scope: resolve.Scope, wheel: resolve.Wheel) -> dict[str, object]:
+def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
     """Fill the folder ``made`` from ``wheel`` and return what its marker says."""
     began = time.monotonic()
     fetched = fetch.read(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext import archs
 from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.facts import archs
 from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.archs import Arch
+    from hatch_torch_ext.facts.archs import Arch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

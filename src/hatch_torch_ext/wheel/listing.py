@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import variant as variants
 from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts import variant as variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hatch_torch_ext.variant import Variant, VariantFile
+    from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
 
 PLACE = "/_torch_ext/manifest.json"

@@ -8,20 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import digest, elf, policy, variant
+from hatch_torch_ext import elf
 from hatch_torch_ext.errors import MergeError
-from hatch_torch_ext.matrix import releases
-from hatch_torch_ext.variant import VariantFile
+from hatch_torch_ext.facts import digest, policy, releases, variant
+from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.variant import BuiltVariant, Variant
+    from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
-FOLDER = "_torch_ext"
-SHARED = "shared"
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
 """Suffixes of what CMake and pkg-config read: it names its neighbours by their places, so it keeps its own."""
 PER_VARIANT = DESCRIPTIONS | {".py"}

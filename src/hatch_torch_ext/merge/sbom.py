@@ -13,8 +13,8 @@ from hatch_torch_ext import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hatch_torch_ext.facts.variant import Variant
     from hatch_torch_ext.merge import Layout, PlacedVariant
-    from hatch_torch_ext.variant import Variant
 
 SPECIFICATION = "1.6"
 

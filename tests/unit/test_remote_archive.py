@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.sdk import archive
+from hatch_torch_ext.remote import archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

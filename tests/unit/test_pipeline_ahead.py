@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hatch_torch_ext import ahead
+from hatch_torch_ext.pipeline import ahead
 
 
 def test_later_items_are_made_while_an_earlier_one_is_used() -> None:

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING
 import uv
 from filelock import FileLock
 
-from hatch_torch_ext import ahead, archs, audit, cmake, environments, loader, matrix, merge, repair, sbom, toolchain
+from hatch_torch_ext import audit, cmake, environments, matrix, merge, repair, store, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
-from hatch_torch_ext.matrix import labels
-from hatch_torch_ext.report import table
+from hatch_torch_ext.facts import archs, labels
+from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.merge import loader, sbom
+from hatch_torch_ext.pipeline import ahead
+from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, pipfiles, settings, store, thin
+from hatch_torch_ext.sdk import exports, thin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +36,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.variant import BuiltVariant
 
     Acquired = tuple[Environment, Sdk]
     Exports = Mapping[str, frozenset[str]]
@@ -149,10 +152,10 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     faults = [finding for finding in findings if not finding.warning]
     if faults:
         raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}")
-    largest = ", ".join(f"{target} {table.size(size)}" for target, size in merge.largest(layout, 3))
+    largest = ", ".join(f"{target} {size(count)}" for target, count in merge.largest(layout, 3))
     count = len(layout.variants)
     variants = f"{count} variant{'s' if count != 1 else ''}"
-    report(f"{wheel.name}: {table.size(wheel.stat().st_size)}, {variants}; largest: {largest}")
+    report(f"{wheel.name}: {size(wheel.stat().st_size)}, {variants}; largest: {largest}")
 
 
 def clean(config_root: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    from hatch_torch_ext.sdk.remote import Source
+    from hatch_torch_ext.remote.http import Source
 
 TAIL = 1 << 16  # the end record and its comment fit in here
 GAP = 1 << 18  # bytes thrown away rather than asking once more

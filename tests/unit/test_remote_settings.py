@@ -10,7 +10,8 @@ from hatch_torch_ext import process
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import nvidia, remote, settings
+from hatch_torch_ext.remote import http, settings
+from hatch_torch_ext.sdk import nvidia
 
 
 def read(
@@ -153,8 +154,8 @@ def test_other_settings(tmp_path: Path) -> None:
 )
 def test_a_connection_that_cannot_be_set_up(environ: dict[str, str], words: str) -> None:
     """A proxy or a file of certificates that is of no use is told as such, with the variables to look at."""
-    with remote.Http(read(environ)) as http, pytest.raises(remote.RemoteError) as caught:
-        http.page("http://127.0.0.1:9/simple/", "*/*")
+    with http.Http(read(environ)) as client, pytest.raises(http.RemoteError) as caught:
+        client.page("http://127.0.0.1:9/simple/", "*/*")
     assert str(caught.value).startswith(words)
     assert "secret" not in str(caught.value)
 

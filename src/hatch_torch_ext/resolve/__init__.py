@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -18,68 +18,22 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
-from hatch_torch_ext.sdk import explain
-from hatch_torch_ext.sdk.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
+from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
+from hatch_torch_ext.resolve import explain
+from hatch_torch_ext.resolve.values import Wheel
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.sdk.remote import Http
-    from hatch_torch_ext.sdk.settings import IndexSettings
-    from hatch_torch_ext.sdk.store import Store
+    from hatch_torch_ext.resolve.values import Scope
 
 LIFETIME = 24 * 3600.0
 """Seconds for which a resolution is used again: a new patch release is noticed within a day."""
 UV_TIMEOUT = 600.0
 UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
-    """A wheel to be had at ``url`` (http, https, or file; no credentials). ``size`` is in bytes where it is known."""
-
-    name: str
-    version: str
-    url: str
-    sha256: str | None
-    size: int | None
-
-    @property
-    def path(self) -> Path | None:
-        """Return the file of a wheel on this machine's disk, or None."""
-        parts = urlsplit(self.url)
-        return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-    @property
-    def key(self) -> str:
-        """Return what the wheel is stored under: its hash; for one without, its address and size (weaker)."""
-        if self.sha256 is not None:
-            return self.sha256
-        path = self.path
-        stamp = f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path is not None else self.size
-        return "unhashed-" + hashlib.sha256(f"{self.url} {stamp}".encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """For whom is resolved and fetched: one entry, its Python, and where things come from and go to."""
-
-    entry: Entry
-    interpreter: Interpreter
-    python: Path
-    root: Path
-    store: Store
-    http: Http
-    report: Callable[[str], None]
-
-    @property
-    def settings(self) -> IndexSettings:
-        """Return where packages come from."""
-        return self.http.settings
 
 
 def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[Wheel, ...]:

@@ -14,15 +14,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from hatch_torch_ext.sdk.remote import Http, RemoteError
-from hatch_torch_ext.sdk.settings import public
+from hatch_torch_ext.remote.http import Http, RemoteError
+from hatch_torch_ext.remote.settings import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from packaging.tags import Tag
 
-    from hatch_torch_ext.sdk.resolve import Scope
+    from hatch_torch_ext.resolve.values import Scope
 
 SHOWN = 8
 SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.sdk import store
+from hatch_torch_ext import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.sdk import pipfiles
+from hatch_torch_ext.remote import pipfiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from hatch_torch_ext.sdk.settings import IndexSettings, public, without_credentials
+from hatch_torch_ext.remote.settings import IndexSettings, public, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,13 +6,12 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import archs, policy
-from hatch_torch_ext.matrix import releases
-from hatch_torch_ext.merge import FOLDER
+from hatch_torch_ext.facts import archs, policy, releases
+from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.facts.variant import Variant
     from hatch_torch_ext.merge import Layout, PlacedVariant
-    from hatch_torch_ext.variant import Variant
 
 TEMPLATE = "_variants.py"
 KINDS = ("library", "module", "graft", "python")

@@ -12,6 +12,11 @@ from hatch_torch_ext.errors import WheelError
 if TYPE_CHECKING:
     from pathlib import Path
 
+FOLDER = "_torch_ext"
+"""The folder below the package that holds the variants."""
+SHARED = "shared"
+"""The folder in it for files that several variants or several files of one need."""
+
 FileKind = Literal["library", "module", "graft", "program", "python", "data"]
 """library: registers operators or serves those that do; module: exports PyInit_…; graft: third-party library
 copied in; program: another ELF file; python: a module's source; data: anything else that belongs to the variant."""

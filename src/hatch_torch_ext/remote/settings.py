@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from hatch_torch_ext.errors import SdkError
-from hatch_torch_ext.matrix.labels import parse_cuda
+from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.matrix import releases
+from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hatch_torch_ext.matrix.releases import Minor
+    from hatch_torch_ext.facts.releases import Minor
 
 MACHINES = ("aarch64", "x86_64")
 PYTHONS = (*(f"cp3{minor}" for minor in range(8, 21)), *(f"cp3{minor}t" for minor in range(13, 21)))

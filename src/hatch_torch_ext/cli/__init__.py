@@ -1,0 +1,44 @@
+"""The command line: one module a command, over the same pipeline as the build hook.
+
+A command's module declares its options in ``add`` and does its work in ``run``, which returns the exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import __version__
+from hatch_torch_ext.cli import audit, build, inspect, matrix, sdk
+from hatch_torch_ext.errors import TorchExtError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = (matrix, build, inspect, audit, sdk)
+"""In the order in which ``--help`` lists them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for a wrong call."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except TorchExtError as error:
+        print(f"hatch-torch-ext: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:  # a file that was named on the command line
+        print(f"hatch-torch-ext: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hatch-torch-ext", description="One wheel for every torch, CUDA and Python.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser

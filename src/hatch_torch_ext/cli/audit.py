@@ -1,0 +1,37 @@
+"""``hatch-torch-ext audit``: what keeps a wheel from working."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser(
+        "audit", help="look for everything that keeps a wheel from working; exit 1 on findings"
+    )
+    command.add_argument("wheel", type=Path)
+    command.add_argument("--json", action="store_true")
+    command.add_argument("--ignore", metavar="CODE", action="append", default=[])
+    command.add_argument("--python", metavar="PYTHON", type=Path, help="a Python with torch, to open the variant in")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext import audit
+
+    findings = audit.audit_wheel(options.wheel, open_with=options.python, ignore=options.ignore)
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        if findings:
+            print(audit.text(findings))
+        print(f"{options.wheel.name}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
+    return 1 if findings else 0

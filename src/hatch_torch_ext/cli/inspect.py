@@ -1,0 +1,36 @@
+"""``hatch-torch-ext inspect``: what is in a wheel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("inspect", help="show what is in a wheel")
+    command.add_argument("wheel", type=Path)
+    command.add_argument("--json", action="store_true")
+    command.add_argument("--html", metavar="FILE", type=Path, help="write a page of it")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext import report
+    from hatch_torch_ext.cli import terminal
+    from hatch_torch_ext.report import page
+
+    described = report.describe(options.wheel)
+    if options.html:
+        options.html.write_text(page.render(described), encoding="utf-8")
+    if options.json:
+        print(json.dumps(asdict(described), indent=2))
+    else:
+        report.render(described, terminal.console())
+    return 0

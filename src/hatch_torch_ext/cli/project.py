@@ -1,0 +1,39 @@
+"""The project in the folder that a command runs in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.config import Config
+
+
+def read() -> tuple[Config, str]:
+    """Return the configuration of the project in this folder and its distribution's name, read as hatchling reads them.
+
+    Raises ``ConfigurationError`` where there is none.
+    """
+    from hatchling.builders.wheel import WheelBuilder
+
+    from hatch_torch_ext import config as configuration
+    from hatch_torch_ext.plugin import package_sources
+
+    root = Path.cwd()
+    if not (root / "pyproject.toml").is_file():
+        raise ConfigurationError([f"There is no pyproject.toml in {root}: run this in the folder of your project."])
+    builder = WheelBuilder(str(root))
+    name = builder.metadata.core.raw_name
+    raw = builder.config.hook_config.get("torch-ext")
+    if raw is None:
+        raise ConfigurationError(
+            [
+                "The wheel target has no build hook `torch-ext`: "
+                "add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` to pyproject.toml."
+            ]
+        )
+    sources = package_sources(builder.config)
+    return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name

@@ -1,0 +1,30 @@
+"""``Links``: what a file will need once it is in the wheel: `linking` decides, `placing` and `writing` follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.repair.contents import Binary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The changes of a file's NEEDED, and what it needs afterwards.
+
+    ``own`` are the needed names that stand for binaries of the wheel, which get their final names when they are
+    written; ``folders`` are those below site-packages that hold the rest.
+    """
+
+    remove: tuple[str, ...]
+    replace: tuple[tuple[str, str], ...]
+    add: tuple[str, ...]
+    own: tuple[tuple[str, Binary], ...]
+    folders: tuple[str, ...]
+    cuda: bool
+
+    @property
+    def targets(self) -> tuple[Binary, ...]:
+        """Return the binaries of the wheel that the file needs, each once."""
+        return tuple(dict.fromkeys(target for _, target in self.own))
