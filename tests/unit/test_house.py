@@ -1,4 +1,4 @@
-"""What the project promises those who work on it: one version of each tool, actions pinned by hash, decisions listed."""
+"""What the project promises those who work on it: one version of a tool, actions pinned by hash, decisions listed."""
 
 from __future__ import annotations
 
