@@ -70,7 +70,7 @@ def test_a_cross_made_library(site: Site) -> None:
     assert built.variant.policy.endswith("_aarch64")
     facts = elf.read(built.root / file.path)
     assert (facts.machine, facts.runpath[0]) == ("aarch64", "$ORIGIN/../../../torch/lib")
-    assert merge.merge([built], config=config, distribution="d").tag == f"py3-none-{built.variant.policy}"
+    assert merge.merge([built], package=config.package, distribution="d").tag == f"py3-none-{built.variant.policy}"
 
 
 @pytest.mark.parametrize("make", [written, compiled])
@@ -101,7 +101,7 @@ def test_musl(tmp_path: Path, stubs: Path) -> None:
         built = site.repair()
         assert (built.variant.libc, built.variant.policy) == ("musl", "musllinux_1_2_x86_64")
         assert libc in built.variant.files[0].needed
-        assert merge.merge([built], config=site.config(), distribution="d").tag == "py3-none-musllinux_1_2_x86_64"
+        assert merge.merge([built], package="pkg", distribution="d").tag == "py3-none-musllinux_1_2_x86_64"
 
 
 def test_musl_as_its_compiler_makes_it(tmp_path: Path, stubs: Path) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import merge
-from hatch_torch_ext.config import Config
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.facts.variant import BuiltVariant, VariantFile, from_json
 from hatch_torch_ext.merge import sbom
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CPU = "torch2.8_cpu_cxx11_x86_64"
-
-
-def config(root: Path, **changes: object) -> Config:
-    """Return a configuration for the package ``pkg``."""
-    return Config(root=root, package="pkg", package_dir=root, source=root, **changes)  # type: ignore[arg-type]
 
 
 def built(
@@ -72,7 +66,7 @@ def targets(layout: merge.Layout) -> list[str]:
 
 def test_files_of_one_variant_keep_their_place(tmp_path: Path) -> None:
     """What is in one variant alone lies in the folder of its label."""
-    layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], config=config(tmp_path), distribution="d")
+    layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d")
     assert targets(layout) == ["_torch_ext/a/x.so"]
 
 
@@ -80,7 +74,7 @@ def test_equal_bytes_are_stored_once(tmp_path: Path) -> None:
     """A file that two variants share moves to shared/, named by its hash; a sibling that is there already stays."""
     first = built(tmp_path, "a", {"a/x.so": "same", "shared/0123456789ab/k.so": "kernel", "a/y.so": "1"})
     second = built(tmp_path, "b", {"b/x.so": "same", "shared/0123456789ab/k.so": "kernel", "b/y.so": "2"}, torch="2.9")
-    layout = merge.merge([first, second], config=config(tmp_path), distribution="d")
+    layout = merge.merge([first, second], package="pkg", distribution="d")
     digest = hashlib.sha256(b"same").hexdigest()[:12]
     assert targets(layout) == [
         "_torch_ext/a/y.so",
@@ -100,7 +94,7 @@ def test_modules_of_two_pythons_are_two_files_though_their_bytes_agree(tmp_path:
         module, library = one.variant.files
         files = (replace(module, kind="module", module="_D"), library)
         variants.append(replace(one, variant=replace(one.variant, files=files)))
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     (shared,) = [file.target for file in layout.files if "/shared/" in file.target]
     assert shared.endswith("/libx.so")
     assert sorted(file.target.rpartition("/")[2] for file in layout.files) == ["_D.cp311.so", "_D.cp312.so", "libx.so"]
@@ -109,7 +103,7 @@ def test_modules_of_two_pythons_are_two_files_though_their_bytes_agree(tmp_path:
 def test_two_entries_with_the_same_result_are_one_variant(tmp_path: Path) -> None:
     """A library compiled under two Pythons is one variant when its bytes are the same."""
     variants = [built(tmp_path, CPU, {f"{CPU}/x.so": "same"}, entry=f"matrix.py{minor}") for minor in (12, 11)]
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     assert [placed.variant.build.entry for placed in layout.variants] == ["matrix.py11"]
 
 
@@ -117,7 +111,7 @@ def test_one_label_with_different_bytes_is_refused(tmp_path: Path) -> None:
     """Two entries that a user's machine could not tell apart must be the same; both and the file are named."""
     variants = [built(tmp_path, CPU, {f"{CPU}/x.so": text}, entry=f"matrix.{text}") for text in "ab"]
     with pytest.raises(MergeError) as caught:
-        merge.merge(variants, config=config(tmp_path), distribution="d")
+        merge.merge(variants, package="pkg", distribution="d")
     assert str(caught.value) == (
         f"matrix.a and matrix.b both give the variant {CPU}, but `{CPU}/x.so` is not the same in them: a user's "
         f"machine could not choose. Leave one out with `skip`, or let the build not depend on what tells them apart."
@@ -127,7 +121,7 @@ def test_one_label_with_different_bytes_is_refused(tmp_path: Path) -> None:
 def test_package_files_land_once(tmp_path: Path) -> None:
     """Headers that every entry installs are in the package once."""
     variants = [built(tmp_path, name, {f"{name}/x.so": name}, package_files={"include/x.h": "h"}) for name in "ab"]
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     assert targets(layout) == ["_torch_ext/a/x.so", "_torch_ext/b/x.so", "include/x.h"]
 
 
@@ -142,7 +136,7 @@ def test_descriptions_that_differ_are_kept_for_each_variant(tmp_path: Path) -> N
         )
         for name in "ab"
     ]
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     assert targets(layout) == [
         "_torch_ext/a/share/cmake/x/xConfig.cmake",
         "_torch_ext/a/x.so",
@@ -163,7 +157,7 @@ def test_python_that_differs_belongs_to_the_variants(tmp_path: Path) -> None:
         )
         for name, text in [("a", "2.8"), ("b", "2.9"), ("c", "2.9")]
     ]
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     shared = f"_torch_ext/shared/{hashlib.sha256(b'2.9').hexdigest()[:12]}/_built.py"
     own = ["_torch_ext/a/sub/_built.py", "_torch_ext/a/x.so", "_torch_ext/b/x.so", "_torch_ext/c/x.so", shared]
     assert targets(layout) == [*own, "same.py"]
@@ -176,7 +170,7 @@ def test_package_files_that_differ_are_refused(tmp_path: Path) -> None:
     """One place cannot hold two contents: the file and both entries are named."""
     variants = [built(tmp_path, name, {f"{name}/x.so": name}, package_files={"include/x.h": name}) for name in "ab"]
     with pytest.raises(MergeError) as caught:
-        merge.merge(variants, config=config(tmp_path), distribution="d")
+        merge.merge(variants, package="pkg", distribution="d")
     assert str(caught.value) == (
         "CMake installed `include/x.h` in matrix.a and in matrix.b, but not the same: the package has one place for "
         "it. Let CMake write the same everywhere, or install it under a name that tells them apart."
@@ -197,7 +191,7 @@ def test_package_files_that_differ_are_refused(tmp_path: Path) -> None:
 def test_python_tag(tmp_path: Path, pythons: tuple[str | None, ...], tag: str) -> None:
     """A wheel is for one Python only where everything in it is; it is never for any platform."""
     variants = [built(tmp_path, f"v{i}", {f"v{i}/x.so": str(i)}, python=python) for i, python in enumerate(pythons)]
-    layout = merge.merge(variants, config=config(tmp_path), distribution="d")
+    layout = merge.merge(variants, package="pkg", distribution="d")
     assert layout.tag == f"{tag}-manylinux_2_5_x86_64"
 
 
@@ -207,13 +201,13 @@ def test_platform_tag_is_the_strictest(tmp_path: Path) -> None:
         built(tmp_path, "a", {"a/x.so": "1"}, versions=("GLIBC_2.17",)),
         built(tmp_path, "b", {"b/x.so": "2"}, versions=("GLIBC_2.28",), torch="2.9"),
     ]
-    assert merge.merge(variants, config=config(tmp_path), distribution="d").tag == "py3-none-manylinux_2_28_x86_64"
+    assert merge.merge(variants, package="pkg", distribution="d").tag == "py3-none-manylinux_2_28_x86_64"
 
 
 def test_a_higher_policy_that_is_asked_for_is_used(tmp_path: Path) -> None:
     """`manylinux` may promise less than what the symbols meet."""
     variant = built(tmp_path, "a", {"a/x.so": "1"}, versions=("GLIBC_2.17",))
-    layout = merge.merge([variant], config=config(tmp_path, manylinux="manylinux_2_34"), distribution="d")
+    layout = merge.merge([variant], package="pkg", manylinux="manylinux_2_34", distribution="d")
     assert layout.tag == "py3-none-manylinux_2_34_x86_64"
 
 
@@ -221,7 +215,7 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """The message names the option, the machine and a policy that would do."""
     variant = built(tmp_path, "a", {"a/x.so": "1"})
     with pytest.raises(MergeError) as caught:
-        merge.merge([variant], config=config(tmp_path, manylinux="manylinux_9_99"), distribution="d")
+        merge.merge([variant], package="pkg", manylinux="manylinux_9_99", distribution="d")
     assert str(caught.value) == (
         '`manylinux = "manylinux_9_99"` is no policy for glibc on x86_64; take the option `manylinux` out or set it to '
         "manylinux_2_5_x86_64"
@@ -231,22 +225,20 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_requirement_covers_the_matrix_and_nothing_else(tmp_path: Path) -> None:
     """`Requires-Dist: torch` admits the releases that variants serve."""
     variants = [built(tmp_path, f"v{minor}", {f"v{minor}/x.so": minor}, torch=f"2.{minor}") for minor in ("8", "9")]
-    assert merge.merge(variants, config=config(tmp_path), distribution="d").requires == "torch>=2.8,<2.10"
+    assert merge.merge(variants, package="pkg", distribution="d").requires == "torch>=2.8,<2.10"
 
 
-def test_no_variant_is_refused(tmp_path: Path) -> None:
+def test_no_variant_is_refused() -> None:
     """A wheel without a variant is no wheel of ours."""
     with pytest.raises(MergeError) as caught:
-        merge.merge([], config=config(tmp_path), distribution="d")
+        merge.merge([], package="pkg", distribution="d")
     assert str(caught.value) == "no variant to put into the wheel; let `only` and `skip` leave at least one entry"
 
 
 def test_any_order_gives_the_same_layout_manifest_and_sbom(tmp_path: Path) -> None:
     """The order in which entries were built is not in the wheel."""
     variants = [built(tmp_path, name, {f"{name}/x.so": "same"}, package_files={"h.h": "h"}) for name in "abc"]
-    layouts = [
-        merge.merge(order, config=config(tmp_path), distribution="d") for order in itertools.permutations(variants)
-    ]
+    layouts = [merge.merge(order, package="pkg", distribution="d") for order in itertools.permutations(variants)]
     assert len({layout.manifest for layout in layouts}) == 1
     assert len({tuple(targets(layout)) for layout in layouts}) == 1
     assert len({sbom.render(layout, distribution="d") for layout in layouts}) == 1
@@ -254,7 +246,7 @@ def test_any_order_gives_the_same_layout_manifest_and_sbom(tmp_path: Path) -> No
 
 def test_the_manifest_gives_the_variants_back(tmp_path: Path) -> None:
     """What stands in manifest.json is read back to the same variants, with the place of each file."""
-    layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], config=config(tmp_path), distribution="d")
+    layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d")
     data = json.loads(layout.manifest)
     item = data["variants"][0]
     assert item.pop("places") == {"a/x.so": "_torch_ext/a/x.so"}
@@ -266,7 +258,7 @@ def test_largest_files(tmp_path: Path) -> None:
     """The largest parts come first, as many as are asked for."""
     layout = merge.merge(
         [built(tmp_path, "a", {"a/s.so": "1", "a/m.so": "22", "a/l.so": "333"})],
-        config=config(tmp_path),
+        package="pkg",
         distribution="d",
     )
     assert merge.largest(layout, 2) == (("_torch_ext/a/l.so", 3), ("_torch_ext/a/m.so", 2))
@@ -277,7 +269,7 @@ def test_the_sbom_names_what_went_in(tmp_path: Path) -> None:
     variant = built(tmp_path, "a", {"shared/0123456789ab/libfoo-12345678.so.2": "x"}, cuda="12.8", backend="cuda")
     file = replace(variant.variant.files[0], kind="graft", origin="pkg:deb/debian/libfoo2@2.1-1?arch=amd64")
     variant = replace(variant, variant=replace(variant.variant, files=(file,)))
-    layout = merge.merge([variant], config=config(tmp_path), distribution="My.Dist")
+    layout = merge.merge([variant], package="pkg", distribution="My.Dist")
     document = json.loads(sbom.render(layout, distribution="My.Dist"))
     names = {component["name"]: component.get("version") for component in document["components"]}
     assert names == {

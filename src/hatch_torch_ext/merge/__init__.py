@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
@@ -59,8 +58,11 @@ class Layout:
     manifest: str
 
 
-def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str) -> Layout:
+def merge(variants: Sequence[BuiltVariant], *, package: str, distribution: str, manylinux: str | None = None) -> Layout:
     """Return what the wheel of ``variants`` holds, whatever their order.
+
+    ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
+    author asks for (``manylinux_2_28``), else the lowest that is met.
 
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
@@ -82,18 +84,18 @@ def merge(variants: Sequence[BuiltVariant], *, config: Config, distribution: str
     package_files = _package_files(ordered, digests)
     if clash := sorted(files.keys() & package_files.keys()):
         raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
-    tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, config)}"
+    tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}"
     requires = releases.torch_requirement((built.variant.torch, built.variant.stable_abi) for built in distinct)
-    head = {"package": config.package, "distribution": distribution, "tag": tag, "requires": requires}
+    head = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
     return Layout(
-        package=config.package,
+        package=package,
         variants=tuple(placed),
         files=tuple(
             LayoutFile(target=target, source=path) for target, path in sorted({**files, **package_files}.items())
         ),
         tag=tag,
         requires=requires,
-        manifest=_manifest(head, placed, package_files, digests),
+        manifest=_manifest(head, placed, package_files, _owners(ordered), digests),
     )
 
 
@@ -132,7 +134,7 @@ def _with_own(built: BuiltVariant, differing: Container[str], digests: Mapping[P
         built,
         variant=replace(built.variant, files=tuple(ordered)),
         package_files=tuple(pair for pair in built.package_files if pair not in own),
-        elsewhere=tuple((file.path, path) for file, (_, path) in zip(files, own, strict=True)),
+        elsewhere=(*built.elsewhere, *((file.path, path) for file, (_, path) in zip(files, own, strict=True))),
     )
 
 
@@ -193,6 +195,15 @@ def _package_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str])
     return {target: path for target, (_, path) in sorted(found.items())}
 
 
+def _owners(ordered: Sequence[BuiltVariant]) -> dict[str, tuple[str, ...]]:
+    """Return which variants, by label, came with each file of the package: what a wheel is cut and merged by."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for built in ordered:
+        for target, _ in built.package_files:
+            found[target].add(built.variant.label)
+    return {target: tuple(sorted(labels)) for target, labels in found.items()}
+
+
 def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
     """Return the Python and ABI tags: one Python's where every variant is for it alone, else any Python 3."""
     pythons = {built.variant.python for built in distinct}
@@ -205,7 +216,7 @@ def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
     return f"{only.rstrip('t')}-{only}"
 
 
-def _platform_tag(distinct: Sequence[BuiltVariant], config: Config) -> str:
+def _platform_tag(distinct: Sequence[BuiltVariant], manylinux: str | None) -> str:
     """Return the strictest policy over all variants of each machine, or the one asked for where that is no lower."""
     strictest: dict[tuple[str, policy.Libc], policy.Policy] = {}
     for built in distinct:
@@ -213,15 +224,13 @@ def _platform_tag(distinct: Sequence[BuiltVariant], config: Config) -> str:
         met = policy.lowest(built.variant.machine, libc, _versions(built.variant))
         key = built.variant.machine, libc
         strictest[key] = max(strictest.get(key, met), met, key=lambda each: each.rank)
-    if config.manylinux is None:
+    if manylinux is None:
         return ".".join(sorted(met.name for met in strictest.values()))
     asked = []
     for (machine, libc), met in strictest.items():
-        wanted = policy.named(config.manylinux, machine)
+        wanted = policy.named(manylinux, machine)
         if wanted is None or wanted.name.startswith("musl") != (libc == "musl"):
-            raise MergeError(
-                f'`manylinux = "{config.manylinux}"` is no policy for {libc} on {machine}; {_highest(met)}'
-            )
+            raise MergeError(f'`manylinux = "{manylinux}"` is no policy for {libc} on {machine}; {_highest(met)}')
         if wanted.rank < met.rank:
             raise MergeError(_too_low(wanted, met, [built for built in distinct if built.variant.machine == machine]))
         asked.append(wanted.name)
@@ -257,14 +266,17 @@ def _manifest(
     head: Mapping[str, str],
     placed: Iterable[PlacedVariant],
     package_files: Mapping[str, Path],
+    owners: Mapping[str, tuple[str, ...]],
     digests: Mapping[Path, str],
 ) -> str:
     described = []
     for each in placed:
         data = variant.to_json(each.variant)
         described.append({**data, "places": dict(each.places)})
+    labels = tuple(sorted(each.variant.label for each in placed))
     installed = [
         {"target": target, "sha256": digests[path], "size": path.stat().st_size}
+        | ({"variants": list(owners[target])} if owners[target] != labels else {})
         for target, path in package_files.items()
     ]
     content = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}

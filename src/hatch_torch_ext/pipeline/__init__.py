@@ -141,7 +141,7 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, report
             raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(entries))
         if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             report(idle)
-        layout = merge.merge(built, config=config, distribution=distribution)
+        layout = merge.merge(built, package=config.package, distribution=distribution, manylinux=config.manylinux)
         return _write(layout, distribution=distribution, folder=work / "wheel")
 
 
