@@ -173,19 +173,19 @@ def test_wrong_types_are_all_told_at_once(project: Path) -> None:
     """
     assert problems(project, text) == [
         f"Option `cuda` {HOOK} must be a table",
-        f"Option `extra-index-url` {HOOK} must be a string or an array of strings",
         f"Option `environment` {HOOK} must not be empty if defined",
         f"Option `only` {HOOK} must be an array of strings",
         f"Entry #2 of option `skip` {HOOK} must be a string",
         f"Entry #3 of option `skip` {HOOK} must not be empty",
-        f"Option `cmake.define.X` {HOOK} must be a string, a boolean, a number, or an array of these",
+        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `True`",
         f"Option `cmake.args` {HOOK} must be an array of strings",
+        f"Option `cmake.define.X` {HOOK} must be a string, a boolean, a number, or an array of these",
         f"Option `cmake.build-type` {HOOK} must be a string",
         f'Option `archs` {HOOK} must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays',
-        f"Option `strip` {HOOK} must be a boolean",
-        f"Option `max-size` {HOOK} must be a number of bytes, or a size such as `100 MB` or `64 MiB`",
+        f"Option `extra-index-url` {HOOK} must be a string or an array of strings",
         f"Option `manylinux` {HOOK} must be a string",
-        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `True`",
+        f"Option `max-size` {HOOK} must be a number of bytes, or a size such as `100 MB` or `64 MiB`",
+        f"Option `strip` {HOOK} must be a boolean",
     ]
 
 
@@ -208,10 +208,8 @@ def test_wrong_values_are_all_told_at_once(project: Path) -> None:
     archs = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
     compress = "must be `default`, `none`, `size`, `speed` or `balance`, not `best`"
     assert problems(project, text) == [
-        f"Option `index-url` {HOOK} must be an address that starts with `https://`, `http://` or `file://`",
-        f"Option `index-url` {HOOK} has a brace that is part of no field such as `{{cuda}}`; correct or remove it",
-        f"Option `cuda.compress` {HOOK} {compress}",
         f"Option `sdk` {HOOK} must be `thin` or `environment`, not `thick`",
+        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `0`",
         f"Option `cmake.define.A B` {HOOK} must be named for a CMake variable, without spaces and `=`",
         f"Option `cmake.torch-package` {HOOK} must be `hatch-torch-ext` or `upstream`, not `mine`",
         f"Option `archs.cu130` {HOOK} must be named for a CUDA version, such as `13` or `12.8`",
@@ -219,8 +217,10 @@ def test_wrong_values_are_all_told_at_once(project: Path) -> None:
         f"Entry #2 of option `archs.13` {HOOK} {archs}: `10.0f+PTX`, not `compute_100f`",
         f"Entry #3 of option `archs.13` {HOOK} {archs}, not `Hopper`",
         f"Option `cuda-home` {HOOK} may hold the field `{{cuda}}` or `{{cuda_major}}`, not `{{version}}`",
+        f"Option `cuda.compress` {HOOK} {compress}",
+        f"Option `index-url` {HOOK} must be an address that starts with `https://`, `http://` or `file://`",
+        f"Option `index-url` {HOOK} has a brace that is part of no field such as `{{cuda}}`; correct or remove it",
         f"Option `debug-symbols` {HOOK} must be `strip`, `split` or `keep`, not `some`",
-        f"Option `jobs` {HOOK} must be a whole number of at least 1, not `0`",
         f"Option `audit-symbols` {HOOK} must be `cached` or `fetch`, not `never`",
     ]
 

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import tomlkit
 
+import declared
 from hatch_torch_ext import config
+from hatch_torch_ext.config import CMakeConfig, Config, declaration, published
 from hatch_torch_ext.facts import releases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")
 MATRIX = (DOCS / "matrix.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", CONFIGURATION, re.DOTALL)
+OF_THE_HOOK = [example for example in EXAMPLES if example.startswith("[tool.hatch")]
 
 
-def test_every_option_has_one_row() -> None:
-    """The rows of the tables of options are the options that there are, each once."""
-    before_variables = CONFIGURATION.partition("## Environment variables")[0]
-    rows = re.findall(r"^\| `([a-z.-]+)` \|", before_variables, re.MULTILINE)
-    assert sorted(rows) == sorted(config.KNOWN)
+def test_tables_are_what_is_declared() -> None:
+    """The tables of options and their variables are made of the declaration: `hatch run declared` writes them."""
+    assert declared.page(CONFIGURATION) == CONFIGURATION
+    assert [name for name in config.KNOWN if f"| `{name}` |" not in CONFIGURATION] == []
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+def test_schema_is_what_is_declared() -> None:
+    """The published JSON Schema is made of the declaration: `hatch run declared` writes it."""
+    assert declared.SCHEMA.read_text(encoding="utf-8") == published.schema_text()
+
+
+def test_each_field_of_the_configuration_is_declared_or_found() -> None:
+    """Nothing is configured past the declaration: what is no option is found by looking, or holds options itself."""
+    found = {"root", "package_dir", "cmake"}
+    assert {field.name for field in fields(Config)} - set(declaration.declared(Config)) == found
+    assert {field.name for field in fields(CMakeConfig)} == set(declaration.declared(CMakeConfig))
+
+
+@pytest.mark.parametrize("example", OF_THE_HOOK)
 def test_examples_are_configurations(example: str, tmp_path: Path) -> None:
     """Each example is accepted as it stands."""
     (tmp_path / "my_pkg").mkdir()

@@ -18,6 +18,11 @@ SIZE_UNITS = {
 }
 # fmt: on
 
+# The same for a JSON Schema: regular expressions without flags and named groups.
+SIZE = r"^\s*\d+(\.\d+)?\s*([kmgKMG][iI]?[bB]|[bB])?\s*$"
+POLICY = r"\d+_\d+|(many|musl)linux_\d+_\d+|manylinux(1|2010|2014)"
+ARCHITECTURE = r"all|all-major|[1-9]\d?\.\d[af]?(\+PTX)?"
+
 
 def size(value: object) -> int:
     """Return the bytes of ``100``, ``"100 MB"`` or ``"64MiB"``; at least one."""
@@ -41,7 +46,7 @@ def policy(value: object) -> str | None:
         return None
     if re.fullmatch(r"\d+_\d+", value):
         return f"manylinux_{value}"
-    if re.fullmatch(r"(many|musl)linux_\d+_\d+|manylinux(1|2010|2014)", value):
+    if re.fullmatch(POLICY, value):
         return value
     expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
     if value.endswith(("_x86_64", "_aarch64")):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 HOOK = "for build hook `torch-ext`"
 
-Choice = TypeVar("Choice", bound=str)
 Parsed = TypeVar("Parsed")
 
 
@@ -51,20 +50,26 @@ def suggest(name: str, known: Sequence[str]) -> str | None:
 class Options:
     """A raw table being read: ``prefix`` (``cmake.``) goes before its names in messages, ``problems`` gathers them.
 
-    A reader returns its default for an option that is absent or wrong, so that reading goes on to the next fault.
+    Where the value came from an environment variable, ``variable`` names it, and messages speak of that. A reader
+    returns None for an option that is absent or wrong, so that reading goes on to the next fault.
     """
 
     raw: Mapping[str, object]
     problems: list[str]
     prefix: str = ""
+    variable: str | None = None
 
     def fault(self, name: str, text: str) -> None:
         """Note that the option ``name`` has the fault ``text`` (``must be a string``)."""
-        self.problems.append(f"{describe(self.prefix + name)} {text}")
+        self.problems.append(f"{self._describe(name)} {text}")
 
     def entry_fault(self, i: int, name: str, text: str) -> None:
         """Note a fault of the ``i``-th entry (from 1) of the option ``name``."""
-        self.problems.append(f"Entry #{i} of option `{self.prefix}{name}` {HOOK} {text}")
+        said = self._describe(name)
+        self.problems.append(f"Entry #{i} of {said[0].lower()}{said[1:]} {text}")
+
+    def _describe(self, name: str) -> str:
+        return f"Environment variable `{self.variable}`" if self.variable else describe(self.prefix + name)
 
     def unknown(self, known: Sequence[str], reserved: Sequence[str] = ()) -> None:
         """Note each name of the table that is neither in ``known`` (full names) nor in ``reserved``."""
@@ -123,16 +128,6 @@ class Options:
         if name in self.raw:
             self.fault(name, "must be a boolean")
         return None
-
-    def choice(self, name: str, values: Sequence[Choice], default: Choice) -> Choice:
-        """Return one of ``values``."""
-        text = self.string(name)
-        for value in values:
-            if text == value:
-                return value
-        if text is not None:
-            self.fault(name, f"must be {alternatives(values)}, not `{text}`")
-        return default
 
     def strings(self, name: str, *, or_string: bool = False) -> tuple[str, ...]:
         """Return an array of non-empty strings; with ``or_string``, one string stands for an array of it."""

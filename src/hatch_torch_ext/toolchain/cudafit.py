@@ -163,7 +163,7 @@ def _refused_suffixes(toolkit: CudaToolkit, wanted: tuple[archs.Arch, ...]) -> t
 
 
 def _compression(toolkit: CudaToolkit, config: Config) -> tuple[str, ...]:
-    if config.cuda_compress is None:
+    if config.cuda_compress == "default":
         return ()
     if "--compress-mode" not in run([toolkit.nvcc.path, "--help"], timeout=TIMEOUT).stdout:
         raise Unfit(

@@ -1,0 +1,319 @@
+"""Every option of the hook, declared once: a field of ``Config`` or ``CMakeConfig`` made by ``option``.
+
+The parser (``parse``), the tables of docs/configuration.md and the JSON Schema (``published``) are made of these. To
+add an option: write its field here, run ``hatch run declared``, use it, test it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hatch_torch_ext.config import kinds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.config.kinds import Kind
+
+    Value = TypeVar("Value")
+
+RESERVED = ("dependencies", "enable-by-default", "require-runtime-dependencies", "require-runtime-features")
+"""Options of every hook, read and checked by hatchling itself."""
+
+BUILT = "What is built"
+COMPILED = "How it is compiled"
+CUDA = "CUDA"
+TORCH = "Where torch comes from"
+WHEEL = "What goes into the wheel"
+SECTIONS = (BUILT, COMPILED, CUDA, TORCH, WHEEL)
+"""Headings of docs/configuration.md that have a table of options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its full ``name``, dotted where it stands in a table, and the ``kind`` of its value.
+
+    ``default`` is the value in ``Config``, ``says`` how the page tells of it in Markdown. ``variable`` is the
+    environment variable that goes before it. ``sentence`` is its meaning, in Markdown.
+    """
+
+    name: str
+    kind: Kind[object]
+    section: str
+    default: object
+    says: str
+    sentence: str
+    variable: str | None = None
+
+
+def option(
+    name: str,
+    kind: Kind[Value],
+    *,
+    section: str,
+    default: Value,
+    says: str,
+    sentence: str,
+    variable: str | None = None,
+) -> Value:
+    """Return a field of a dataclass that declares an option; for type checkers, its default."""
+    declared = Option(
+        name=name, kind=kind, section=section, default=default, says=says, sentence=sentence, variable=variable
+    )
+    made: Any = field(default=default, metadata={"option": declared})
+    return made  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CMakeConfig:
+    """The ``cmake`` table of the hook: what is handed to the configure step; ``define`` in the author's order."""
+
+    args: tuple[str, ...] = option(
+        "cmake.args",
+        kinds.STRINGS,
+        section=COMPILED,
+        default=(),
+        says="`[]`",
+        sentence="put on the command line of the configure step as they are",
+    )
+    define: tuple[tuple[str, str], ...] = option(
+        "cmake.define",
+        kinds.DEFINITIONS,
+        section=COMPILED,
+        default=(),
+        says="`{}`",
+        sentence="CMake variables: strings, numbers, booleans (`ON`/`OFF`), arrays (joined by `;`); they go before our "
+        "own",
+    )
+    build_type: str = option(
+        "cmake.build-type",
+        kinds.TEXT,
+        section=COMPILED,
+        default="Release",
+        says='`"Release"`',
+        sentence="`CMAKE_BUILD_TYPE`",
+    )
+    torch_package: Literal["hatch-torch-ext", "upstream"] = option(
+        "cmake.torch-package",
+        kinds.choice("hatch-torch-ext", "upstream"),
+        section=COMPILED,
+        default="hatch-torch-ext",
+        says='`"hatch-torch-ext"`',
+        sentence='who answers `find_package(Torch)`: we, or `"upstream"` for torch\'s own files',
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration of one build; every path is absolute.
+
+    ``archs`` maps a CUDA version as far as the author wrote it (``""`` for every one, ``"13"``, ``"12.8"``) to
+    architectures in torch's notation. ``max_size`` is in bytes. ``cuda_home`` is a template of a path.
+    """
+
+    root: Path
+    """The project's root."""
+    package_dir: Path
+    """The folder of the package in the sources."""
+    environment: str = option(
+        "environment",
+        kinds.TEXT,
+        section=BUILT,
+        default="matrix",
+        says='`"matrix"`',
+        sentence="the hatch environment whose matrix is built",
+        variable="HATCH_TORCH_EXT_ENVIRONMENT",
+    )
+    package: str = option(
+        "package",
+        kinds.FOUND,
+        section=BUILT,
+        default="",
+        says="the project's name",
+        sentence="import name of the package that the variants go into, dotted if it lies in another; a folder where "
+        "the wheel's `packages` or `sources` take it from, in the root or in `src`",
+    )
+    source: Path = option(  # noqa: RUF009 -- a field, like the others
+        "source",
+        kinds.FOUND,
+        section=BUILT,
+        default="",
+        says='`"csrc"`, else the root',
+        sentence="the folder of CMakeLists.txt",
+    )  # type: ignore[assignment]  # written as text, made a path by `parse`
+    sdk: Literal["thin", "environment"] = option(
+        "sdk",
+        kinds.choice("thin", "environment"),
+        section=BUILT,
+        default="thin",
+        says='`"thin"`',
+        sentence='`"thin"` compiles against what it fetches of torch (about 10 MB a release); `"environment"` against '
+        "the torch installed in the entry's environment",
+    )
+    only: tuple[str, ...] = option(
+        "only",
+        kinds.STRINGS,
+        section=BUILT,
+        default=(),
+        says="`[]` (all)",
+        sentence="globs: entries to build",
+        variable="HATCH_TORCH_EXT_ONLY",
+    )
+    skip: tuple[str, ...] = option(
+        "skip",
+        kinds.STRINGS,
+        section=BUILT,
+        default=(),
+        says="`[]`",
+        sentence="globs: entries to leave out; stronger than `only`",
+        variable="HATCH_TORCH_EXT_SKIP",
+    )
+    editable_only: tuple[str, ...] = option(
+        "editable.only",
+        kinds.STRINGS,
+        section=BUILT,
+        default=(),
+        says="`[]`",
+        sentence="globs: what an editable install builds; empty means the newest torch",
+    )
+    jobs: int | None = option(
+        "jobs",
+        kinds.COUNT,
+        section=BUILT,
+        default=None,
+        says="the machine's cores",
+        sentence="compile jobs over all entries together",
+        variable="HATCH_TORCH_EXT_JOBS",
+    )
+    cmake: CMakeConfig = field(default_factory=CMakeConfig)
+    compiler_launcher: str = option(
+        "compiler-launcher",
+        kinds.TEXT,
+        section=COMPILED,
+        default="auto",
+        says='`"auto"`',
+        sentence='`"auto"` takes ccache or sccache where there; `"none"`; or a program, by name or path',
+    )
+    archs: tuple[tuple[str, tuple[str, ...]], ...] = option(
+        "archs",
+        kinds.ARCHS,
+        section=CUDA,
+        default=(),
+        says="what that torch was built for",
+        sentence='GPU architectures in torch\'s notation: `"8.0"`, `"9.0a"`, `"10.0f"`, `"9.0+PTX"`, `"all"`, '
+        '`"all-major"`',
+    )
+    cuda_home: str | None = option(
+        "cuda-home",
+        kinds.template("cuda", "cuda_major"),
+        section=CUDA,
+        default=None,
+        says="none",
+        sentence="a CUDA toolkit; `{cuda}` is torch's version (`12.8`), `{cuda_major}` its major",
+    )
+    cuda_compress: Literal["default", "none", "size", "speed", "balance"] = option(
+        "cuda.compress",
+        kinds.choice("default", "none", "size", "speed", "balance"),
+        section=CUDA,
+        default="default",
+        says='`"default"`',
+        sentence='nvcc\'s `--compress-mode`: `"none"`, `"size"`, `"speed"`, `"balance"` or nvcc\'s own default; see '
+        "[CUDA](cuda.md)",
+    )
+    index_url: str | None = option(
+        "index-url",
+        kinds.ADDRESS,
+        section=TORCH,
+        default=None,
+        says="pip's and uv's settings",
+        sentence="the index; variables of the matrix are filled in",
+    )
+    extra_index_url: tuple[str, ...] = option(
+        "extra-index-url",
+        kinds.ADDRESSES,
+        section=TORCH,
+        default=(),
+        says="`[]`",
+        sentence="further indexes, likewise",
+    )
+    debug_symbols: Literal["strip", "split", "keep"] = option(
+        "debug-symbols",
+        kinds.choice("strip", "split", "keep"),
+        section=WHEEL,
+        default="strip",
+        says='`"strip"`',
+        sentence='`"strip"` them, `"split"` them into files below `build/torch-ext/<entry>/debug`, or `"keep"` them',
+    )
+    exclude: tuple[str, ...] = option(
+        "exclude",
+        kinds.STRINGS,
+        section=WHEEL,
+        default=(),
+        says="`[]`",
+        sentence='globs over library names (`"libfoo.so*"`) that are never copied in: users have them',
+    )
+    manylinux: str | None = option(
+        "manylinux",
+        kinds.POLICY,
+        section=WHEEL,
+        default=None,
+        says='`"auto"`',
+        sentence='the policy that the wheel must meet (`"manylinux_2_28"`, short `"2_28"`, `"manylinux2014"`); '
+        '`"auto"` names it by the lowest it does meet',
+    )
+    max_size: int | None = option(
+        "max-size",
+        kinds.SIZE,
+        section=WHEEL,
+        default=None,
+        says="none",
+        sentence='the wheel\'s largest size: bytes, or `"100 MB"`, `"64 MiB"`, with `kB`, `MB`, `GB` of 1000 and '
+        "`KiB`, `MiB`, `GiB` of 1024",
+    )
+    ignore: tuple[str, ...] = option(
+        "ignore",
+        kinds.STRINGS,
+        section=WHEEL,
+        default=(),
+        says="`[]`",
+        sentence="codes of the [audit](audit.md) that are not held against the wheel",
+    )
+    audit_symbols: Literal["cached", "fetch"] = option(
+        "audit-symbols",
+        kinds.choice("cached", "fetch"),
+        section=WHEEL,
+        default="cached",
+        says='`"cached"`',
+        sentence='`"fetch"` also downloads the lists of torch\'s symbols that are not at hand (115 MB a release, once)',
+    )
+
+
+STRIP = Option(
+    name="strip",
+    kind=kinds.BOOLEAN,
+    section=WHEEL,
+    default=True,
+    says="`true`",
+    sentence='`true` and `false` are short for `debug-symbols = "strip"` and `"keep"`',
+)
+"""The one option without a field: another way to write ``debug-symbols``."""
+
+
+def declared(config: type[Config | CMakeConfig]) -> dict[str, Option]:
+    """Return the options that are fields of a dataclass: name of the field -> option."""
+    return {each.name: each.metadata["option"] for each in dataclasses.fields(config) if "option" in each.metadata}
+
+
+OPTIONS: tuple[Option, ...] = tuple(
+    sorted(
+        (*declared(CMakeConfig).values(), *declared(Config).values(), STRIP),
+        key=lambda each: SECTIONS.index(each.section),
+    )
+)
+"""Every option, in the order of the page on configuration."""
+KNOWN: tuple[str, ...] = tuple(sorted(each.name for each in OPTIONS))
+"""Their names."""
+TABLES: tuple[str, ...] = tuple(sorted({name.partition(".")[0] for name in KNOWN if "." in name}))
+"""The tables that options stand in."""
