@@ -77,6 +77,13 @@ class BuildError(TorchExtError):
         )
 
 
+class Stopped(TorchExtError):  # noqa: N818 -- no fault, so not called an error
+    """The build was stopped (Ctrl-C, a signal, the failure of another entry); what is finished is kept."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped; the same command goes on with what is finished")
+
+
 class AuditError(TorchExtError):
     """The audit has findings that forbid making the wheel."""
 

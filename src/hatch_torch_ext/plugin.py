@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._initialize(version, build_data)
         except TorchExtError as error:
             self.app.abort(f"hatch-torch-ext: {error}")
-        except KeyboardInterrupt:
-            self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=130)
+        except KeyboardInterrupt as error:
+            code = 128 + getattr(error, "number", signal.SIGINT)
+            self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=code)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -67,6 +69,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
         from hatch_torch_ext import editable, environments, pipeline
+        from hatch_torch_ext.views.plain import Plain
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError(
@@ -84,7 +87,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             selected = pipeline.select_editable(config, entries)
         else:
             selected = pipeline.select(config, entries, report=self._say)
-        product = pipeline.build(config, selected, distribution=self._distribution, report=self._say)
+        product = pipeline.build(config, selected, distribution=self._distribution, views=[Plain(self._say)])
         self._built = config, product
         build_data["dependencies"].append(product.layout.requires)
         build_data["pure_python"] = False

@@ -15,6 +15,7 @@ import pytest
 import uv
 
 from hatch_torch_ext import cmake, elf
+from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.matrix import Entry
@@ -63,7 +64,7 @@ class Workbench:
             self.sdk,
             self.toolchain,
             work=self.work,
-            jobs=1,
+            slots=ninja.Fixed(jobs=1),
             report=self.reports.append,
         )
 
@@ -442,7 +443,7 @@ def test_a_compiler_error_shows_its_first_line(bench: Workbench) -> None:
         bench.build("broken")
     lines = str(caught.value).splitlines()
     folder = bench.work / "matrix.2.13"
-    command = f"{bench.toolchain.cmake.path} --build {folder / 'build'} --parallel 1"
+    command = f"{bench.toolchain.ninja.path} -C {folder / 'build'}"
     assert lines[0] == f"matrix.2.13: compiling failed: `{command}`"
     assert lines[1] == "the first errors:"
     assert "broken.cpp:1:23: error: " in lines[2]

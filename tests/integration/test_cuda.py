@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import cmake, elf, toolchain
+from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.environments import Environment, Interpreter
@@ -62,7 +63,7 @@ class Bench:
         """Return what the project installs, as an entry that declares ``cuda``."""
         return cmake.build(
             _entry(name, cuda), config, self.environment, self.sdk, tools or self.tools(config, name, cuda),
-            work=self.work(config), jobs=1, report=print,
+            work=self.work(config), slots=ninja.Fixed(jobs=1), report=print,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, cmake, repair, toolchain
+from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -35,7 +36,7 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
-    tree = cmake.build(ENTRY, config, environment, sdk, tools, work=tmp_path, jobs=1, report=print)
+    tree = cmake.build(ENTRY, config, environment, sdk, tools, work=tmp_path, slots=ninja.Fixed(jobs=1), report=print)
     built = repair.repair(ENTRY, config, tree, sdk, environment.interpreter, tools, work=tmp_path, report=print)
     remember(sdk, tmp_path / "older")
     names = exports.of(sdk, built.variant.files[0].needed, fetch=False, report=print)

@@ -19,7 +19,7 @@ NAME = "hatch_torch_ext"
 
 LAYERS = {
     # other programs' interfaces <-> the pipeline: hatchling's side, the command line
-    "adapters": ("__main__", "cli", "editable", "hooks", "plugin"),
+    "adapters": ("__main__", "cli", "editable", "hooks", "plugin", "views"),
     # the order of the work, and its running
     "pipeline": ("pipeline",),
     # each takes values and gives a value; none calls another
@@ -187,9 +187,10 @@ def test_facts_stand_alone() -> None:
 
 
 def test_the_ground_stands_on_nothing() -> None:
-    """Errors know nobody; process knows errors."""
-    found = {(each.module, part(each.target)) for each in ALL if part(each.module) in LAYERS["ground"]}
-    assert found == {("process", "errors")}
+    """Errors know nobody; process knows errors, and the program that ends what a killed build left."""
+    found = {(each.module, each.target) for each in ALL if part(each.module) in LAYERS["ground"]}
+    assert {target.partition(".")[0] for _, target in found} == {"errors", "resources"}
+    assert {(module, target) for module, target in found if "errors" not in target} == {("process", "resources.reaper")}
 
 
 def uses(module: str) -> set[str]:

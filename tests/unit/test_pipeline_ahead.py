@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline import ahead
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 def test_later_items_are_made_while_an_earlier_one_is_used() -> None:
@@ -19,9 +24,10 @@ def test_later_items_are_made_while_an_earlier_one_is_used() -> None:
         return item * item
 
     used = []
-    for item, made in ahead.of([1, 2, 3], make):
-        assert last.wait(10)
-        used.append((item, made.result()))
+    with ahead.of([1, 2, 3], make) as futures:
+        for item, made in zip([1, 2, 3], futures, strict=True):
+            assert last.wait(10)
+            used.append((item, made.result()))
     assert used == [(1, 1), (2, 4), (3, 9)]
 
 
@@ -31,13 +37,14 @@ def test_a_failure_is_of_its_item_alone() -> None:
     def make(item: int) -> float:
         return 1 / item
 
-    outcomes = [made.exception() or made.result() for _, made in ahead.of([1, 0, 2], make)]
+    with ahead.of([1, 0, 2], make) as futures:
+        outcomes = [made.exception() or made.result() for made in futures]
     assert outcomes[::2] == [1, 0.5]
     assert isinstance(outcomes[1], ZeroDivisionError)
 
 
 def test_nothing_more_is_made_when_the_user_stops() -> None:
-    """An exception in the loop, as Ctrl-C is one, leaves at most the item that is in the making."""
+    """An exception, as Ctrl-C is one, leaves at most the item that is in the making; whoever waits is told."""
     started: list[int] = []
     first, stopped, second = threading.Event(), threading.Event(), threading.Event()
 
@@ -48,8 +55,11 @@ def test_nothing_more_is_made_when_the_user_stops() -> None:
             stopped.wait(10)
             second.set()
 
+    waiting: list[Future[None]] = []
+
     def use() -> None:
-        for _ in ahead.of([1, 2, 3], make):
+        with ahead.of([1, 2, 3], make) as futures:
+            waiting.extend(futures)
             first.wait(10)
             raise KeyboardInterrupt
 
@@ -61,3 +71,4 @@ def test_nothing_more_is_made_when_the_user_stops() -> None:
         if thread.name == "ahead":
             thread.join(10)
     assert started == [1, 2]
+    assert isinstance(waiting[2].exception(10), Stopped)

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import cuda, definitions, failures, package, prefixes, replies, surroundings, written
+from hatch_torch_ext.cmake import (
+    cuda,
+    definitions,
+    failures,
+    ninja,
+    package,
+    prefixes,
+    replies,
+    surroundings,
+    written,
+)
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.errors import CompileError, ProcessError
 
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.errors import EntryError
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
@@ -60,10 +71,10 @@ def build(
     toolchain: Toolchain,
     *,
     work: Path,
-    jobs: int,
+    slots: ninja.Slots,
     report: Callable[[str], None],
 ) -> InstallTree:
-    """Build the project in ``work/<entry name>`` and return what it installs.
+    """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` bounds what compiles at once.
 
     Raises ``CompileError`` when a step fails, when the project would install outside the prefix, or when nothing
     is installed; the message names the step, the command and the first errors, and where the whole log is.
@@ -92,7 +103,7 @@ def build(
     for path in (path for target in reply.targets for path in target.outside):
         with contextlib.suppress(OSError):
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
-    run("compiling", [cmake, "--build", str(job.build), "--parallel", str(jobs)])
+    run.compile(slots, report)
     _install(run, reply)
     if (said := written.note(job, before)) is not None:
         report(f"{entry.name}: {said}")
@@ -120,11 +131,20 @@ class _Runner:
         try:
             process.run(command, env_changes=self.env, log=self.job.log)
         except ProcessError as error:
-            output = error.output or str(error)
-            if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
-                raise complaint from error
-            text = failures.step_failed(step, command, output, log=self.job.log)
-            raise CompileError(self.job.entry.name, text) from error
+            raise self._explained(step, command, error) from error
+
+    def compile(self, slots: ninja.Slots, report: Callable[[str], None]) -> None:
+        try:
+            ninja.build(self.job, self.env, slots, report)
+        except ProcessError as error:
+            raise self._explained("compiling", ninja.command(self.job, ninja.Share()), error) from error
+
+    def _explained(self, step: str, command: Sequence[str], error: ProcessError) -> EntryError:
+        output = error.output or str(error)
+        if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
+            return complaint
+        text = failures.step_failed(step, command, output, log=self.job.log)
+        return CompileError(self.job.entry.name, text)
 
 
 def _install(run: _Runner, reply: replies.Reply) -> None:

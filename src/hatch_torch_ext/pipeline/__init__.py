@@ -6,45 +6,45 @@ all variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import shutil
 import sys
+import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uv
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from hatch_torch_ext import audit, cmake, environments, matrix, merge, repair, store, toolchain
-from hatch_torch_ext import sdk as torch_sdk
-from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError
+from hatch_torch_ext import audit, environments, matrix, merge, store
+from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError, Stopped
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.pipeline import ahead
-from hatch_torch_ext.remote import pipfiles, settings
-from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, thin
+from hatch_torch_ext.pipeline import events, schedule
+from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.pipeline.task import Slots, Task, prepare
+from hatch_torch_ext.pipeline.task import build as build_task
+from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
 
-    from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
-    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.pipeline.events import View
+    from hatch_torch_ext.pipeline.task import Acquired
 
-    Acquired = tuple[Environment, Sdk]
-    Exports = Mapping[str, frozenset[str]]
     Report = Callable[[str], None]
 
+INTERRUPTED = 0.2
+"""Seconds for which a failure is held back: Ctrl-C ends a compiler before this process knows of it."""
 MACHINES = ("aarch64", "x86_64")
 
 
@@ -114,33 +114,20 @@ def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ..
     return matrix.newest(fitting or selected)
 
 
-def build(config: Config, entries: Sequence[Entry], *, distribution: str, report: Report) -> Product:
-    """Build every entry and return what goes into the wheel.
+def build(config: Config, entries: Sequence[Entry], *, distribution: str, views: Sequence[View]) -> Product:
+    """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
-    The next entries' environments and SDKs are made while one compiles. A failed entry does not stop the others; their
-    work stays for the next run. Raises ``BuildError`` with every
-    entry's failure, or the one failure itself.
+    A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
+    entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
     check_platform()
     work = work_folder(config.root)
-    with FileLock(work / "lock"):
-        built: list[BuiltVariant] = []
-        failures: list[EntryError] = []
-
-        def acquire(entry: Entry) -> Acquired:
-            return _environment_and_sdk(config, entry, work=work, report=report)
-
-        for number, (entry, acquired) in enumerate(ahead.of(entries, acquire), 1):
-            report(f"[{number}/{len(entries)}] {entry.name}")
-            try:
-                built.append(_build_entry(config, entry, acquired, work=work, report=report))
-            except EntryError as error:
-                failures.append(error)
-                report(f"{entry.name}: failed")
-        if failures:
-            raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(entries))
+    with _lock(work, views), (work / events.FILE).open("w", encoding="utf-8") as file:
+        stream = events.Stream(file, views)
+        tasks = [Task(entry=entry, config=config, work=work) for entry in entries]
+        built = _build_all(tasks, stream)
         if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
-            report(idle)
+            stream(events.Note(text=idle))
         layout = merge.merge(built, package=config.package, distribution=distribution, manylinux=config.manylinux)
         return _write(layout, distribution=distribution, folder=work / "wheel")
 
@@ -165,78 +152,91 @@ def clean(config_root: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _build_entry(
-    config: Config, entry: Entry, acquired: Future[Acquired], *, work: Path, report: Report
-) -> BuiltVariant:
-    environment, sdk = acquired.result()
-    torch_sdk.check(entry, sdk)
-    sdk = torch_sdk.narrowed(entry, sdk)
-    tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
-    tree = cmake.build(entry, config, environment, sdk, tools, work=work, jobs=_jobs(config), report=report)
-    built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
-    _check_backend(entry, built, report=report)
-    names = _exports(config, entry, built, sdk, report=report)
-    others = exports.AtHand(os.environ, besides=sdk.version)
-    findings = audit.audit_variant(
-        built,
-        config=config,
-        sdk=sdk,
-        tree=tree,
-        environment=environment,
-        exports=names,
-        others=others,
-        toolkit=tools.cuda,
+@contextlib.contextmanager
+def _lock(work: Path, views: Sequence[View]) -> Iterator[None]:
+    """Hold off other builds in this folder; who waits is told for whom."""
+    lock, owner = FileLock(work / "lock"), work / "owner"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        try:
+            whose = f" (process {owner.read_text(encoding='ascii')})"
+        except OSError:
+            whose = ""
+        events.Stream(None, views)(events.Note(text=f"waiting for another build of this project{whose}"))
+        lock.acquire()
+    try:
+        owner.write_text(f"{os.getpid()}", encoding="ascii")
+        yield
+    finally:
+        lock.release()
+
+
+def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVariant]:
+    config, work = tasks[0].config, tasks[0].work
+    began = time.monotonic()
+    family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
+    family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
+    pool = Pool(_jobs(config))
+    stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=pool.size, last={}))
+
+    def work_on(task: Task, acquired: Future[Acquired]) -> BuiltVariant:
+        return _work_on(task, acquired, pool, family, stream)
+
+    with contextlib.closing(pool), family.guarded(pool.folder):
+        outcomes = schedule.run(
+            tasks,
+            prepare=lambda task: prepare(task, stream),
+            work=work_on,
+            threads=pool.size,
+            family=family,
+            pool=pool,
+            keep_going=True,
+        )
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    built = [outcome.value for outcome in outcomes if outcome.value is not None]
+    stream(
+        events.Ended(
+            built=len(built),
+            reused=0,
+            failed=len(failures),
+            left=len(tasks) - len(built) - len(failures),
+            seconds=time.monotonic() - began,
+        )
     )
-    _judge(entry, findings, report=report)
+    if failures:
+        raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(tasks))
     return built
 
 
-def _check_backend(entry: Entry, built: BuiltVariant, *, report: Report) -> None:
-    backend = built.variant.backend
-    if entry.cuda == "cpu" and backend == "cuda":
-        needed = sorted({name for file in built.variant.files for name in file.needed if "cuda" in name})
-        raise EntryError(
-            entry.name,
-            f"the matrix says `cuda = cpu`, but what was compiled needs CUDA ({', '.join(needed) or 'device code'}): "
-            f"leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the entry its CUDA version.",
+def _work_on(task: Task, acquired: Future[Acquired], pool: Pool, family: Family, stream: events.Stream) -> BuiltVariant:
+    began = time.monotonic()
+    try:
+        ready = acquired.result()
+        stream(events.Step(entry=task.name, step="wait"))
+        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
+        with pool.token(), own.active():
+            began = time.monotonic()
+            slots = Slots(task, pool, own, stream)
+            built = build_task(task, ready, slots, stream)
+    except EntryError as error:
+        time.sleep(INTERRUPTED)
+        if family.stopped:
+            raise Stopped from error
+        log = str(task.log) if task.log.exists() else ""
+        stream(events.Failed(entry=task.name, message=error.message, seconds=time.monotonic() - began, log=log))
+        raise
+    stream(
+        events.Done(
+            entry=task.name,
+            label=built.variant.label,
+            size=sum(file.size for file in built.variant.files),
+            seconds=time.monotonic() - began,
+            peak=slots.peak,
+            log=str(task.log),
         )
-    if entry.cuda not in {None, "cpu"} and backend == "cpu":
-        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
-
-
-def _environment_and_sdk(config: Config, entry: Entry, *, work: Path, report: Report) -> Acquired:
-    if config.sdk == "environment":
-        # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
-        lasting = not (config.root / "PKG-INFO").exists()
-        environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
-        return environment, sdk_environment.acquire(entry, environment)
-    environ = _environ(entry)
-    environment = environments.without_torch(
-        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
     )
-    sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
-    return environment, sdk
-
-
-def _environ(entry: Entry) -> dict[str, str]:
-    """Return the variables that say where packages of the entry come from; pip's files speak where it has none."""
-    environ = {**os.environ, **dict(entry.env_vars)}
-    return {**pipfiles.variables(environ), **environ}
-
-
-def _exports(config: Config, entry: Entry, built: BuiltVariant, sdk: Sdk, *, report: Report) -> Exports | None:
-    needed = {name for file in built.variant.files for name in file.needed}
-    indexes = settings.read(entry, config, _environ(entry))
-    return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report, settings=indexes)
-
-
-def _judge(entry: Entry, findings: Sequence[Finding], *, report: Report) -> None:
-    warnings = [finding for finding in findings if finding.warning]
-    if warnings:
-        report(f"{entry.name}: {audit.text(warnings)}")
-    faults = [finding for finding in findings if not finding.warning]
-    if faults:
-        raise EntryError(entry.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
+    return built
 
 
 def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
+
+from hatch_torch_ext.errors import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +17,12 @@ if TYPE_CHECKING:
     Value = TypeVar("Value")
 
 
-def of(items: Sequence[Item], make: Callable[[Item], Value]) -> Iterator[tuple[Item, Future[Value]]]:
-    """Yield each item with the future of ``make(item)``; one thread makes them, in order, as fast as it can.
+@contextlib.contextmanager
+def of(items: Sequence[Item], make: Callable[[Item], Value]) -> Iterator[list[Future[Value]]]:
+    """Give the future of ``make(item)`` for each item; one thread makes them, in order, as fast as it can.
 
-    The thread is a daemon: whoever stops early, by Ctrl-C above all, does not wait for a download that nobody wants.
+    Futures that are not begun when the context ends raise ``Stopped``. The thread is a daemon: whoever stops early, by
+    Ctrl-C above all, does not wait for a download that nobody wants.
     """
     futures: list[Future[Value]] = [Future() for _ in items]
     stopped = threading.Event()
@@ -24,14 +30,16 @@ def of(items: Sequence[Item], make: Callable[[Item], Value]) -> Iterator[tuple[I
     def work() -> None:
         for item, future in zip(items, futures, strict=True):
             if stopped.is_set():
-                return
+                future.set_exception(Stopped())
+                continue
             try:
                 future.set_result(make(item))
             except BaseException as error:  # noqa: BLE001 -- raised again where the future is read
                 future.set_exception(error)
 
-    threading.Thread(target=work, name="ahead", daemon=True).start()
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name="ahead", daemon=True).start()
     try:
-        yield from zip(items, futures, strict=True)
+        yield futures
     finally:
         stopped.set()

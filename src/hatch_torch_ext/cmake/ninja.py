@@ -1,0 +1,143 @@
+"""Runs Ninja in a configured build folder, within the share of the machine that the build has for this entry."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from packaging.version import Version
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from hatch_torch_ext.cmake.job import Job
+
+JOBSERVER_SINCE = Version("1.13.2")
+"""1.13.0 is a client too, but exits with 0 when it is interrupted."""
+MAKE_FIFO_SINCE = (4, 4)
+"""GNU make before it ends with an internal error where MAKEFLAGS name a FIFO."""
+STATUS = "@@%s %f %t %r@@"
+REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS", "MFLAGS")
+"""Other bounds than ours; the first three also switch Ninja's jobserver off, or name one that is not ours."""
+
+_STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
+_MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
+_KILLED = re.compile(
+    r"Killed signal terminated program|^Killed$|^FAILED: \[code=(?:137|-9)\]|: out of memory allocating"
+    r"|virtual memory exhausted|: Cannot allocate memory|died due to signal 9",
+    re.MULTILINE,
+)
+"""What GCC, Clang, nvcc, a shell and Ninja say when the kernel ended a compiler, or gave it no more memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What Ninja is told of how much it may run at once: arguments and environment variables."""
+
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class Slots(Protocol):
+    """How much may be compiled at once, over all entries; ``Fixed`` where there is one entry alone."""
+
+    def share(self, *, jobserver: bool) -> AbstractContextManager[Share]:
+        """Give this entry its share for one run of Ninja; without ``jobserver`` it is a fixed number of jobs."""
+
+    def alone(self) -> AbstractContextManager[Share]:
+        """Wait until no other entry compiles, and keep it so."""
+
+    def progress(self, finished: int, total: int, running: int) -> None:
+        """Take the number of build steps that are finished, of all that there are, and that run."""
+
+    def took(self, peak: int) -> None:
+        """Take the memory in bytes of the largest process that compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """A fixed number of jobs for the one entry that there is."""
+
+    jobs: int
+
+    @contextlib.contextmanager
+    def share(self, *, jobserver: bool) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
+        """Give all jobs."""
+        yield Share(arguments=("-j", str(self.jobs)))
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Share]:
+        """Give one job."""
+        yield Share(arguments=("-j", "1"))
+
+    def progress(self, finished: int, total: int, running: int) -> None:
+        """Nobody looks on."""
+
+    def took(self, peak: int) -> None:
+        """Nobody remembers."""
+
+
+def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
+    """Run Ninja; where a compiler is killed for want of memory, once more, one compiler at a time and nobody else's.
+
+    Raises ``ProcessError`` when it fails.
+    """
+    with slots.share(jobserver=_takes_part(job, env)) as share:
+        try:
+            _run(job, env, share, slots)
+        except ProcessError as error:
+            if error.returncode is None or not _KILLED.search(error.output):
+                raise
+        else:
+            return
+    report(
+        f"{job.entry.name}: a compiler was killed, most likely for want of memory: compiling on, one file at a time "
+        "and nothing beside it. `memory-per-job` keeps it from happening again"
+    )
+    with slots.alone() as share:
+        _run(job, env, share, slots)
+
+
+def command(job: Job, share: Share) -> list[str]:
+    """Return how Ninja is called."""
+    return [str(job.toolchain.ninja.path), "-C", str(job.build), *share.arguments]
+
+
+def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) -> None:
+    changes = {**env, **dict.fromkeys(REMOVED), "NINJA_STATUS": STATUS, **share.environ}
+
+    def line(text: str) -> str:
+        if (match := _STATUS.match(text)) is None:
+            return text
+        _, finished, total, running = (int(number) for number in match.groups())
+        slots.progress(finished, total, running)
+        return f"[{finished}/{total}] {text[match.end() :]}"
+
+    done = process.run(command(job, share), env_changes=changes, log=job.log, line=line)
+    slots.took(done.peak)
+
+
+def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:
+    """Whether this Ninja, and every make that it starts, can take part in a jobserver that is a FIFO."""
+    if Version(job.toolchain.ninja.version) < JOBSERVER_SINCE:
+        return False
+    try:
+        text = (job.build / "build.ninja").read_bytes()
+    except OSError:
+        return True
+    return _MAKE.search(text) is None or _make_version(env) >= MAKE_FIFO_SINCE
+
+
+def _make_version(env: Mapping[str, str | None]) -> tuple[int, ...]:
+    try:
+        said = process.run(["make", "--version"], env_changes=env).stdout
+    except ProcessError:
+        return MAKE_FIFO_SINCE  # none there: it is not what would fail first
+    match = re.search(r"GNU Make (\d+)\.(\d+)", said)
+    return tuple(int(part) for part in match.groups()) if match else MAKE_FIFO_SINCE

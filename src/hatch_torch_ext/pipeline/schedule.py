@@ -1,0 +1,161 @@
+"""Runs tasks side by side in threads, each beginning with a token of the pool; stops them all at once when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import queue
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from hatch_torch_ext.errors import EntryError, Stopped
+from hatch_torch_ext.pipeline import ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from types import FrameType
+
+    from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.process import Family
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+Value = TypeVar("Value")
+
+PATIENCE = 10.0  # seconds for which a download that nobody wants any more is waited for
+LOOK = 0.1  # seconds between looks at whether a stopped thread has ended
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal asked this process to end; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[Item, Value]):
+    """What became of an item: its value or its error; neither where it was never begun."""
+
+    item: Item
+    value: Value | None = None
+    error: EntryError | None = None
+
+
+def run(
+    items: Sequence[Item],
+    *,
+    prepare: Callable[[Item], Made],
+    work: Callable[[Item, Future[Made]], Value],
+    threads: int,
+    family: Family,
+    pool: Pool,
+    keep_going: bool,
+) -> list[Outcome[Item, Value]]:
+    """Prepare and work on every item and return the outcomes, in the order of ``items``.
+
+    One thread prepares items in their order; ``threads`` work on them. A failed item (``EntryError``) leaves the others
+    alone, or with ``keep_going`` false stops them. Any other exception, Ctrl-C and SIGTERM stop the whole family and
+    come out here, once nothing runs any more.
+    """
+    crew = _Crew(items, work, family, keep_going=keep_going)
+    with _signals_raise(), family.active():
+        try:
+            with ahead.of(items, prepare) as made:
+                crew.start(made, threads)
+                crew.wait()
+        except BaseException as error:
+            _stop(family, pool, crew.threads)
+            if not (isinstance(error, Stopped) and any(outcome.error for outcome in crew.outcomes)):
+                raise
+    return crew.outcomes
+
+
+class _Crew(Generic[Item, Made, Value]):
+    """The threads, and what they share."""
+
+    def __init__(
+        self, items: Sequence[Item], work: Callable[[Item, Future[Made]], Value], family: Family, *, keep_going: bool
+    ) -> None:
+        self._items, self._work, self._family, self._keep_going = items, work, family, keep_going
+        self.outcomes: list[Outcome[Item, Value]] = [Outcome(item=item) for item in items]
+        self.threads: list[threading.Thread] = []
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def start(self, made: Sequence[Future[Made]], threads: int) -> None:
+        """Start as many threads, which take one item after another."""
+        for index in range(len(self._items)):
+            self._waiting.put(index)
+        for number in range(min(threads, len(self._items))):
+            context = contextvars.copy_context()
+            run = partial(context.run, self._all, made)
+            thread = threading.Thread(target=run, name=f"entry-{number}", daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def wait(self) -> None:
+        """Wait for all threads; raises what ended one of them before its time."""
+        for _ in self.threads:
+            if (error := self._ended.get()) is not None:
+                raise error
+
+    def _all(self, made: Sequence[Future[Made]]) -> None:
+        error: BaseException | None = None
+        try:
+            while not self._family.stopped:
+                self._one(self._waiting.get_nowait(), made)
+        except queue.Empty:
+            pass
+        except BaseException as raised:  # noqa: BLE001 -- raised again in the main thread
+            error = raised
+        self._ended.put(error)
+
+    def _one(self, index: int, made: Sequence[Future[Made]]) -> None:
+        item = self._items[index]
+        try:
+            self.outcomes[index] = Outcome(item=item, value=self._work(item, made[index]))
+        except EntryError as error:
+            self.outcomes[index] = Outcome(item=item, error=error)
+            if not self._keep_going:
+                raise Stopped from error
+
+
+def _stop(family: Family, pool: Pool, workers: Sequence[threading.Thread]) -> None:
+    """End the programs of the family until no thread starts one any more; a second Ctrl-C does not change that."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            family.stop()
+            pool.close()
+            for thread in workers:
+                if thread.ident is not None:
+                    thread.join(LOOK)
+            if not any(thread.is_alive() for thread in workers) or time.monotonic() > deadline:
+                family.stop()
+                return
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Let the signals that end a process raise ``Terminated``; only the main thread may ask for that."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- Python's signature
+        raise Terminated(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
