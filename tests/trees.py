@@ -6,14 +6,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import repair
+import wheels
+from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.environments import Interpreter
+from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import Tool, Toolchain
@@ -108,42 +109,72 @@ class Site:
         base["source"] = self.root
         return Config(**{**base, "cmake": CMakeConfig(define=define), **changes})  # type: ignore[arg-type]
 
-    def repair(
-        self, *, config: Config | None = None, sdk: Sdk | None = None, stable: bool = False, flags: str = ""
-    ) -> BuiltVariant:
-        """Repair the install tree; what is reported goes to ``said``."""
+    def tree(self, flags: str = "") -> InstallTree:
+        """Return the install tree, as "CMake" left it."""
         files = sorted(
             path.relative_to(self.prefix).as_posix()
             for path in self.prefix.rglob("*")
             if path.is_symlink() or not path.is_dir()
         )
-        tree = InstallTree(
+        return InstallTree(
             prefix=self.prefix,
             files=tuple(files),
             log=self.root / "log.txt",
             compiler="GNU 12.2.0",
             flags=(("CXX", flags),) if flags else (),
         )
-        entry = Entry(
-            name="e", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, stable_abi=stable
-        )
-        interpreter = Interpreter(
+
+    def interpreter(self) -> Interpreter:
+        """Return the Python that the variant is for."""
+        return Interpreter(
             version="3.11.7",
             tag="cp311",
             ext_suffix=".cpython-311-x86_64-linux-gnu.so",
             machine=self.machine,
             include=Path(sysconfig.get_path("include")),
         )
+
+    def repair(
+        self, *, config: Config | None = None, sdk: Sdk | None = None, stable: bool = False, flags: str = ""
+    ) -> BuiltVariant:
+        """Repair the install tree; what is reported goes to ``said``."""
+        tree = self.tree(flags)
+        entry = Entry(
+            name="e", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, stable_abi=stable
+        )
         return repair.repair(
             entry,
             config or self.config(),
             tree,
             sdk or self.sdk(),
-            interpreter,
+            self.interpreter(),
             toolchain(),
             work=self.root / "work",
             report=self.said.append,
         )
+
+    def audit(self, built: BuiltVariant, config: Config) -> list[audit.Finding]:
+        """Return what the build's own audit finds; nothing is opened."""
+        environment = Environment(
+            prefix=self.root,
+            python=Path(sys.executable),
+            bin=self.root,
+            site_packages=self.root / "site",
+            interpreter=self.interpreter(),
+        )
+        sdk = replace(self.sdk(), kind="thin")
+        return [*audit.audit_variant(built, config=config, sdk=sdk, tree=self.tree(), environment=environment)]
+
+    def wheel(self, built: BuiltVariant, folder: Path, *, record: str | None = None) -> Path:
+        """Write the wheel of one variant, with its manifest, as the merge lays it out."""
+        folder.mkdir(parents=True, exist_ok=True)
+        layout = merge.merge([built], config=self.config(), distribution="my-pkg")
+        members = {f"{self.package}/{file.target}": file.source.read_bytes() for file in layout.files}
+        members |= {
+            f"{self.package}/__init__.py": b"",
+            f"{self.package}/_torch_ext/manifest.json": layout.manifest.encode(),
+        }
+        return wheels.write(folder, members, name=f"my_pkg-1.0-{layout.tag}.whl", record=record)
 
     def install(self, built: BuiltVariant) -> Path:
         """Put the variant where a wheel would: return its folder ``_torch_ext`` in the site."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import Tensor
 
 from torch_ext_example import farthest_point_sampling, squared_distance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POINTS = torch.zeros(5, 3)
 SHAPES = "squared_distance: a must be (..., N, D) and b (..., M, D) with the same leading dimensions, got "

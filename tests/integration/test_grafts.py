@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import elf
+from hatch_torch_ext import audit, elf
 from hatch_torch_ext.errors import RepairError
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.config import Config
 
 LABEL = "torch2.8_cpu_cxx11_x86_64"
 
@@ -142,3 +149,103 @@ def elf_candidates() -> list[Path]:
     """Return places of small libraries that many systems have and no policy below 2.31 lists."""
     folders = (Path("/usr/lib/x86_64-linux-gnu"), Path("/lib/x86_64-linux-gnu"), Path("/usr/lib64"))
     return [folder / name for name in ("libffi.so.8", "liblzma.so.5", "libffi.so.6") for folder in folders]
+
+
+def _vendored(site: Site) -> Config:
+    """Link libops.so with a C++ library of another wheel, and return a configuration that leaves it to that wheel."""
+    vendor = compile_library(site.root / "vendor" / "libvendor.so.1", "void _ZN6vendor4callEv(void) {}")
+    call = "void _ZN6vendor4callEv(void); void f(void) { _ZN6vendor4callEv(); }"
+    site.add("libops.so", call, links=[vendor])
+    return site.config(exclude=("libvendor.so*",))
+
+
+def test_what_exclude_leaves_to_users_is_known_to_every_audit(site: Site, tmp_path: Path) -> None:
+    """It stands in the manifest: the build's audit, the wheel's and a stranger's say the same of it, nothing."""
+    config = _vendored(site)
+    built = site.repair(config=config)
+    assert built.variant.external == (("libvendor.so.1", "author"),)
+    assert site.audit(built, config) == []
+    assert audit.audit_wheel(site.wheel(built, tmp_path)) == ()
+
+
+def test_without_exclude_no_audit_accepts_it(site: Site, tmp_path: Path) -> None:
+    """The same wheel, its manifest without the word of `exclude`: the library is missed, by a stranger too."""
+    built = site.repair(config=_vendored(site))
+    silent = replace(built, variant=replace(built.variant, external=()))
+    assert [found.code for found in site.audit(silent, site.config())] == ["missing-library"]
+    assert [found.code for found in audit.audit_wheel(site.wheel(silent, tmp_path))] == ["missing-library"]
+
+
+def test_what_the_author_ignores_a_stranger_is_not_told(site: Site, tmp_path: Path) -> None:
+    """`ignore` and `debug-symbols` stand in the manifest too; what guards the archive is never set aside."""
+    site.add("libops.so", "void _ZN4lost4callEv(void); void f(void) { _ZN4lost4callEv(); }", options=["-g"])
+    plain = site.repair()
+    assert [found.code for found in audit.audit_wheel(site.wheel(plain, tmp_path / "plain"))] == ["missing-symbol"]
+    config = site.config(ignore=("build-path", "missing-symbol", "record-hash"), debug_symbols="keep")
+    built = site.repair(config=config)
+    assert audit.audit_wheel(site.wheel(built, tmp_path / "accepted")) == ()
+    broken = site.wheel(built, tmp_path / "broken", record="pkg/__init__.py,sha256=AAAA,0\n")
+    assert {found.code for found in audit.audit_wheel(broken)} == {"record-hash", "record-unknown-file"}
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("libasan.so.8", "a sanitizer's runtime"),
+        ("libtcmalloc_minimal.so.4", "a memory allocator"),
+        ("libmpi.so.40", "MPI"),
+        ("libjvm.so", "the Java machine"),
+    ],
+)
+def test_a_runtime_of_which_a_process_has_one_is_not_copied(site: Site, name: str, what: str) -> None:
+    """Sanitizers, allocators, MPI: neither grafted nor taken from the install tree; it is said, and a warning."""
+    runtime = site.add(name, "void once(void) {}")
+    site.add("libops.so", "void once(void); void f(void) { once(); }", links=[runtime])
+    built = site.repair()
+    assert [file.path for file in built.variant.files] == [f"{LABEL}/libops.so"]
+    assert built.variant.external == ((name, "process"),)
+    assert f"`libops.so` needs {name}, {what}: a process has one, so that it is not copied into the wheel" in "\n".join(
+        site.said
+    )
+    assert [(found.code, found.warning) for found in site.audit(built, site.config())] == [("process-runtime", True)]
+    trusted = site.config(exclude=(f"{name.partition('.')[0]}*",))
+    built = site.repair(config=trusted)
+    assert site.audit(built, trusted) == []
+
+
+def test_a_sanitizer_works_where_its_runtime_is_preloaded(site: Site) -> None:
+    """What the message says is done: a library with AddressSanitizer opens under LD_PRELOAD, and finds the overflow."""
+    runtime = subprocess.check_output(["gcc", "-print-file-name=libasan.so"], text=True).strip()
+    if "/" not in runtime:
+        pytest.skip("this gcc has no AddressSanitizer")
+    code = (
+        "#include <stdlib.h>\nint f(void) { char *p = malloc(8); volatile int i = 8; int c = p[i]; free(p); return c; }"
+    )
+    site.add("libops.so", code, options=["-fsanitize=address"])
+    built = site.repair()
+    assert [file.path for file in built.variant.files] == [f"{LABEL}/libops.so"]
+    library = site.install(built) / LABEL / "libops.so"
+    environ = {"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": "detect_leaks=0"}
+    program = f"import ctypes; lib = ctypes.CDLL({str(library)!r}); print('opened', flush=True); lib.f()"
+    command = [sys.executable, "-c", program]
+    alone = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    preloaded = subprocess.run(
+        command, env={**environ, "LD_PRELOAD": runtime}, capture_output=True, text=True, check=False
+    )
+    assert "opened" not in alone.stdout
+    assert preloaded.stdout == "opened\n"
+    assert "heap-buffer-overflow" in preloaded.stderr
+
+
+@pytest.mark.parametrize("name", ["libGLX.so.0", "libGLdispatch.so.0", "libGL.so.1", "libX11.so.6", "libxcb.so.1"])
+def test_the_graphics_driver_and_the_desktop_are_left_to_the_system(site: Site, name: str) -> None:
+    """A copy works with the driver of the machine that built it alone: none is made, and that is said once."""
+    driver = site.add(f"lib/{name}", "void draw(void) {}")
+    for library in ("libops.so", "libmore.so"):
+        site.add(f"lib/{library}", "void draw(void); void f(void) { draw(); }", links=[driver])
+    built = site.repair()
+    assert sorted(file.path for file in built.variant.files) == [f"{LABEL}/libmore.so", f"{LABEL}/libops.so"]
+    assert all(name in file.needed for file in built.variant.files)
+    said = [line for line in site.said if "graphics driver" in line]
+    assert len(said) == 1
+    assert site.audit(built, site.config()) == []

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hatch_torch_ext import audit
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, settle, text
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.facts.variant import BuildRecord
 from subjects import Making
+from wheels import RECORD
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.facts.variant import BuildRecord
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -90,8 +94,7 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
 
 def record(torch: str = "2.8.0+cu128", flags: str = "") -> BuildRecord:
     """Return the record of a build against a release of torch, or another one."""
-    facts = {"entry": "matrix.2.8", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
-    return BuildRecord(**facts, variables=(), torch_version=torch, flags=(("a CXX", flags),))
+    return replace(RECORD, torch_version=torch, flags=(("a CXX", flags),))
 
 
 @pytest.mark.parametrize("flag", ["-march=native", "-mcpu=native", "-Xcompiler=-O3,-march=native"])

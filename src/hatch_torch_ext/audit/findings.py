@@ -59,6 +59,10 @@ CODES = {
     "bundled-cuda": Code(
         remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so.",
     ),
+    "bundled-runtime": Code(
+        warning=True,
+        remedy="Leave the library out: the user's system or process has the one to use. The hook's repair does so.",
+    ),
     "bundled-torch": Code(
         remedy="Leave torch's library out: two copies in one process break each other. The hook's repair does so.",
     ),
@@ -118,6 +122,11 @@ CODES = {
         remedy="Publish a build against the release, once there is one. Users of the pre-release itself must set "
         "TORCH_EXT_PRERELEASE=1.",
     ),
+    "process-runtime": Code(
+        warning=True,
+        remedy="To test it, preload the library (LD_PRELOAD=$(gcc -print-file-name=libasan.so) python ...). To "
+        "publish, build without it (-fsanitize and the like), or name it in `exclude` if every user's process has it.",
+    ),
     "python-in-library": Code(
         warning=True,
         remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library "
@@ -162,6 +171,12 @@ CODES = {
     "wheel-tag": Code(remedy="Name the wheel by the platform of the files inside it, never `any`."),
     "wrong-machine": Code(remedy="Build it for the machine that the wheel names."),
 }
+
+OF_THE_ARCHIVE = frozenset(code for code, kind in CODES.items() if kind.remedy == _REBUILD) | {
+    "unsafe-path",
+    "wheel-tag",
+}
+"""What guards the wheel as a file: no author sets that aside for others."""
 
 
 def finding(

@@ -35,6 +35,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 f"needs {', '.join(missing)}: not in the wheel, not of torch or its requirements, not of the system"
             )
             yield finding("missing-library", binary.place, message, variant=subject.variant)
+        yield from _processes(binary, subject)
         yield from _unreachable(binary, subject)
     yield from _openmp(subject)
 
@@ -51,6 +52,16 @@ def _unreachable(binary: Binary, subject: Subject) -> Iterator[Finding]:
             yield finding("rpath", binary.place, message, variant=subject.variant, warning=not subject.ours)
 
 
+def _processes(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    """Find needs for a runtime that must be in the process first; `exclude` says that every user has it."""
+    for name in binary.elf.needed:
+        what = sonames.process_runtime(name)
+        if what is None or name in subject.own_names or subject.external.get(name) == "author":
+            continue
+        message = f"needs {name}, {what}, which is left to the process that opens the file"
+        yield finding("process-runtime", binary.place, message, variant=subject.variant)
+
+
 def _searched(binary: Binary) -> set[str]:
     """Return the folders that the file's RPATH leads to, as ``place`` is written."""
     here = posixpath.dirname(binary.place)
@@ -60,7 +71,7 @@ def _searched(binary: Binary) -> set[str]:
 
 def unknown(binary: Binary, subject: Subject) -> list[str]:
     """Return what ``binary`` needs and neither the wheel nor torch, its requirements or the system bring."""
-    known = subject.own_names | subject.provided
+    known = subject.own_names | subject.provided | subject.external.keys()
     return [name for name in binary.elf.needed if name not in known and not _brought(name, binary)]
 
 
@@ -70,6 +81,8 @@ def _brought(name: str, binary: Binary) -> bool:
         or sonames.is_torch(name)
         or sonames.is_cuda(name)
         or sonames.is_openmp(name)
+        or sonames.is_desktop(name)
+        or sonames.process_runtime(name) is not None
     )
 
 
@@ -82,6 +95,13 @@ def _bundled(binary: Binary, subject: Subject) -> Iterator[Finding]:
     elif any(sonames.is_openmp(name) for name in names):
         message = "is an OpenMP runtime beside torch's own: threads are started twice, or pinned to one core"
         yield finding("openmp-twice", binary.place, message, variant=subject.variant)
+    elif what := next(filter(None, map(sonames.process_runtime, sorted(names))), None):
+        yield finding(
+            "bundled-runtime", binary.place, f"is {what}, of which a process has one", variant=subject.variant
+        )
+    elif any(sonames.is_desktop(name) for name in names):
+        message = "is a part of the graphics driver or the desktop, which must be the one that runs there"
+        yield finding("bundled-runtime", binary.place, message, variant=subject.variant)
 
 
 def _openmp(subject: Subject) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.audit import operators
 from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.resources import _variants
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ def open_all(
     # A module may need the operators of its variant's libraries: those come first, as in the loader.
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []
+    preload = sorted({name for binary in binaries for name in binary.elf.needed if sonames.is_sanitizer(name)})
     while left:
-        outcome = _run(python, [(binary.elf.path, _module(binary, package)) for binary in left], timeout=timeout)
+        files = [(binary.elf.path, _module(binary, package)) for binary in left]
+        outcome = _run(python, files, timeout=timeout, preload=preload)
         if _torch(outcome) is None:
             break
         last, findings = _judge(outcome, left, variant=variant)
@@ -105,13 +108,22 @@ def _module(binary: Binary, package: str | None) -> str | None:
     return f"{package}.{name}" if package else name
 
 
-def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: float) -> _Outcome:
+def _run(
+    python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: float, preload: Sequence[str] = ()
+) -> _Outcome:
     with tempfile.TemporaryDirectory(prefix="torch-ext-opening-") as folder:
         names = Path(folder) / "files.json"
         names.write_text(json.dumps([[str(path), module] for path, module in files]), encoding="utf-8")
         log = Path(folder) / "log"
         try:
-            done = process.run([python, SCRIPT, names], cwd=Path(folder), log=log, check=False, timeout=timeout)
+            done = process.run(
+                [python, SCRIPT, names],
+                cwd=Path(folder),
+                env_changes=_preloaded(preload),
+                log=log,
+                check=False,
+                timeout=timeout,
+            )
             returncode: int | None = done.returncode
         except ProcessError:
             if not log.exists():
@@ -121,6 +133,13 @@ def _run(python: Path, files: Sequence[tuple[Path, str | None]], *, timeout: flo
     said = tuple(json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(MARK)]
     return _Outcome(said=said, returncode=returncode, printed=tuple(printed))
+
+
+def _preloaded(names: Sequence[str]) -> dict[str, str | None]:
+    """Return the variables under which a file with a sanitizer can be opened: its runtime comes before all else."""
+    if not names:
+        return {}
+    return {"LD_PRELOAD": ":".join(names), "ASAN_OPTIONS": "detect_leaks=0", "LSAN_OPTIONS": "detect_leaks=0"}
 
 
 def _torch(outcome: _Outcome) -> Facts | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.facts.variant import BuildRecord
+    from hatch_torch_ext.facts.variant import BuildRecord, Variant
 
 PYTHON_MODULE_ENTRY = "PyInit_"
 
@@ -45,6 +45,20 @@ class Binary:
         return frozenset(self.elf.undefined) | frozenset(self.elf.weak)
 
 
+def facts(variant: Variant) -> dict[str, Any]:
+    """Return what a variant says of itself: one truth for the audit of a build and that of a stranger's wheel."""
+    return {
+        "variant": variant.label,
+        "machines": (variant.machine,),
+        "python": variant.python,
+        "ours": True,
+        "stable_abi": variant.stable_abi,
+        "external": dict(variant.external),
+        "build": variant.build,
+        "keep_symbols": variant.build.debug_symbols == "keep",
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """ELF files that belong together (a variant, or all of a foreign wheel), and the facts to hold them against.
@@ -75,6 +89,8 @@ class Subject:
     """The CUDA version of the compiler, where it is newer than torch's."""
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
+    external: Mapping[str, str] = field(default_factory=dict)
+    """Libraries that are left to others, and to whom (``Variant.external``): what they define is not known."""
     build_dirs: tuple[str, ...] = ()
     build: BuildRecord | None = None
     """What a variant was built from."""

@@ -140,7 +140,7 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
 
 def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Find C++ names that nothing which the file loads can define. The system's have versions; torch's, an owner."""
-    if unknown(binary, subject):
+    if unknown(binary, subject) or not subject.external.keys().isdisjoint(binary.elf.needed):
         return
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = frozenset[str]().union(*(subject.exports or {}).values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -11,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.errors import ElfError
 from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.facts.variant import SHARED
@@ -62,23 +61,17 @@ def audit_variant(
         except (ElfError, OSError) as error:
             found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
     subject = Subject(
-        variant=built.variant.label,
+        **facts(built.variant),
         binaries=tuple(binaries),
-        machines=(built.variant.machine,),
-        python=built.variant.python,
-        ours=True,
         torch=sdk.version,
-        stable_abi=built.variant.stable_abi,
         cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
         others={} if others is None else others,
         cuda=sdk.cuda,
         cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
-        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries), *_excluded(config, binaries)}),
+        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
-        build=built.variant.build,
-        keep_symbols=config.debug_symbols == "keep",
     )
     found += check(subject)
     found += policies.beyond_all(binaries, variant=subject.variant)
@@ -139,9 +132,3 @@ def _is_opened(item: Binary, built: BuiltVariant) -> bool:
     """Say whether the loader opens the file itself; what those files need comes with them."""
     kinds = {file.path: file.kind for file in built.variant.files}
     return kinds[item.place] in {"library", "module"}
-
-
-def _excluded(config: Config, binaries: list[Binary]) -> set[str]:
-    """Return the needed names that the author trusts the user's system to bring."""
-    needed = {name for item in binaries for name in item.elf.needed}
-    return {name for name in needed if any(fnmatchcase(name, pattern) for pattern in config.exclude)}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import opening, operators, policies
-from hatch_torch_ext.audit.findings import Finding, finding, settle
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle
+from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
 from hatch_torch_ext.facts import owners
@@ -56,7 +56,24 @@ def audit_wheel(
         found += policies.check(read.tags, elves.values())
         if open_with is not None:
             found += _open(open_with, read, listed, subjects)
+        found = list(_unaccepted(found, listed))
     return settle(found, ignore=ignore)
+
+
+def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[Finding]:
+    """Leave out what the author set aside (`ignore`): the variants that a finding concerns say so in their manifest.
+
+    What guards the wheel as a file (its RECORD, its manifest, its names) nobody sets aside for others.
+    """
+    ignored = {item.variant.label: item.variant.build.ignored for item in listed}
+    owners: dict[str, list[str]] = {}
+    for item in listed:
+        for path in item.files:
+            owners.setdefault(path, []).append(item.variant.label)
+    for each in found:
+        labels = [each.variant] if each.variant in ignored else owners.get(each.file, [])
+        if each.code in OF_THE_ARCHIVE or not labels or not all(each.code in ignored[label] for label in labels):
+            yield each
 
 
 def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
@@ -160,15 +177,10 @@ def _subjects(
             rest.pop(path, None)
         subjects.append(
             Subject(
-                variant=variant.label,
+                **facts(variant),
                 binaries=tuple(own),
-                machines=(variant.machine,),
-                python=variant.python,
-                ours=True,
                 torch=variant.torch,
-                stable_abi=variant.stable_abi,
                 cxx11_abi=variant.cxx11_abi,
-                build=variant.build,
             )
         )
     if rest:

@@ -16,6 +16,15 @@ _CUDA = re.compile(
 _DRIVER = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.\d+")
 _OPENMP = re.compile(r"lib(?:gomp|omp|iomp5)")
 _PYTHON = re.compile(r"libpython3[\w.]*\.so(?:\.[\d.]+)?")
+_SANITIZER = re.compile(r"lib(?:[atlm]|hwa|ub)san|libclang_rt\.\w*san[\w.-]*")
+_ALLOCATOR = re.compile(r"lib(?:tcmalloc|jemalloc|mimalloc|tbbmalloc|snmalloc)[\w-]*")
+_MPI = re.compile(r"lib(?:mpi\w*|open-(?:rte|pal)|prrte|pmix)")
+_JAVA = re.compile(r"libjvm")
+_DESKTOP = re.compile(
+    r"lib(?:GL|GLX\w*|GLdispatch|OpenGL|GLES\w*|EGL\w*|glapi|gbm|drm\w*|vulkan|OpenCL|vdpau\w*|va(?:-\w+)?|nvcuvid|nvoptix"
+    r"|nvidia-[\w-]+|X11(?:-xcb)?|X(?:au|dmcp|ext|render|fixes|i|tst|randr|inerama|cursor|damage|composite|xf86vm|ft|v|t)"
+    r"|xcb(?:-[\w-]+)?|xkbcommon(?:-x11)?|wayland-\w+|ICE|SM)"
+)  # fmt: skip
 _MANGLED = re.compile(r"[-.][0-9a-f]{8,}$")
 
 _CUDA_SYMBOLS = {
@@ -67,6 +76,27 @@ def is_cuda(name: str) -> bool:
 def is_driver(name: str) -> bool:
     """Say whether the library comes with the user's card."""
     return _DRIVER.fullmatch(plain(name)) is not None
+
+
+def is_desktop(name: str) -> bool:
+    """Say whether the library belongs to the graphics driver or the desktop: it must be the one that runs there."""
+    return _DESKTOP.fullmatch(stem(name)) is not None and not is_driver(name)
+
+
+def is_sanitizer(name: str) -> bool:
+    """Say whether the library is the runtime of a sanitizer, which must be in the process before anything else."""
+    return _SANITIZER.fullmatch(stem(name)) is not None
+
+
+def process_runtime(name: str) -> str | None:
+    """Return what a library is of which a process has one, whoever brings it; None for every other library."""
+    if is_sanitizer(name):
+        return "a sanitizer's runtime"
+    if _ALLOCATOR.fullmatch(stem(name)):
+        return "a memory allocator"
+    if _MPI.fullmatch(stem(name)):
+        return "MPI"
+    return "the Java machine" if _JAVA.fullmatch(stem(name)) else None
 
 
 def is_openmp(name: str) -> bool:

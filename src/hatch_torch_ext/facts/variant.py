@@ -21,6 +21,10 @@ FileKind = Literal["library", "module", "graft", "program", "python", "data"]
 """library: registers operators or serves those that do; module: exports PyInit_…; graft: third-party library
 copied in; program: another ELF file; python: a module's source; data: anything else that belongs to the variant."""
 
+Bringer = Literal["torch", "author", "process"]
+"""torch: its installation has the library for itself; author: `exclude` says that every user has it; process: a runtime
+of which a process has one (a sanitizer, an allocator), in it before our files are opened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFile:
@@ -59,6 +63,10 @@ class BuildRecord:
     cuda_compiler: str | None = None
     flags: tuple[tuple[str, str], ...] = ()
     torch_sha256: str | None = None
+    debug_symbols: str = "strip"
+    """The option of that name: what an audit may find of symbols and debug information."""
+    ignored: tuple[str, ...] = ()
+    """Audit codes that the author set aside: a stranger's audit does too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,8 @@ class Variant:
     archs: tuple[str, ...]
     files: tuple[VariantFile, ...]
     build: BuildRecord
+    external: tuple[tuple[str, Bringer], ...] = ()
+    """Libraries that files need, not in the wheel and not known to every audit: (SONAME, who brings it), sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

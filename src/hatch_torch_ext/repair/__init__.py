@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext.elf import fatbin
@@ -81,7 +82,10 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     written = writer.write(links)
     files = [_describe(each) for each in written]
     files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
-    variant = _variant(entry, tree, sdk, interpreter, toolchain, identity, files)
+    variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
+    needed = {name for file in files for name in file.needed}
+    external = tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed)
+    variant = replace(variant, external=external)
     report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
 
@@ -136,6 +140,8 @@ _WORDS = {
     "cuda": "torch or the driver",
     "openmp": "torch",
     "python": "the interpreter",
+    "process": "the process",
+    "desktop": "the user's system",
     "system": "every system",
 }
 
@@ -216,6 +222,7 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
 
 def _variant(  # noqa: PLR0917 - a description takes a word from every stage
     entry: Entry,
+    config: Config,
     tree: InstallTree,
     sdk: Sdk,
     interpreter: Interpreter,
@@ -251,6 +258,8 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
             cuda_compiler=tree.cuda_compiler,
             flags=tree.flags,
             torch_sha256=sdk.wheel_sha256,
+            debug_symbols=config.debug_symbols,
+            ignored=tuple(sorted(set(config.ignore))),
         ),
     )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
+    from hatch_torch_ext.facts.variant import Bringer
     from hatch_torch_ext.repair.provided import Provided
     from hatch_torch_ext.repair.search import Search
     from hatch_torch_ext.sdk import Sdk
@@ -70,7 +71,9 @@ class Linker:
         self._siblings = siblings
         self._own = frozenset(symbol for binary in siblings.values() for symbol in binary.elf.exported)
         self._report = report
+        self._said: set[str] = set()
         self.grafts: dict[Path, Binary] = {}
+        self.external: dict[str, Bringer] = {}
         self.licences: dict[str, tuple[Path, ...]] = {}
 
     def links(self, binary: Binary) -> Links:
@@ -101,6 +104,10 @@ class Linker:
                 self._openmp(binary, name, draft)
             case "torch":
                 self._torchs_own_copy(binary, name, draft)
+            case "desktop":
+                self._desktop(binary, name, draft)
+            case "process":
+                self._process(binary, name, draft)
             case "system":
                 pass
             case _:
@@ -108,6 +115,7 @@ class Linker:
 
     def _other(self, binary: Binary, name: str, sibling: Binary | None, draft: _Draft) -> None:
         if sibling is None and self._excluded(name):
+            self.external[name] = "author"
             return
         target = sibling or self._graft(binary, name)
         if target is binary:
@@ -149,7 +157,7 @@ class Linker:
             if brought.folder is not None:
                 draft.folders.add(brought.folder)
         elif self._excluded(name):
-            return
+            self.external[name] = "author"
         elif self._sdk.cuda is None:
             raise RepairError(
                 self._entry,
@@ -174,7 +182,9 @@ class Linker:
                 draft.folders.add(brought.folder)
         elif sonames.stem(name) == "libgomp":
             draft.rename(name, sonames.plain(name))
-        elif not self._excluded(name):
+        elif self._excluded(name):
+            self.external[name] = "author"
+        else:
             raise RepairError(
                 self._entry,
                 f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} "
@@ -182,12 +192,46 @@ class Linker:
                 f"`-fopenmp=libgomp`",
             )
 
+    def _desktop(self, binary: Binary, name: str, draft: _Draft) -> None:
+        """Leave what talks to the driver, the display or the session to those that the user's machine really has."""
+        draft.rename(name, plain := sonames.plain(name))
+        if not self._excluded(plain):
+            self._say_once(
+                plain,
+                f"`{binary.place}` needs {plain}, a part of the graphics driver or the desktop: it is left to the "
+                f"user's system, and a machine without it cannot open the file",
+            )
+
+    def _process(self, binary: Binary, name: str, draft: _Draft) -> None:
+        """Leave a runtime that is in the process already to it: a second one breaks both."""
+        draft.rename(name, plain := sonames.plain(name))
+        if self._excluded(plain):
+            self.external[plain] = "author"
+            return
+        self.external[plain] = "process"
+        how = (
+            f"test it with `LD_PRELOAD=$(gcc -print-file-name={plain}) python …`, and publish a build without it"
+            if sonames.is_sanitizer(plain)
+            else "users must have it where ld.so looks; `exclude` says that they have, and ends this line"
+        )
+        self._say_once(
+            plain,
+            f"`{binary.place}` needs {plain}, {sonames.process_runtime(plain)}: a process has one, so that it is not "
+            f"copied into the wheel; {how}",
+        )
+
+    def _say_once(self, name: str, text: str) -> None:
+        if name not in self._said:
+            self._said.add(name)
+            self._report(f"{self._entry}: {text}")
+
     def _torchs_own_copy(self, binary: Binary, name: str, draft: _Draft) -> None:
         """Use a library that torch brings for itself where it is the very one; another version is a graft."""
         brought = self._provided.real(name)
         if brought is None:
             self._other(binary, name, None, draft)
             return
+        self.external[brought.name] = "torch"
         draft.rename(name, brought.name)
         if brought.folder is not None:
             draft.folders.add(brought.folder)

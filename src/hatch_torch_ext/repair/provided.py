@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Literal
 from hatch_torch_ext.facts import sonames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hatch_torch_ext.facts.policy import Policy
     from hatch_torch_ext.sdk import Sdk
 
 TORCH_FOLDER = "torch/lib"
 
-Bringer = Literal["torch", "cuda", "openmp", "python", "system"]
+Bringer = Literal["torch", "cuda", "openmp", "python", "process", "desktop", "system"]
+
+_KINDS: tuple[tuple[Bringer, Callable[[str], bool]], ...] = (
+    ("python", sonames.is_python),
+    ("openmp", sonames.is_openmp),
+    ("torch", sonames.is_torch),
+    ("cuda", sonames.is_cuda),
+    ("process", lambda name: sonames.process_runtime(name) is not None),
+    ("desktop", sonames.is_desktop),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +47,9 @@ class Provided:
     def bringer(self, name: str) -> Bringer | None:
         """Return who brings the library ``name``, or None where the wheel would have to."""
         plain = sonames.plain(name)
-        if sonames.is_python(plain):
-            return "python"
-        if sonames.is_openmp(plain):
-            return "openmp"
-        if sonames.is_torch(plain):
-            return "torch"
-        if sonames.is_cuda(plain):
-            return "cuda"
+        for bringer, brings in _KINDS:
+            if brings(plain):
+                return bringer
         if self._policy.brings(plain):
             return "system"
         return "torch" if sonames.stem(plain) in self._stems else None
