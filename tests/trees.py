@@ -168,7 +168,7 @@ class Site:
     def wheel(self, built: BuiltVariant, folder: Path, *, record: str | None = None) -> Path:
         """Write the wheel of one variant, with its manifest, as the merge lays it out."""
         folder.mkdir(parents=True, exist_ok=True)
-        layout = merge.merge([built], config=self.config(), distribution="my-pkg")
+        layout = merge.merge([built], package=self.package, distribution="my-pkg")
         members = {f"{self.package}/{file.target}": file.source.read_bytes() for file in layout.files}
         members |= {
             f"{self.package}/__init__.py": b"",
