@@ -39,6 +39,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
         if self.target_name != "wheel":
+            from hatch_torch_ext.config import epoch_faults
+
+            if faults := epoch_faults(os.environ):
+                self.app.abort(f"hatch-torch-ext: {faults[0]}")
             return
         try:
             self._initialize(version, build_data)

@@ -206,6 +206,21 @@ def test_a_failed_entry_leaves_no_wheel_and_the_others_work(project: Project, re
     assert project.digest() == reference
 
 
+def test_the_command_line_resumes_as_hatch_does(project: Project, reference: str) -> None:
+    """`hatch-torch-ext build` after `hatch build` compiles nothing again, `--fresh` does; the bytes are the same."""
+    assert project.build().returncode == 0
+    made = project.root / "build" / "torch-ext" / "matrix.2.8" / "build" / "libplain.so"
+    first = made.stat().st_mtime_ns
+    command = [sys.executable, "-m", "hatch_torch_ext", "build", "-d", "../out"]
+    done = process.run(command, cwd=project.root, env_changes=project.environ)
+    assert done.stdout.splitlines()[-1] == str(project.wheel("../out").resolve())
+    assert made.stat().st_mtime_ns == first
+    assert project.digest("../out") == reference
+    process.run([*command, "--fresh"], cwd=project.root, env_changes=project.environ)
+    assert made.stat().st_mtime_ns != first
+    assert project.digest("../out") == reference
+
+
 def test_killed_in_the_middle_and_run_again(project: Project, reference: str) -> None:
     """`kill -9` leaves no wheel, and the next run gives the bytes of one that was never disturbed."""
     status, _ = project.stopped(signal.SIGKILL)
@@ -242,6 +257,10 @@ def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, r
     assert project.build().returncode == 0
     assert (project.root / "build").stat().st_size == 0
     assert project.digest() == reference
+    work = Path(str(project.environ["HATCH_TORCH_EXT_CACHE"])) / "work"
+    assert any(work.glob("*/matrix.2.8"))
+    process.run([*COMMAND[:-2], "--clean-only"], cwd=project.root, env_changes=project.environ)
+    assert not any(work.glob("*/matrix.2.8"))
 
 
 def test_an_editable_wheel_keeps_what_the_author_includes_by_force(project: Project) -> None:

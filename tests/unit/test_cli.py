@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ import pytest
 
 import elves
 import wheels
-from hatch_torch_ext.cli import main
+from hatch_torch_ext.cli import _parser, main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 LABEL = "torch2.8_cpu_cxx11_x86_64"
@@ -109,3 +111,23 @@ def test_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
         main(["audit"])
     assert caught.value.code == 2
     assert "usage: hatch-torch-ext audit" in capsys.readouterr().err
+
+
+def arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield every argument of every command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from arguments(command)
+        else:
+            yield action
+
+
+def test_relative_paths_work_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path of every command is absolute from the start: what runs in another folder finds it."""
+    monkeypatch.chdir(tmp_path)
+    taken = [action for action in arguments(_parser()) if action.type is not None and action.type is not int]
+    assert {action.dest for action in taken} >= {"wheel", "python", "html", "directory"}
+    for action in taken:
+        assert callable(action.type)
+        assert action.type("../env/bin/python") == tmp_path.parent / "env" / "bin" / "python", action.dest

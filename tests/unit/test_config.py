@@ -340,6 +340,32 @@ def test_jobs_from_the_environment(project: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("1700000000000", "; in seconds it would be `1700000000`"),
+        ("4354819200", ""),
+        ("yesterday", ""),
+        ("1.5", ""),
+        ("-1", ""),
+        ("", ""),
+        (" 1 ", ""),
+    ],
+)
+def test_a_date_that_is_none_is_told(project: Path, text: str, more: str) -> None:
+    """Milliseconds and text are refused in a sentence before any work: hatchling and compilers fail on them."""
+    assert problems(project, "", environ={"SOURCE_DATE_EPOCH": text}) == [
+        "Environment variable `SOURCE_DATE_EPOCH` must be a whole number of seconds since 1970, below 4354819200 "
+        f"(2108, where dates of zip files end), not `{text}`{more}"
+    ]
+
+
+def test_dates_that_archives_can_hold(project: Path) -> None:
+    """From 1970 to the last second of the last year of a zip file; hatchling moves what is before 1980."""
+    for text in ("0", "1580601600", "4354819199"):
+        assert parse(project, environ={"SOURCE_DATE_EPOCH": text}) == parse(project)
+
+
 def test_secrets_of_an_index_are_not_repeated(project: Path) -> None:
     """A message about an index never shows the address, which may hold a password."""
     for text in ("index-url = 'user:secret@host'", "extra-index-url = ['https://user:secret@host/{secret:secret}/{']"):

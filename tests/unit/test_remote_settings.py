@@ -105,6 +105,29 @@ def test_nothing_secret_is_shown() -> None:
     assert found.scrub("p%40ss p@ss token user") == "**** **** **** user"
 
 
+def test_lists_are_parted_as_uv_parts_them() -> None:
+    """Find-links are parted by commas, indexes by blanks: a folder may have a blank in its name, an address a comma."""
+    found = read({"UV_FIND_LINKS": "/my wheels,/more", "UV_INDEX": "https://one/a,b https://two"})
+    assert found.find_links == ("file:///my%20wheels", "/more")
+    assert found.extra == ("https://one/a,b", "https://two")
+    assert read({"PIP_FIND_LINKS": "/my wheels"}).find_links == ("/my", str(Path.cwd() / "wheels"))
+
+
+def test_relative_paths_count_from_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools run in folders of ours; what the user wrote for his own is made absolute, addresses stay as they are."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"UV_FIND_LINKS": "wheels,../a b", "UV_INDEX": "lab=simple https://one/x", "UV_DEFAULT_INDEX": "main"}
+    above = f"{tmp_path.parent.as_uri()}/a%20b"
+    assert settings.for_uv(environ) == {
+        "UV_FIND_LINKS": f"{tmp_path}/wheels,{above}",
+        "UV_INDEX": f"lab={tmp_path}/simple https://one/x",
+        "UV_DEFAULT_INDEX": f"{tmp_path}/main",
+    }
+    found = read(environ)
+    assert found.find_links == (f"{tmp_path}/wheels", above)
+    assert found.indexes == (f"{tmp_path}/simple", "https://one/x", f"{tmp_path}/main")
+
+
 def test_for_uv() -> None:
     """Variables of pip are translated where uv's own do not speak already."""
     pip = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
@@ -16,10 +17,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "audit", help="look for everything that keeps a wheel from working; exit 1 on findings"
     )
-    command.add_argument("wheel", type=Path)
+    command.add_argument("wheel", type=path)
     command.add_argument("--json", action="store_true")
     command.add_argument("--ignore", metavar="CODE", action="append", default=[])
-    command.add_argument("--python", metavar="PYTHON", type=Path, help="a Python with torch, to open the variant in")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="a Python with torch, to open the variant in")
     command.set_defaults(run=run)
 
 

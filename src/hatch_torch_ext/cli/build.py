@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli.paths import path
+
 if TYPE_CHECKING:
     import argparse
 
@@ -13,15 +15,15 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("build", help="build the wheel of the project in this folder")
-    command.add_argument("-d", "--directory", type=Path, default=Path("dist"), help="where the wheel goes (dist)")
+    command.add_argument("-d", "--directory", type=path, default=path("dist"), help="where the wheel goes (dist)")
     command.add_argument("--only", metavar="GLOB", action="append", help="entries or labels to build")
     command.add_argument("--jobs", metavar="N", type=int, help="compilers at once")
-    command.add_argument("--resume", action="store_true", help="keep what earlier builds of these entries left")
+    command.add_argument("--fresh", action="store_true", help="remove what earlier builds left, and start anew")
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+    """Run the command; return the exit status. It goes on with what earlier builds finished, as `hatch build` does."""
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext import pipeline
@@ -32,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
     if options.jobs:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
-    if not options.resume:
+    if options.fresh:
         pipeline.clean(Path.cwd())
     for artifact in WheelBuilder(str(Path.cwd())).build(directory=str(options.directory), versions=["standard"]):
         print(artifact)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("inspect", help="show what is in a wheel")
-    command.add_argument("wheel", type=Path)
+    command.add_argument("wheel", type=path)
     command.add_argument("--json", action="store_true")
-    command.add_argument("--html", metavar="FILE", type=Path, help="write a page of it")
+    command.add_argument("--html", metavar="FILE", type=path, help="write a page of it")
     command.set_defaults(run=run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["KNOWN", "OPTIONS", "RESERVED", "CMakeConfig", "Config", "parse"]
+__all__ = ["KNOWN", "OPTIONS", "RESERVED", "CMakeConfig", "Config", "epoch_faults", "parse"]
+
+END_OF_ZIP = 4354819200
+"""2108-01-01 in seconds since 1970."""
 
 
 def parse(
@@ -59,6 +63,7 @@ def parse(
         options.fault("strip", "says the same as `debug-symbols`; keep one of the two")
     package, package_dir = folders.package(options, root, project_name, sources)
     source = folders.source(options, root)
+    problems += epoch_faults(environ)
 
     def fields(config: type[Config | CMakeConfig]) -> dict[str, Any]:
         return {name: values[option.name] for name, option in declared(config).items()}
@@ -73,6 +78,16 @@ def parse(
         compiler_launcher=_below(root, config.compiler_launcher),
         cuda_home=config.cuda_home and os.path.join(root, config.cuda_home),  # noqa: PTH118 - a template, not yet a path
     )
+
+
+def epoch_faults(environ: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with ``SOURCE_DATE_EPOCH``: hatchling and compilers would fail on it without naming it."""
+    text = environ.get("SOURCE_DATE_EPOCH")
+    if text is None or (re.fullmatch("[0-9]+", text) and int(text) < END_OF_ZIP):
+        return []
+    expected = f"must be a whole number of seconds since 1970, below {END_OF_ZIP} (2108, where dates of zip files end)"
+    seconds = f"; in seconds it would be `{text[:-3]}`" if re.fullmatch("[0-9]{13}", text) else ""
+    return [f"Environment variable `SOURCE_DATE_EPOCH` {expected}, not `{text}`{seconds}"]
 
 
 def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]) -> object:

@@ -82,9 +82,13 @@ def work_folder(root: Path) -> Path:
             # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
             (preferred / ".gitignore").write_text("*\n", encoding="ascii")
             return preferred
-    fallback = store.path(os.environ) / "work" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    fallback = _elsewhere(root)
     fallback.mkdir(parents=True, exist_ok=True)
     return fallback
+
+
+def _elsewhere(root: Path) -> Path:
+    return store.path(os.environ) / "work" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
 
 
 def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
@@ -145,11 +149,11 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     report(f"{wheel.name}: {size(wheel.stat().st_size)}, {variants}; largest: {largest}")
 
 
-def clean(config_root: Path) -> None:
-    """Remove everything that builds left under the project."""
-    folder = config_root / "build" / "torch-ext"
-    if folder.is_dir():
-        shutil.rmtree(folder)
+def clean(root: Path) -> None:
+    """Remove everything that builds of the project in ``root`` left, wherever they worked."""
+    for folder in (root / "build" / "torch-ext", _elsewhere(root)):
+        if folder.is_dir():
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

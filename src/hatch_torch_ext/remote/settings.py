@@ -7,6 +7,7 @@ line, a log, the store or a message: ``public`` is what may be shown.
 from __future__ import annotations
 
 import netrc
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,15 @@ UV_INDEX_VARIABLES = (
     "UV_NO_INDEX",
 )
 """What is handed to uv in the requirements file instead, so that the hook's options can come before it."""
+
+_OF_PATHS = {
+    "UV_DEFAULT_INDEX": "\n",
+    "UV_INDEX_URL": "\n",
+    "UV_INDEX": None,
+    "UV_EXTRA_INDEX_URL": None,
+    "UV_FIND_LINKS": ",",
+}
+"""uv's variables that may hold paths of folders, and what parts their values (None: blanks)."""
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 """What names a proxy to uv for one scheme, before ``ALL_PROXY``."""
@@ -97,19 +107,20 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
         or PUBLIC_INDEX
     )
     ours = tuple(_filled(entry, "extra-index-url", url) or "" for url in config.extra_index_url)
-    uvs = [_unnamed(environ, url) for url in re.split(r"[\s,]+", environ.get("UV_INDEX", "").strip())]
-    uvs += re.split(r"[\s,]+", environ.get("UV_EXTRA_INDEX_URL", "").strip())
+    # uv parts indexes by blanks and find-links by commas; pip parts both by blanks.
+    uvs = [_unnamed(environ, url) for url in environ.get("UV_INDEX", "").split()]
+    uvs += environ.get("UV_EXTRA_INDEX_URL", "").split()
     pips = environ.get("PIP_EXTRA_INDEX_URL", "").split()
-    links = re.split(r"[\s,]+", environ.get("UV_FIND_LINKS", "").strip())
+    links = [link.strip() for link in environ.get("UV_FIND_LINKS", "").split(",")]
     links += environ.get("PIP_FIND_LINKS", "").split()
     trusted = [*environ.get("PIP_TRUSTED_HOST", "").split(), *environ.get("UV_INSECURE_HOST", "").split()]
     no_index = _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
     certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
     return IndexSettings(
-        index=None if no_index else index,
-        extra=() if no_index else _distinct((*ours, *uvs, *pips)),
-        find_links=_distinct(links),
+        index=None if no_index else _anchored(index),
+        extra=() if no_index else _distinct([_anchored(url) for url in (*ours, *uvs, *pips)]),
+        find_links=_distinct([_anchored(link) for link in links]),
         strategy=environ.get("UV_INDEX_STRATEGY") or (BEST_MATCH if ours or pips else None),
         trusted_hosts=_distinct(trusted),
         certificates=Path(certificates) if certificates else None,
@@ -120,7 +131,10 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
 
 
 def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what pip's variables say in uv's words, where uv's own do not say it: for an environment that uv fills."""
+    """Return what pip's variables say in uv's words, where uv's own do not say it: for an environment that uv fills.
+
+    uv runs in a folder of ours then: relative paths in its own variables are made absolute.
+    """
     said: dict[str, str] = {}
 
     def say(name: str, value: str | None, *others: str) -> None:
@@ -131,11 +145,16 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     say("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
     if "UV_INDEX" in said:
         say("UV_INDEX_STRATEGY", BEST_MATCH)
-    say("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
+    say("UV_FIND_LINKS", ",".join(_anchored(link) for link in environ.get("PIP_FIND_LINKS", "").split()))
     say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
     say("UV_NO_INDEX", "1" if _truth(environ.get("PIP_NO_INDEX")) else None)
     say("SSL_CERT_FILE", environ.get("PIP_CERT"))
     say("ALL_PROXY", _proxy(environ.get("PIP_PROXY")), *PROXY_VARIABLES, "all_proxy")
+    for name, separator in _OF_PATHS.items():
+        parts = [part.strip() for part in (environ.get(name) or "").split(separator)]
+        anchored = (separator or " ").join(_anchored(part) for part in parts if part)
+        if anchored and anchored != environ[name]:
+            said[name] = anchored
     return said
 
 
@@ -149,6 +168,18 @@ def without_credentials(url: str) -> str:
     """Return ``url`` without user and password, query kept: fit for asking with a header of one's own."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+
+
+def _anchored(place: str) -> str:
+    """Return an index or a folder so that it means the same wherever uv runs: relative paths count from this folder.
+
+    A path with a blank or a comma becomes an address, since lists of paths are parted by these.
+    """
+    named = re.fullmatch(r"([\w.-]+=)?(.+)", place)
+    if named is None or re.match(r"[\w+.-]+:", place):
+        return place
+    path = Path(os.path.abspath(os.path.expanduser(named[2])))  # noqa: PTH100, PTH111 -- links stay
+    return f"{named[1] or ''}{path.as_uri().replace(',', '%2C') if re.search('[ ,]', str(path)) else path}"
 
 
 def _filled(entry: Entry, option: str, url: str | None) -> str | None:
