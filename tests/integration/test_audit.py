@@ -13,10 +13,11 @@ import pytest
 import wheels
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import opening, operators
-from hatch_torch_ext.audit.subject import Binary
+from hatch_torch_ext.audit.subject import Binary, Subject
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -107,14 +108,21 @@ def test_everything_is_opened_and_a_crash_is_a_finding(
             )
         ),
     ]
-    findings = told(opening.open_all(torch_cpu_python, files, variant="label", package="pkg"))
-    assert findings == [
+    opened = opening.open_all(torch_cpu_python, files, variant="label", package="pkg")
+    assert told(opened.findings) == [
         ("crash", "b.so", "opening it kills the process (SIGABRT); it printed: bad_alloc"),
         ("cannot-open", "c.so", "does not open: OSError: c.so: undefined symbol: not_there"),
-        ("generic-namespace", "d.so", "registers operators in the namespace `_C`"),
         ("crash", "e.so", "opening it ends the process with status 3 without a word"),
         ("cannot-open", "_n.so", "does not open: OSError: no"),
     ]
+    assert opened.operators == {
+        "a.so": {"hte_audit::fine"},
+        "d.so": {"_C::generic"},
+        "_m.so": frozenset(),
+    }
+    subject = Subject(variant="label", binaries=tuple(files))
+    found = [(item.code, item.file) for item in operators.check(subject, opened=opened.operators)]
+    assert found == [("generic-namespace", "d.so")]
 
 
 def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
@@ -127,23 +135,44 @@ def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Pat
     subprocess.run([*command, *includes, *torch], check=True, input=source.encode(), cwd=tmp_path)
     other.write_bytes(one.read_bytes())
     files = [binary(one), binary(other)]
-    ((code, file, message),) = told(opening.open_all(torch_cpu_python, files, variant=None, package=None))
+    ((code, file, message),) = told(opening.open_all(torch_cpu_python, files, variant=None, package=None).findings)
     assert (code, file) == ("operator-twice", "b.so")
     assert message.startswith(
         "opening it kills the process (SIGABRT); it printed: terminate called after throwing an instance of "
         "'c10::Error' / what():  Only a single TORCH_LIBRARY can be used to register the namespace hte_audit;"
     )
-    assert operators.read(one).whole == {"hte_audit"}
+    assert registered.read(one).whole == {"hte_audit"}
+
+
+def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have the macro's name alone."""
+    source = '#include <torch/library.h>\nTORCH_LIBRARY(LIBRARY_NAME, m) { m.def("f(Tensor x) -> Tensor"); }'
+    flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
+    files = []
+    for name in ("_C", "hte_two"):
+        command = ["g++", "-std=c++20", "-O3", "-shared", "-fPIC", f"-DLIBRARY_NAME={name}", "-x", "c++", "-"]
+        path = tmp_path / f"{name}.so"
+        after = ["-o", str(path), "-x", "none", *flags, "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+        subprocess.run([*command, *after], check=True, input=source.encode(), cwd=tmp_path)
+        files.append(binary(path))
+        assert registered.read(path).whole == {"LIBRARY_NAME"}
+    opened = opening.open_all(torch_cpu_python, files, variant="label", package="pkg")
+    assert opened.findings == ()
+    assert opened.operators == {"_C.so": {"_C::f"}, "hte_two.so": {"hte_two::f"}}
+    subject = Subject(variant="label", binaries=tuple(files), ours=True)
+    assert told(tuple(operators.check(subject, opened=opened.operators))) == [
+        ("generic-namespace", "_C.so", "registers operators in the namespace `_C`")
+    ]
 
 
 def test_a_crash_at_the_end_and_one_that_never_ends(torch_cpu_python: Path, tmp_path: Path) -> None:
     """A library that crashes when the process ends, and one whose opening does not end, are findings."""
     at_exit = [binary(compiled(tmp_path / "a.so", AT_EXIT))]
-    assert told(opening.open_all(torch_cpu_python, at_exit, variant=None, package=None)) == [
+    assert told(opening.open_all(torch_cpu_python, at_exit, variant=None, package=None).findings) == [
         ("crash", "a.so", "after it was opened well, opening it kills the process (SIGABRT) without a word")
     ]
     hangs = [binary(compiled(tmp_path / "b.so", HANGS))]
-    assert told(opening.open_all(torch_cpu_python, hangs, variant=None, package=None, timeout=15)) == [
+    assert told(opening.open_all(torch_cpu_python, hangs, variant=None, package=None, timeout=15).findings) == [
         ("crash", "b.so", "opening it did not end without a word")
     ]
 

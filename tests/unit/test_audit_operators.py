@@ -8,6 +8,8 @@ import pytest
 
 from hatch_torch_ext.audit import operators
 from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.facts import registered
+from hatch_torch_ext.facts.variant import BuildRecord
 from subjects import Making
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def test_generic_namespaces(make: Making) -> None:
         ("a/x.so", "registers operators in the namespace `_C`", True),
         ("b/x.so", "registers operators in the namespace `ops`", True),
     ]
-    assert operators.read(stable.elf.path).whole == {"my_oper"}
+    assert registered.read(stable.elf.path).whole == {"my_oper"}
 
 
 def test_namespaces_by_use(make: Making) -> None:
@@ -75,3 +77,92 @@ def test_operators_registered_twice(make: Making) -> None:
     assert make.all(one, two, ours=True) == [
         ("operator-twice", "defines my_pkg::nms, and so does b/x.so: torch refuses the second that is loaded")
     ]
+
+
+MACRO = b"_ZL38TORCH_LIBRARY_static_init_LIBRARY_NAME"
+
+
+def record(torch: str, *flags: tuple[str, str]) -> BuildRecord:
+    """Return the record of a build against a release of torch."""
+    facts = {"entry": "matrix.0", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
+    return BuildRecord(**facts, variables=(), torch_version=torch, flags=flags)
+
+
+TARGETS = (("one CXX", "-O3 -DLIBRARY_NAME=pkg_one -DX"), ("two CXX", '-DLIBRARY_NAME="pkg_two"'))
+
+
+def test_two_libraries_of_one_source_with_a_macro_for_the_namespace(make: Making) -> None:
+    """CASE 65: from 2.11 on the macro is expanded, and each target's definition says to what: two namespaces."""
+    schema = b"f(Tensor x) -> Tensor"
+    one, two = (registering(make, f"a/lib{name}.so", MACRO, schema) for name in ("one", "two"))
+    assert make.all(one, two, ours=True, build=record("2.13.0", *TARGETS)) == []
+    same = (("one CXX", "-DLIBRARY_NAME=pkg"), ("two CXX", "-DLIBRARY_NAME=pkg"))
+    assert make.all(one, two, ours=True, build=record("2.13.0", *same)) == [
+        (
+            "operator-twice",
+            "opens the namespace `pkg` with TORCH_LIBRARY, and so does a/libone.so: "
+            "torch refuses the second that is loaded",
+        )
+    ]
+
+
+def test_a_generic_namespace_by_a_definition(make: Making) -> None:
+    """CASE 65: `-DLIBRARY_NAME=_C` is seen."""
+    flags = ("one CXX", "-DLIBRARY_NAME=_C")
+    assert make.all(registering(make, "a/libone.so", MACRO), build=record("2.13.0", flags)) == [
+        ("generic-namespace", "registers operators in the namespace `_C`")
+    ]
+
+
+def test_a_macro_before_torch_expands_it(make: Making) -> None:
+    """CASE 65: before 2.11 the macro's own name is registered, by both libraries: told, and truly twice."""
+    one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
+    message = (
+        "registers operators in the namespace `LIBRARY_NAME`, which is the name of a macro: TORCH_LIBRARY of torch "
+        "2.8.0 does not expand it"
+    )
+    assert make.all(one, two, ours=True, build=record("2.8.0", *TARGETS)) == [
+        (
+            "operator-twice",
+            "opens the namespace `LIBRARY_NAME` with TORCH_LIBRARY, and so does a/libone.so: "
+            "torch refuses the second that is loaded",
+        ),
+        ("generic-namespace", message),
+        ("generic-namespace", message),
+    ]
+
+
+def test_what_a_macro_stands_for_may_be_unknown(make: Making) -> None:
+    """CASE 65: where no definition tells (`#define` in a source, a foreign wheel), that is said, no fault."""
+    one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
+    subject = Subject(variant=None, binaries=(one, two), ours=True, build=record("2.13.0"))
+    assert [(item.code, item.message, item.warning) for item in operators.check(subject)] == [
+        (
+            "operator-twice",
+            "opens a namespace by the macro `LIBRARY_NAME`, and so does a/libone.so: torch refuses the second that is "
+            "loaded if their namespaces are one, which the files do not tell",
+            True,
+        )
+    ]
+    read = registered.read(one.elf.path)
+    assert registered.namespaces(read) == registered.Namespaces(unknown=frozenset({"LIBRARY_NAME"}))
+    both = {"LIBRARY_NAME": frozenset({"a", "b"})}
+    assert registered.namespaces(read, torch="2.13", definitions=both).unknown == {"LIBRARY_NAME"}
+
+
+def test_what_was_really_registered_goes_before_what_is_read(make: Making) -> None:
+    """CASE 65: a file that was opened says itself what it registers."""
+    one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
+    subject = Subject(variant=None, binaries=(one, two), ours=True, build=record("2.8.0"))
+    opened = {"a/libone.so": frozenset({"_C::f"}), "a/libtwo.so": frozenset({"pkg_two::f"})}
+    assert [(item.file, item.message) for item in operators.check(subject, opened=opened)] == [
+        ("a/libone.so", "registers operators in the namespace `_C`")
+    ]
+
+
+def test_the_definitions_of_a_file() -> None:
+    """They are those of the target that the file is named after, else of all targets; words alone are values."""
+    assert registered.definitions(TARGETS, "label/libone.so") == {"LIBRARY_NAME": {"pkg_one"}}
+    assert registered.definitions(TARGETS, "two.cpython-311-x86_64-linux-gnu.so") == {"LIBRARY_NAME": {"pkg_two"}}
+    assert registered.definitions(TARGETS, "libother.so") == {"LIBRARY_NAME": {"pkg_one", "pkg_two"}}
+    assert registered.definitions([("a CXX", "-DX=a.b -UY -D Z=1")], "a.so") == {}

@@ -9,19 +9,18 @@ import json
 import re
 import signal
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import process
-from hatch_torch_ext.audit import operators
 from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.resources import _variants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import Binary
     from hatch_torch_ext.facts.variant import Variant
@@ -76,10 +75,18 @@ def python_fits(wanted: str | None, here: Facts) -> bool:
     return wanted is None or wanted == here["python"] or wanted.startswith("abi3-")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What came of opening files: ``operators`` maps the place of each that opened to the names that it registered."""
+
+    findings: tuple[Finding, ...] = ()
+    operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
 def open_all(
     python: Path, binaries: Sequence[Binary], *, variant: str | None, package: str | None, timeout: float = TIMEOUT
-) -> tuple[Finding, ...]:
-    """Open ``binaries`` in the torch of ``python``; no findings where it has no torch.
+) -> Opened:
+    """Open ``binaries`` in the torch of ``python``; nothing comes of it where that has no torch.
 
     Modules are imported as ``<package>.<binary.module>``, so that several of one name do not meet. ``timeout`` is in
     seconds, for all of them together.
@@ -88,6 +95,7 @@ def open_all(
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []
     preload = sorted({name for binary in binaries for name in binary.elf.needed if sonames.is_sanitizer(name)})
+    opened: dict[str, frozenset[str]] = {}
     while left:
         files = [(binary.elf.path, _module(binary, package)) for binary in left]
         outcome = _run(python, files, timeout=timeout, preload=preload)
@@ -95,10 +103,15 @@ def open_all(
             break
         last, findings = _judge(outcome, left, variant=variant)
         found += findings
+        opened |= {
+            left[line["number"]].place: frozenset(line["operators"])
+            for line in outcome.said
+            if line["event"] == "opened"
+        }
         if outcome.returncode == 0 or last is None:
             break
         left = left[last + 1 :]
-    return tuple(found)
+    return Opened(findings=tuple(found), operators=opened)
 
 
 def _module(binary: Binary, package: str | None) -> str | None:
@@ -163,18 +176,12 @@ def _judge(
         binary = binaries[line["number"]]
         if line["event"] == "refused":
             found.append(_refused(binary, line["error"], variant=variant))
-        else:
-            found += _opened(binary, line["operators"], variant=variant)
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser ends the process: torch's refusal of a second registration does.
         code = "operator-twice" if _twice("\n".join(outcome.printed)) else "crash"
         found.append(finding(code, binaries[last].place, death, variant=variant))
     return last, tuple(found)
-
-
-def _opened(binary: Binary, names: Sequence[str], *, variant: str | None) -> Iterator[Finding]:
-    yield from operators.generic(binary.place, {name.partition("::")[0] for name in names}, variant=variant)
 
 
 def _refused(binary: Binary, error: str, *, variant: str | None) -> Finding:

@@ -1,7 +1,7 @@
-"""Operators, as far as they can be read without opening a file: their namespaces and their schemas.
+"""Operators: namespaces that two packages would pick, and what two files of one variant register.
 
-``TORCH_LIBRARY(ns, m)`` leaves ``TORCH_LIBRARY_init_ns`` in the symbol table, which stripping removes; ``m.def`` leaves
-the schema's text. Python files beside the library name both (``torch.ops.ns.op``). ``opening`` knows for certain.
+Where a file was opened, what it really registered counts; else what its bytes and its build tell
+(``facts.registered``), and what they do not tell is no fault.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.audit.windows import windows
-from hatch_torch_ext.facts import owners
+from hatch_torch_ext.facts import owners, registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.facts.registered import Namespaces, Registered
 
 GENERIC = frozenset((
     "_C", "C", "aten", "cpp", "cuda", "custom", "custom_op", "custom_ops", "ext", "extension", "kernels", "lib",
@@ -26,35 +25,23 @@ GENERIC = frozenset((
 ))  # fmt: skip
 """Namespaces that belong to torch, or that the next package picks as well (pytorch's tutorials use some of them)."""
 
-_MACRO = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?init_)")
-_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->\s*[^\0\n]+")
-_ARROW = b") -> "
 _USE = re.compile(r"""torch\.ops\.(\w+)\.(\w+)|["'](\w+)::(\w+)["']""")
-MAX_SCHEMA = 4096
+REFUSES = "torch refuses the second that is loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    """What one file registers: namespaces opened with TORCH_LIBRARY, with its FRAGMENT form, and schemas."""
+class _Read:
+    """What is read of one file, and the namespaces that its words stand for."""
 
-    whole: frozenset[str] = frozenset()
-    fragments: frozenset[str] = frozenset()
-    schemas: frozenset[tuple[str, str]] = frozenset()
-    """(namespace or "", operator)."""
+    found: Registered
+    spaces: Namespaces
 
-
-def read(path: Path) -> Registered:
-    """Return what the file registers, as far as its bytes tell."""
-    macros: set[tuple[str, bool]] = set()
-    schemas: set[tuple[str, str]] = set()
-    for data in windows(path):
-        macros.update(_macros(data))
-        schemas.update(_schemas(data))
-    return Registered(
-        whole=frozenset(name for name, fragment in macros if not fragment),
-        fragments=frozenset(name for name, fragment in macros if fragment),
-        schemas=frozenset(schemas),
-    )
+    @property
+    def operators(self) -> frozenset[tuple[str | None, str]]:
+        """Return (namespace, operator); None where nothing tells which of the file's namespaces it is."""
+        sure = self.spaces.known if not self.spaces.unknown else frozenset()
+        only = next(iter(sure)) if len(sure) == 1 else None
+        return frozenset((namespace or only, name) for namespace, name in self.found.schemas)
 
 
 def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -67,76 +54,85 @@ def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
     return {operator: frozenset(namespaces) for operator, namespaces in found.items()}
 
 
-def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
-    """Find generic namespaces, and operators or whole namespaces that two files of one variant register."""
-    found = {
-        item: read(item.unstripped or item.elf.path)
-        for item in subject.binaries
-        if owners.registers(item.elf.undefined)
-    }
-    for binary, registered in found.items():
-        named = (
-            registered.whole | registered.fragments | {namespace for namespace, _ in registered.schemas if namespace}
-        )
-        # An overload of Python's view: the library defines `op`, and the package calls it `torch.ops.<generic>.op`.
-        named |= {
-            namespace for _, operator in registered.schemas for namespace in (used or {}).get(operator, ()) if not named
-        }
-        yield from generic(binary.place, named, variant=subject.variant)
+def check(
+    subject: Subject,
+    *,
+    used: Mapping[str, frozenset[str]] | None = None,
+    opened: Mapping[str, frozenset[str]] | None = None,
+) -> Iterator[Finding]:
+    """Find generic namespaces, and operators or whole namespaces that two files of one variant register.
+
+    ``used`` is ``uses`` of the package's Python files; ``opened`` maps the place of each file that was opened to the
+    operators that it registered: torch has judged those already.
+    """
+    found: dict[Binary, _Read] = {}
+    for item in subject.binaries:
+        if opened is not None and item.place in opened:
+            yield from _generic(item, {name.partition("::")[0] for name in opened[item.place]}, subject)
+        elif owners.registers(item.elf.undefined):
+            found[item] = _read(item, subject)
+    for binary, read in found.items():
+        named = read.spaces.known | {namespace for namespace, _ in read.found.schemas if namespace}
+        # Python's view: the library defines `op`, and the package calls it `torch.ops.<generic>.op`.
+        called = {space for _, operator in read.found.schemas for space in (used or {}).get(operator, ())}
+        yield from _generic(binary, named or called, subject)
+        for word in sorted(read.spaces.unexpanded - GENERIC):
+            message = (
+                f"registers operators in the namespace `{word}`, which is the name of a macro: TORCH_LIBRARY of torch "
+                f"{subject.build.torch_version if subject.build else subject.torch} does not expand it"
+            )
+            yield finding("generic-namespace", binary.place, message, variant=subject.variant)
     yield from _twice(found, subject)
 
 
-def generic(place: str, namespaces: Iterable[str], *, variant: str | None) -> Iterator[Finding]:
-    """Return a finding for every namespace that is not the package's own."""
+def _read(binary: Binary, subject: Subject) -> _Read:
+    found = registered.read(binary.unstripped or binary.elf.path)
+    build = subject.build
+    spaces = registered.namespaces(
+        found,
+        torch=build.torch_version if build is not None else subject.torch,
+        definitions=registered.definitions(build.flags if build is not None else (), binary.name),
+    )
+    return _Read(found=found, spaces=spaces)
+
+
+def _generic(binary: Binary, namespaces: Iterable[str], subject: Subject) -> Iterator[Finding]:
     for namespace in sorted(GENERIC & set(namespaces)):
-        yield finding(
-            "generic-namespace", place, f"registers operators in the namespace `{namespace}`", variant=variant
-        )
+        message = f"registers operators in the namespace `{namespace}`"
+        yield finding("generic-namespace", binary.place, message, variant=subject.variant)
 
 
-def _twice(found: Mapping[Binary, Registered], subject: Subject) -> Iterator[Finding]:
+def _twice(found: Mapping[Binary, _Read], subject: Subject) -> Iterator[Finding]:
     """Compare each file with those before it. In a foreign wheel, one may be meant instead of another: a warning."""
     whole: dict[str, str] = {}
-    schemas: dict[tuple[str, str], str] = {}
-    for binary, registered in found.items():
-        again = sorted(registered.whole & whole.keys())
-        both = sorted(registered.schemas & schemas.keys())
+    macros: dict[str, str] = {}
+    operators: dict[tuple[str | None, str], str] = {}
+    for binary, read in found.items():
+        again = sorted(read.spaces.whole & whole.keys())
+        both = sorted((space, name) for space, name in read.operators & operators.keys() if space is not None)
+        doubtful = sorted(name for space, name in read.operators & operators.keys() if space is None)
+        masked = sorted(read.spaces.unknown & macros.keys())
+        sure = True
         if again:
-            message = f"opens the namespace `{again[0]}` with TORCH_LIBRARY, and so does {whole[again[0]]}"
+            message = f"opens the namespace `{again[0]}` with TORCH_LIBRARY, and so does {whole[again[0]]}: {REFUSES}"
         elif both:
-            names = [f"{namespace}::{name}" if namespace else name for namespace, name in both]
-            message = f"defines {some(names)}, and so does {schemas[both[0]]}"
-        if again or both:
-            message += ": torch refuses the second that is loaded"
-            yield finding("operator-twice", binary.place, message, variant=subject.variant, warning=not subject.ours)
-        whole |= dict.fromkeys(registered.whole - whole.keys(), binary.place)
-        schemas |= dict.fromkeys(registered.schemas - schemas.keys(), binary.place)
-
-
-def _macros(data: bytes) -> Iterator[tuple[str, bool]]:
-    at = data.find(b"TORCH_LIBRARY_")
-    while at >= 0:
-        start = max(0, at - 16)
-        match = next((m for m in _MACRO.finditer(data, start, at + 64) if m.start(2) <= at), None)
-        if match is not None and match.start(2) + int(match[1]) <= len(data):
-            name = data[match.start(2) : match.start(2) + int(match[1])]
-            yield _namespace(name[len(match[2]) :], fragment=bool(match[3])), bool(match[3])
-        at = data.find(b"TORCH_LIBRARY_", at + 1)
-
-
-def _namespace(name: bytes, *, fragment: bool) -> str:
-    """Return the namespace in a macro's function name; a FRAGMENT's ends in a counter."""
-    text = name.decode("ascii", errors="replace")
-    return re.sub(r"_\d+$", "", text) if fragment else text
-
-
-def _schemas(data: bytes) -> Iterator[tuple[str, str]]:
-    at = data.find(_ARROW)
-    while at >= 0:
-        start = data.rfind(b"\0", max(0, at - MAX_SCHEMA), at) + 1
-        end = data.find(b"\0", at, at + MAX_SCHEMA)
-        if start and end >= 0:
-            match = _SCHEMA.fullmatch(data[start:end])
-            if match is not None:
-                yield (match[1] or b"").decode(), match[2].decode()
-        at = data.find(_ARROW, at + len(_ARROW))
+            names = [f"{space}::{name}" for space, name in both]
+            message = f"defines {some(names)}, and so does {operators[both[0]]}: {REFUSES}"
+        elif masked or doubtful:
+            sure = False
+            if masked:
+                what = f"opens a namespace by the macro `{masked[0]}`, and so does {macros[masked[0]]}"
+            else:
+                what = f"defines {some(doubtful)}, and so does {operators[None, doubtful[0]]}"
+            message = f"{what}: {REFUSES} if their namespaces are one, which the files do not tell"
+        if again or both or not sure:
+            yield finding(
+                "operator-twice",
+                binary.place,
+                message,
+                variant=subject.variant,
+                warning=not (subject.ours and sure),
+            )
+        whole |= dict.fromkeys(read.spaces.whole - whole.keys(), binary.place)
+        macros |= dict.fromkeys(read.spaces.unknown - macros.keys(), binary.place)
+        operators |= dict.fromkeys(read.operators - operators.keys(), binary.place)

@@ -9,8 +9,8 @@ from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
 from abi3info.models import PyVersion, Symbol  # type: ignore[import-untyped]
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.audit.windows import windows
 from hatch_torch_ext.facts import owners
+from hatch_torch_ext.facts.windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

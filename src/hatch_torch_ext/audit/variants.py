@@ -73,16 +73,23 @@ def audit_variant(
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
     )
-    found += check(subject)
-    found += policies.beyond_all(binaries, variant=subject.variant)
+    opened = opening.Opened()
     if sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
-        found += opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
+        opened = opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
+    found += opened.findings
+    found += check(subject, opened=opened.operators)
+    found += policies.beyond_all(binaries, variant=subject.variant)
     return settle(found, ignore=config.ignore)
 
 
-def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None) -> Iterator[Finding]:
-    """Run every check that opens nothing. ``used`` is ``operators.uses`` of the package's Python files."""
+def check(
+    subject: Subject,
+    *,
+    used: Mapping[str, frozenset[str]] | None = None,
+    opened: Mapping[str, frozenset[str]] | None = None,
+) -> Iterator[Finding]:
+    """Run every check that opens nothing; ``used`` and ``opened`` are as ``operators.check`` takes them."""
     if subject.build is not None:
         yield from _record(subject.build, subject.variant or subject.build.entry)
     yield from libraries.check(subject)
@@ -90,7 +97,7 @@ def check(subject: Subject, *, used: Mapping[str, frozenset[str]] | None = None)
     yield from symbols.check(subject)
     yield from cuda.check(subject)
     yield from python.check(subject)
-    yield from operators.check(subject, used=used)
+    yield from operators.check(subject, used=used, opened=opened)
 
 
 def _record(build: BuildRecord, label: str) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle
+from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
@@ -51,11 +52,14 @@ def audit_wheel(
         found += manifest_faults
         subjects = _subjects(read, listed, elves, exports)
         used = operators.uses(_python_texts(read))
-        for subject in subjects:
-            found += check(subject, used=used)
-        found += policies.check(read.tags, elves.values())
+        opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
-            found += _open(open_with, read, listed, subjects)
+            for outcome in _open(open_with, read, listed, subjects):
+                found += outcome.findings
+                opened |= outcome.operators
+        for subject in subjects:
+            found += check(subject, used=used, opened=opened)
+        found += policies.check(read.tags, elves.values())
         found = list(_unaccepted(found, listed))
     return settle(found, ignore=ignore)
 
@@ -223,22 +227,21 @@ def _python_texts(read: Wheel) -> Iterator[str]:
             yield read.text(member.path) or ""
 
 
-def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequence[Subject]) -> Iterator[Finding]:
+def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequence[Subject]) -> Iterator[Opened]:
     """Open what is for the torch of ``python``: variants by the loader's rules, foreign files by the wheel's tags."""
     here = opening.probe(python)
     if here is None:
-        yield finding(
-            "cannot-open", read.path.name, f"{python} has no torch that can be imported, so nothing was opened"
-        )
+        message = f"{python} has no torch that can be imported, so nothing was opened"
+        yield Opened(findings=(finding("cannot-open", read.path.name, message),))
         return
     variants = {item.variant.label: item for item in listed}
     for subject in subjects:
         if subject.variant is None:
             if opening.python_fits(subject.python, here):
                 loadable = [item for item in subject.binaries if item.is_module or owners.registers(item.elf.undefined)]
-                yield from opening.open_all(python, loadable, variant=None, package=None)
+                yield opening.open_all(python, loadable, variant=None, package=None)
             continue
         item = variants[subject.variant]
         if opening.serves(item.variant, here):
             loadable = [binary for binary in subject.binaries if item.files[binary.place].kind in {"library", "module"}]
-            yield from opening.open_all(python, loadable, variant=subject.variant, package=item.package)
+            yield opening.open_all(python, loadable, variant=subject.variant, package=item.package)

@@ -1,0 +1,156 @@
+"""What a file registers with torch, as far as its bytes and its build tell; nothing is opened.
+
+``TORCH_LIBRARY(ns, m)`` leaves ``TORCH_LIBRARY_static_init_ns`` in the symbol table, which stripping removes; ``m.def``
+leaves the schema's text. The symbol has the word as it is written: where that is a macro, the build's definitions say
+what it stands for, or nobody does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.windows import windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+EXPANDS_MACROS: releases.Minor = (2, 11)
+"""The first release whose TORCH_LIBRARY(MACRO, m) registers what the macro stands for; before, the word ``MACRO``."""
+
+_SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
+_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->\s*[^\0\n]+")
+_ARROW = b") -> "
+_LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
+_DEFINITION = re.compile(r"(?<!\S)-D(\w+)=\"?(\w+)\"?(?!\S)")
+MAX_SCHEMA = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What one file registers: words that TORCH_LIBRARY and its FRAGMENT form are written with, and schemas."""
+
+    whole: frozenset[str] = frozenset()
+    fragments: frozenset[str] = frozenset()
+    schemas: frozenset[tuple[str, str]] = frozenset()
+    """(namespace or "", operator)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespaces:
+    """The namespaces of one file. ``whole`` are opened by TORCH_LIBRARY, which a process may do once for each name."""
+
+    whole: frozenset[str] = frozenset()
+    fragments: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
+    """Macros that name a namespace and of which nothing tells what they stand for."""
+    unexpanded: frozenset[str] = frozenset()
+    """Those of ``whole`` and ``fragments`` that are the name of a macro: this torch registers the very word."""
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Return every namespace that is known for certain."""
+        return self.whole | self.fragments
+
+
+def read(path: Path) -> Registered:
+    """Return what the file registers, as far as its bytes tell; before it is stripped they tell most."""
+    words: set[tuple[str, bool]] = set()
+    schemas: set[tuple[str, str]] = set()
+    for data in windows(path):
+        words.update(_words(data))
+        schemas.update(_schemas(data))
+    return Registered(
+        whole=frozenset(name for name, fragment in words if not fragment),
+        fragments=frozenset(name for name, fragment in words if fragment),
+        schemas=frozenset(schemas),
+    )
+
+
+def namespaces(
+    found: Registered, *, torch: str | None = None, definitions: Mapping[str, frozenset[str]] | None = None
+) -> Namespaces:
+    """Return the namespaces that the words of ``found`` stand for.
+
+    ``torch`` is the version that the file was compiled against, None where that is not known; ``definitions`` are the
+    values of macros that the build defined.
+    """
+    expands = None if torch is None else _expands(torch)
+    known: dict[bool, set[str]] = {True: set(), False: set()}
+    unknown: set[str] = set()
+    unexpanded: set[str] = set()
+    for word, fragment in [*((word, False) for word in found.whole), *((word, True) for word in found.fragments)]:
+        values = (definitions or {}).get(word, frozenset())
+        macro = bool(values) or _LIKE_A_MACRO.fullmatch(word) is not None
+        if macro and expands is False:
+            unexpanded.add(word)
+        if not macro or expands is False:
+            known[fragment].add(word)
+        elif len(values) == 1 and expands:
+            known[fragment] |= values
+        else:
+            unknown.add(word)
+    return Namespaces(
+        whole=frozenset(known[False]),
+        fragments=frozenset(known[True]),
+        unknown=frozenset(unknown),
+        unexpanded=frozenset(unexpanded),
+    )
+
+
+def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozenset[str]]:
+    """Return macro -> values that the build defined for ``file``, of ``BuildRecord.flags``.
+
+    Those of the target that the file is named after; where there is none, those of every target.
+    """
+    by_target: dict[str, dict[str, set[str]]] = {}
+    for name, text in flags:
+        target = by_target.setdefault(name.rpartition(" ")[0], {})
+        for macro, value in _DEFINITION.findall(text):
+            target.setdefault(macro, set()).add(value)
+    stem = file.rpartition("/")[2].partition(".")[0]
+    own = [by_target[target] for target in (stem, stem.removeprefix("lib")) if target in by_target]
+    found: dict[str, set[str]] = {}
+    for values in own[:1] or by_target.values():
+        for macro, value in values.items():
+            found.setdefault(macro, set()).update(value)
+    return {macro: frozenset(values) for macro, values in found.items()}
+
+
+def _expands(torch: str) -> bool | None:
+    try:
+        return releases.minor_of(torch) >= EXPANDS_MACROS
+    except ValueError:  # the manifest may be anybody's
+        return None
+
+
+def _words(data: bytes) -> Iterator[tuple[str, bool]]:
+    at = data.find(b"TORCH_LIBRARY_")
+    while at >= 0:
+        start = max(0, at - 16)
+        match = next((m for m in _SYMBOL.finditer(data, start, at + 64) if m.start(2) <= at), None)
+        if match is not None and match.start(2) + int(match[1]) <= len(data):
+            name = data[match.start(2) : match.start(2) + int(match[1])]
+            yield _word(name[len(match[2]) :], fragment=bool(match[3])), bool(match[3])
+        at = data.find(b"TORCH_LIBRARY_", at + 1)
+
+
+def _word(name: bytes, *, fragment: bool) -> str:
+    """Return the word in the name of a macro's function or variable; a FRAGMENT's ends in a counter."""
+    text = name.decode("ascii", errors="replace")
+    return re.sub(r"_\d+$", "", text) if fragment else text
+
+
+def _schemas(data: bytes) -> Iterator[tuple[str, str]]:
+    at = data.find(_ARROW)
+    while at >= 0:
+        start = data.rfind(b"\0", max(0, at - MAX_SCHEMA), at) + 1
+        end = data.find(b"\0", at, at + MAX_SCHEMA)
+        if start and end >= 0:
+            match = _SCHEMA.fullmatch(data[start:end])
+            if match is not None:
+                yield (match[1] or b"").decode(), match[2].decode()
+        at = data.find(_ARROW, at + len(_ARROW))

@@ -1,0 +1,62 @@
+"""The C functions of torch's stable ABI, and since which release each is there: what a binary's lowest torch is.
+
+``shims.json`` is made of the headers of the releases by ``tools/shims.py``. The libraries of torch 2.8, 2.9 and 2.13
+export none of these functions earlier, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.facts import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hatch_torch_ext.facts.releases import Minor
+
+_SHIM = re.compile(r"(?:aoti_)?torch_[a-z]\w*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowest:
+    """The lowest release line that has every function of the table among a file's symbols.
+
+    ``functions`` are those that no earlier line has, sorted; ``unknown`` are named like functions of the stable ABI and
+    in no release of the table: newer than it, or nobody's.
+    """
+
+    torch: Minor
+    functions: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def lowest(symbols: Iterable[str]) -> Lowest | None:
+    """Return the lowest torch that a file with these undefined symbols needs; None where it takes no such function."""
+    wanted = {symbol for symbol in symbols if _SHIM.fullmatch(symbol)}
+    since = {symbol: _table()[symbol] for symbol in wanted & _table().keys()}
+    if not since:
+        return None
+    torch = max(since.values())
+    return Lowest(
+        torch=torch,
+        functions=tuple(sorted(symbol for symbol, minor in since.items() if minor == torch)),
+        unknown=tuple(sorted(wanted - since.keys())),
+    )
+
+
+def newest() -> Minor:
+    """Return the newest release line of the table."""
+    return max(_table().values())
+
+
+@cache
+def _table() -> Mapping[str, Minor]:
+    text = (resources.files("hatch_torch_ext.facts") / "shims.json").read_text(encoding="utf-8")
+    since: dict[str, list[str]] = json.loads(text)["since"]
+    return {name: releases.minor_of(line) for line, names in since.items() for name in names}
