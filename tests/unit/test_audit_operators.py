@@ -84,7 +84,7 @@ MACRO = b"_ZL38TORCH_LIBRARY_static_init_LIBRARY_NAME"
 
 def record(torch: str, *flags: tuple[str, str]) -> BuildRecord:
     """Return the record of a build against a release of torch."""
-    facts = {"entry": "matrix.0", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
+    facts: dict[str, Any] = {"entry": "matrix.0", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
     return BuildRecord(**facts, variables=(), torch_version=torch, flags=flags)
 
 
