@@ -84,8 +84,8 @@ MACRO = b"_ZL38TORCH_LIBRARY_static_init_LIBRARY_NAME"
 
 def record(torch: str, *flags: tuple[str, str]) -> BuildRecord:
     """Return the record of a build against a release of torch."""
-    facts: dict[str, Any] = {"entry": "matrix.0", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0", "cmake": "4.1"}
-    return BuildRecord(**facts, variables=(), torch_version=torch, flags=flags)
+    facts: dict[str, Any] = {"entry": "matrix.0", "python": "3.11.7", "sdk": "thin", "compiler": "GNU 12.2.0"}
+    return BuildRecord(**facts, cmake="4.1", variables=(), torch_version=torch, flags=flags)
 
 
 TARGETS = (("one CXX", "-O3 -DLIBRARY_NAME=pkg_one -DX"), ("two CXX", '-DLIBRARY_NAME="pkg_two"'))
