@@ -243,7 +243,7 @@ def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
         "it": "fits, but other is better",
         "other": "forced, though built for torch 2.9, here is 2.8.0",
     }
-    assert list(choice.cautions()) == [
+    assert list(loader.cautions(choice)) == [
         "hatch_torch_ext.resources: other was forced, though it was built for torch 2.9, here is 2.8.0: it may crash"
     ]
 
@@ -317,6 +317,6 @@ def test_what_the_user_reads_is_short_and_ends_in_a_command(here: dict[str, Any]
     """At most 15 lines, whatever the number of variants, with a command to paste."""
     choice = loader.select(here, variants)
     rejected = [each for each in variants if choice.reasons[each["label"]]]
-    text = choice.refusal(rejected, "none fits.") if rejected else "\n  pip install"
+    text = loader.refusal(choice, rejected, "none fits.") if rejected else "\n  pip install"
     assert len(text.splitlines()) <= 15
     assert "\n  pip install" in text

@@ -17,8 +17,8 @@ TEMPLATE = "_variants.py"
 KINDS = ("library", "module", "graft", "python")
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
-_LINES = 399
-"""Lines of the file at most, for any package: variants have one each, or share those that the code leaves."""
+_WIDTH = 120
+"""Columns of a line: what fits on one is on one, the rest is one item a line, as formatters have it."""
 
 
 def template() -> str:
@@ -34,11 +34,12 @@ def render(layout: Layout, *, distribution: str) -> str:
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
-    named = f'"distribution": {_literal(distribution)}, "package": {_literal(layout.package)}, "variants": [\n'
-    variants = [f"{_literal(_fields(placed))}," for placed in sorted(layout.variants, key=_order)]
-    a_line = -(-len(variants) // (_LINES - 2 - (before + after).count("\n")))
-    lines = [f"    {' '.join(variants[at : at + a_line])}\n" for at in range(0, len(variants), a_line or 1)]
-    return "".join([before, start, named, *lines, "]", end, after])
+    data = {
+        "distribution": distribution,
+        "package": layout.package,
+        "variants": [_fields(placed) for placed in sorted(layout.variants, key=_order)],
+    }
+    return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])
 
 
 def _order(placed: PlacedVariant) -> tuple[tuple[int, ...], str]:
@@ -91,12 +92,29 @@ def _files(placed: PlacedVariant) -> list[object]:
     ]
 
 
-def _literal(value: object) -> str:
-    """Return ``value`` as Python source on one line, with the quotes that formatters use."""
+def _literal(value: object, *, indent: int = 0, prefix: str = "") -> str:
+    """Return ``prefix`` and ``value`` as Python source, as a formatter would leave it ``indent`` columns from the left.
+
+    What is too long for one line has an item a line, with a comma after each.
+    """
+    line = prefix + _on_one_line(value)
+    if not isinstance(value, (dict, list)) or not value or indent + len(line) < _WIDTH:
+        return line
+    inner = indent + 4
+    if isinstance(value, dict):
+        items = [_literal(item, indent=inner, prefix=f"{_on_one_line(key)}: ") for key, item in value.items()]
+    else:
+        items = [_literal(item, indent=inner) for item in value]
+    start, end = "{}" if isinstance(value, dict) else "[]"
+    lines = "".join(f"{' ' * inner}{item},\n" for item in items)
+    return f"{prefix}{start}\n{lines}{' ' * indent}{end}"
+
+
+def _on_one_line(value: object) -> str:
     if isinstance(value, str):
         return '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_on_one_line(key)}: {_on_one_line(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        return "[" + ", ".join(_on_one_line(item) for item in value) + "]"
     return repr(value)

@@ -1,7 +1,19 @@
-"""Which of this package's compiled variants fits the torch that is installed here: chosen first, then loaded once.
+"""Loads the one compiled variant of this package that fits the torch installed here.
 
-Written by hatch-torch-ext; the code is the same in every package, ``DATA`` is this one's. ``load()`` belongs into its
-``__init__``, and ``python -m <package>._variants`` explains the choice without loading anything.
+Written by hatch-torch-ext. The code is the same in every package; ``DATA``, at the end of the file, is this one's.
+The package's ``__init__`` calls ``load()``; ``python -m <package>._variants`` explains the choice and loads nothing.
+
+The parts of this file, in the order in which the work goes:
+
+1. Facts: read what is here: torch, Python, the machine, the C library.
+2. Selection: ask every rule about every variant. Pure: nothing is opened.
+3. Messages: say why, and what to type.
+4. Loading: check and open the files of the variant chosen, once in a process.
+5. The command line.
+6. The data.
+
+Imports at the top, and in functions that every user runs, are cheap on purpose; torch is imported in functions alone.
+The syntax is that of Python 3.8.
 """
 
 from __future__ import annotations
@@ -9,117 +21,256 @@ from __future__ import annotations
 import _thread
 import os
 import sys
-import warnings
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Sequence, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
     Facts = Dict[str, Any]  # see facts()
-    Variant = Dict[str, Any]  # an item of DATA["variants"]
+    Variant = Dict[str, Any]  # an item of DATA["variants"]: the fields are explained there
+    File = Dict[str, Any]  # an item of a variant's "files"
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
-
-# A variant serves the release `torch`, with `stable_abi` newer ones too. None means: CPU, any Python, either C++ ABI.
-# `archs`: capabilities that code runs on; `cp`: the first and last CPython of torch's wheels; `files`: in _torch_ext.
-DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
-
-PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
-UPDATE = f"pip install -U {DATA['distribution']}"
-_ABI = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
+    Numbers = Tuple[int, ...]  # of a version: (12, 8)
 
 
 class TorchExtWarning(RuntimeWarning):
     """What was loaded works, but perhaps not as the user expects."""
 
 
+# 1. Facts ------------------------------------------------------------------------------------------------------------
+
+
 def facts() -> Facts:
-    """Read what the choice depends on: machine, Python, torch ("" where there is none). Touches no device."""
+    """Return what the choice depends on. Imports torch where there is one, and touches no device.
+
+    ``torch`` is the version, "" where there is none. ``backend`` is ``CPU``, ``CUDA 12.8``, ``ROCm`` or ``XPU``.
+    """
+    libc, libc_version = _libc()
+    here: Facts = {
+        "system": sys.platform,
+        "machine": os.uname().machine if os.name == "posix" else "unknown",
+        "libc": libc,
+        "libc_version": libc_version,
+        "python": _python_tag(),
+        "torch": "",
+        "backend": "CPU",
+        "cxx11_abi": True,
+    }
+    torch = _import_torch()
+    if torch is not None:
+        here["torch"] = _plain(str(torch.__version__), 60)
+        here["backend"] = _backend(torch)
+        here["cxx11_abi"] = bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
+    return here
+
+
+def _libc() -> Tuple[str, str]:
+    """Return the C library and its version, "" for what is not known."""
     try:
-        libc, _, libc_version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, OSError, ValueError):
-        libc, libc_version = "musl" if sys.platform == "linux" else "", ""  # musl does not tell its version
-    python = "{}{}{}".format(sys.implementation.name.replace("cpython", "cp"), *sys.version_info)
-    here: Facts = {"torch": "", "backend": "CPU", "cxx11_abi": True, "libc": libc, "libc_version": libc_version}
-    here["python"] = python + "t" * ("t" in getattr(sys, "abiflags", ""))  # free-threaded: cp313t
-    here.update(system=sys.platform, machine=os.uname().machine if os.name == "posix" else "unknown")
+        # musl does not know the question; it does not tell its version at all.
+        return ("musl" if sys.platform == "linux" else ""), ""
+    return name, version
+
+
+def _python_tag() -> str:
+    """Return the interpreter as wheels name it: ``cp311``, ``cp313t`` (free-threaded), ``pypy310``."""
+    name = sys.implementation.name.replace("cpython", "cp")
+    threading = "t" if "t" in getattr(sys, "abiflags", "") else ""
+    return f"{name}{sys.version_info[0]}{sys.version_info[1]}{threading}"
+
+
+def _import_torch() -> Any:
+    """Return torch, or None where there is none. A torch that is broken raises its own error."""
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        return here
+        return None
     if not hasattr(torch, "version"):
         raise ImportError(f"{PACKAGE}: `import torch` does not find PyTorch, but what hides it: {torch.__spec__}")
-    here.update(torch=str(torch.__version__), cxx11_abi=bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
-    for name, backend in ("cuda", f"CUDA {torch.version.cuda}"), ("xpu", "XPU"), ("hip", "ROCm"):
-        here["backend"] = backend if getattr(torch.version, name, None) else here["backend"]
-    return here
+    return torch
 
 
-def _numbers(version: str, known: Dict[str, Tuple[int, ...]] = {}) -> Tuple[int, ...]:  # noqa: B006 -- a cache
-    return known.get(version) or known.setdefault(version, tuple(map(int, __import__("re").findall("[0-9]+", version))))
+def _backend(torch: Any) -> str:
+    """Return what torch was built for."""
+    if getattr(torch.version, "hip", None):
+        return "ROCm"
+    if getattr(torch.version, "xpu", None):
+        return "XPU"
+    if torch.version.cuda:
+        return f"CUDA {torch.version.cuda}"
+    return "CPU"
 
 
-def _torch_version(version: str) -> Tuple[Tuple[int, ...], bool, bool]:
-    """Return (major, minor), whether that is final, and whether the build is a release (``2.8.0+cu128``)."""
-    public, _, local = version.partition("+")
-    final = all(part.isdigit() for part in public.replace(".post", ".").split("."))
-    release = final and (not local or local.split(".")[0].rstrip("0123456789") in ("cpu", "cu", "rocm", "xpu"))
-    return (*_numbers(public), 0, 0)[:2], final, release
+# 2. Selection --------------------------------------------------------------------------------------------------------
+
+_known_numbers: Dict[str, Numbers] = {}
 
 
-def _objections(variant: Variant, here: Facts, version: Any, *, prerelease: bool) -> Iterable[Reason]:
-    if (here["system"], here["machine"]) != ("linux", variant["machine"]):
-        yield "machine", f"linux {variant['machine']}", f"{here['system']} {here['machine']}"
-    libc, floor, have = variant["libc"], variant["libc_floor"], here["libc_version"]
-    if here["libc"] and (libc != here["libc"] or (have and have != floor and _numbers(have) < _numbers(floor))):
-        yield "libc", f"{libc} {floor} or newer", f"{here['libc']} {have}".strip()
-    python, mine = variant["python"], here["python"]
-    abi3 = python and python.startswith("abi3-cp3") and mine[:3] == "cp3" and mine[3:].isdigit()  # cp313t has no abi3
-    if python not in (None, mine) and not (abi3 and int(mine[3:]) >= int(python[len("abi3-cp3") :])):
-        yield "python", python, mine
-    (minor, final, release), stable, wanted = version, variant["stable_abi"], _numbers(variant["torch"])
-    name = f"torch {variant['torch']}{' or newer' * stable}"
-    if not here["torch"] or (minor < wanted if stable else minor != wanted):
-        yield "torch", name, here["torch"] or "no torch"
-    elif not prerelease and not (release or (stable and (final or minor > wanted))):
-        yield "snapshot", f"releases of {name}", f"the snapshot {here['torch']}"
-    if here["torch"] and variant["cxx11_abi"] not in (None, here["cxx11_abi"]):
-        yield "abi", _ABI[variant["cxx11_abi"]], _ABI[here["cxx11_abi"]]
-    if here["torch"] and variant["cuda"]:
-        want, mine = _numbers(variant["cuda"]), _numbers(here["backend"].partition("CUDA ")[2])
-        if mine[:1] != want[:1] or mine < want:
-            yield "backend", f"CUDA {variant['cuda']} or a newer {want[0]}.x", f"a torch for {here['backend']}"
+def _numbers(version: str) -> Numbers:
+    """Return the numbers in ``version``: ``12.8`` is (12, 8), ``cp311`` is (311,). No exception, whatever it is."""
+    if version not in _known_numbers:
+        import re
+
+        # Nine digits are more than any version has, and few enough to be converted.
+        _known_numbers[version] = tuple(int(digits[:9]) for digits in re.findall("[0-9]+", version))
+    return _known_numbers[version]
+
+
+class _Release:
+    """What a version of torch tells: ``2.8.0a0+git1f2e3d4`` is of (2, 8), not final, and not built by torch itself."""
+
+    def __init__(self, version: str) -> None:
+        public, _, local = version.partition("+")
+        parts = public.replace(".post", ".").split(".")
+        self.minor = (*_numbers(public), 0, 0)[:2]
+        self.final = all(part.isascii() and part.isdigit() for part in parts)
+        # torch's own builds are called +cpu, +cu128, +rocm6.3, +xpu, +cpu.cxx11.abi.
+        builder = local.partition(".")[0].rstrip("0123456789")
+        self.of_torch = local == "" or builder in ("cpu", "cu", "rocm", "xpu")
+
+
+def _machine_rule(variant: Variant, here: Facts) -> Optional[Reason]:
+    """Ask for the operating system and the processor."""
+    if here["system"] == "linux" and here["machine"] == variant["machine"]:
+        return None
+    return "machine", f"linux {variant['machine']}", f"{here['system']} {here['machine']}"
+
+
+def _libc_rule(variant: Variant, here: Facts) -> Optional[Reason]:
+    """Ask for the same kind of C library, no older than what the symbols of the variant need."""
+    if not here["libc"]:
+        return None
+    same_kind = here["libc"] == variant["libc"]
+    known = here["libc_version"] != ""
+    if same_kind and not (known and _numbers(here["libc_version"]) < _numbers(variant["libc_floor"])):
+        return None
+    wanted = f"{variant['libc']} {variant['libc_floor']} or newer"
+    return "libc", wanted, f"{here['libc']} {here['libc_version']}".strip()
+
+
+def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
+    """Ask for the Python that the modules are for or, where they use the limited API, for that one or a newer one."""
+    wanted, mine = variant["python"], here["python"]
+    if wanted is None or wanted == mine:
+        return None
+    # A free-threaded Python (cp313t) has no limited API, and other interpreters have none either.
+    has_abi3 = mine.startswith("cp3") and mine[3:].isdigit()
+    if wanted.startswith("abi3-cp3") and has_abi3 and int(mine[3:]) >= int(wanted[len("abi3-cp3") :]):
+        return None
+    return "python", wanted, mine
+
+
+def _torch_rule(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> Optional[Reason]:
+    """Ask for the same major.minor; of a stable-ABI variant, for its minimum or anything newer.
+
+    Pre-releases, builds from git and vendors' builds are taken for a release only where the user says so, except that
+    the stable ABI also holds for whatever comes after its minimum.
+    """
+    built, stable = _numbers(variant["torch"]), variant["stable_abi"]
+    name = f"torch {variant['torch']}" + (" or newer" if stable else "")
+    fits = installed.minor >= built if stable else installed.minor == built
+    if not here["torch"] or not fits:
+        return "torch", name, here["torch"] or "no torch"
+    is_release = installed.final and installed.of_torch
+    beyond_doubt = stable and (installed.final or installed.minor > built)
+    if is_release or beyond_doubt or prerelease:
+        return None
+    return "snapshot", f"releases of {name}", f"the snapshot {here['torch']}"
+
+
+_ABI_NAMES = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
+
+
+def _abi_rule(variant: Variant, here: Facts) -> Optional[Reason]:
+    """Ask for the C++ ABI of torch; a variant that uses no C++ of torch has None."""
+    if not here["torch"] or variant["cxx11_abi"] in (None, here["cxx11_abi"]):
+        return None
+    return "abi", _ABI_NAMES[variant["cxx11_abi"]], _ABI_NAMES[here["cxx11_abi"]]
+
+
+def _backend_rule(variant: Variant, here: Facts) -> Optional[Reason]:
+    """Ask a CUDA variant for a torch of the same CUDA major and at least its minor; a CPU variant runs anywhere."""
+    if not here["torch"] or not variant["cuda"]:
+        return None
+    built = _numbers(variant["cuda"])
+    is_cuda = here["backend"].startswith("CUDA ")
+    installed = _numbers(here["backend"]) if is_cuda else ()
+    if installed[:1] == built[:1] and installed >= built:
+        return None
+    return "backend", f"CUDA {variant['cuda']} or a newer {built[0]}.x", f"a torch for {here['backend']}"
+
+
+def _objections(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> List[Reason]:
+    """Return what speaks against ``variant``, what no installation can change first."""
+    answers = [
+        _machine_rule(variant, here),
+        _libc_rule(variant, here),
+        _python_rule(variant, here),
+        _torch_rule(variant, here, installed, prerelease=prerelease),
+        _abi_rule(variant, here),
+        _backend_rule(variant, here),
+    ]
+    return [answer for answer in answers if answer is not None]
 
 
 def _rank(variant: Variant) -> Tuple[Any, ...]:
-    """Sort the better variant last: CUDA over CPU, exact over stable, newer CUDA, Python-specific over agnostic."""
-    newer, python = (_numbers(variant["cuda"] or ""), _numbers(variant["torch"])), variant["python"] or ""
-    specific = bool(python), "abi3" not in python, len(python), python
-    return bool(variant["cuda"]), not variant["stable_abi"], newer, specific, variant["label"]
-
-
-def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False, forced: str = "") -> Choice:
-    """Choose among ``variants`` for the facts ``here``; pure. ``forced`` is a label that the user insists on."""
-    known = _torch_version(here["torch"])
-    reasons = {each["label"]: list(_objections(each, here, known, prerelease=prerelease)) for each in variants}
-    fitting = [v for v in variants if (v["label"] == forced if forced else not reasons[v["label"]])]
-    return Choice(here, variants, max(fitting, key=_rank, default=None), reasons)
+    """Return a key that sorts the better variant last."""
+    python = variant["python"] or ""
+    return (
+        variant["cuda"] is not None,  # CUDA before CPU
+        not variant["stable_abi"],  # exact before stable
+        _numbers(variant["cuda"] or ""),  # the newer CUDA
+        _numbers(variant["torch"]),  # the newer minimum
+        python != "",  # for a Python before for any
+        not python.startswith("abi3"),  # for this very Python before from one on
+        _numbers(python),
+        variant["label"],  # the same choice everywhere
+    )
 
 
 class Choice:
-    """The outcome of ``select``: the ``variant`` chosen, or None, and the ``reasons`` against each one."""
+    """The outcome of ``select``.
 
-    def __init__(self, here: Facts, variants: Sequence[Variant], best: Any, reasons: Dict[str, List[Reason]]) -> None:
-        self.here, self.variants, self.variant, self.reasons = here, variants, best, reasons
-        self.label: str = best["label"] if best else ""
-        self.files = [f"{ROOT}/{file['path']}" for file in best["files"] if file["registers"]] if best else []
+    ``variant`` is the one chosen, or None. ``reasons`` says for every label what speaks against it.
+    """
+
+    def __init__(
+        self,
+        here: Facts,
+        variants: Sequence[Variant],
+        variant: Any,
+        reasons: Dict[str, List[Reason]],
+    ) -> None:
+        self.here = here
+        self.variants = variants
+        self.variant = variant
+        self.reasons = reasons
+
+    @property
+    def label(self) -> str:
+        """The label of the variant chosen, or ""."""
+        return str(self.variant["label"]) if self.variant else ""
+
+    @property
+    def files(self) -> List[str]:
+        """The absolute paths of the files that register operators, of the variant chosen."""
+        if not self.variant:
+            return []
+        return [_path(file) for file in self.variant["files"] if file["registers"]]
 
     def __str__(self) -> str:
-        torch = "torch {torch} ({backend}, {abi})" if self.here["torch"] else "no torch"
-        told = f"Here: {torch}, {{python}}, {{system}} {{machine}}, {{libc}} {{libc_version}}"
-        return told.format(abi=_ABI[self.here["cxx11_abi"]], **self.here).rstrip(" ,")
+        """Say what is here, on one line."""
+        here = self.here
+        torch = "no torch"
+        if here["torch"]:
+            torch = f"torch {here['torch']} ({here['backend']}, {_ABI_NAMES[here['cxx11_abi']]})"
+        libc = f"{here['libc']} {here['libc_version']}".strip()
+        machine = f"{here['system']} {here['machine']}"
+        return f"Here: {', '.join(part for part in (torch, here['python'], machine, libc) if part)}"
 
     def against(self, label: str) -> str:
         """Say why the variant ``label`` does not fit, or ""."""
@@ -127,107 +278,252 @@ class Choice:
 
     def verdicts(self) -> Dict[str, str]:
         """Say for every label why it was taken or left."""
-        words = {label: f"rejected: {self.against(label)}" for label in self.reasons}
-        words.update({label: f"fits, but {self.label} is better" for label, why in self.reasons.items() if not why})
-        if self.variant:
-            words[self.label] = f"forced, though {self.against(self.label)}" if self.reasons[self.label] else "chosen"
-        return words
+        return {label: self._verdict(label) for label in self.reasons}
 
-    def refusal(self, variants: Sequence[Variant], head: str) -> str:
-        """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
-        lines: List[str] = []
-        groups: Dict[Tuple[str, str], List[str]] = {}
-        for label in (variant["label"] for variant in variants):
-            line, reasons = f"  {label}: {self.against(label)}", self.reasons[label]
-            lines.append(line if len(line) <= 120 else f"  {label}: built for {', '.join(r[1] for r in reasons)}")
-            groups.setdefault((reasons[0][0], reasons[0][2]), []).append(reasons[0][1])
-        if len(lines) > 6:
-            kinds = {key: list(dict.fromkeys(wants)) for key, wants in groups.items()}
-            told = {key: ", ".join(k if len(k) < 4 else [k[0], "...", k[-1]]) for key, k in kinds.items()}
-            lines = [f"  {len(wants)} built for {told[key]}; here is {key[1]}" for key, wants in groups.items()]
-        tail = ["or a newer release, if there is one:", f"  {UPDATE}", f"More: python -m {PACKAGE}._variants"]
-        return "\n".join([f"{PACKAGE}: {head}", str(self), *lines, *self.remedy(variants), *tail])
-
-    def remedy(self, variants: Sequence[Variant]) -> List[str]:
-        """Name the nearest torch that this Python and this machine can have."""
-        rules = {label: {rule for rule, _, _ in reasons} for label, reasons in self.reasons.items()}
-        python = _numbers(self.here["python"])[0]
-        possible = [v for v in variants if not rules[v["label"]] & {"machine", "libc"}]
-        reachable = [v for v in possible if "python" not in rules[v["label"]] and v["cp"][0] <= python <= v["cp"][1]]
-        if not reachable:
-            pythons = sorted({v["python"] or "cp{} to cp{}".format(*v["cp"]) for v in possible})
-            return [f"Use a Python that it was built for: {', '.join(pythons)}" if pythons else "Use another system,"]
-        here = _torch_version(self.here["torch"] or "99.99")[0]  # without a torch, the newest is the nearest
-
-        def nearness(variant: Variant) -> Tuple[Any, ...]:
-            torch, other = _numbers(variant["torch"]), "backend" in rules[variant["label"]]
-            apart = [-abs(mine - its) for mine, its in zip(here, torch)]
-            return variant["on_default_index"], not other, apart, torch, _rank(variant)
-
-        best = max(reachable, key=nearness)
-        torch = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
-        if not best["on_default_index"]:
-            return [f"Use a build of {torch} with {_ABI[best['cxx11_abi']]}, which torch's default index has not,"]
-        again = " --force-reinstall" * (_numbers(best["torch"]) == here)
-        build = f"cu{best['cuda'].replace('.', '')}" if best["cuda"] else "cpu"
-        elsewhere = "backend" in rules[best["label"]] or f"+{build[:2]}" in self.here["torch"]
-        index = f" --index-url https://download.pytorch.org/whl/{build}" * elsewhere
-        risk = ["(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"] * (rules[best["label"]] == {"snapshot"})
-        return ["Install a torch that it was built for:", f'  pip install{again} "{torch}"{index}', *risk]
-
-    def cautions(self) -> Iterable[str]:
-        """Say what works with the chosen variant, but perhaps not as the user expects."""
-        rejected = [variant for variant in self.variants if variant["cuda"] and self.reasons[variant["label"]]]
-        if self.reasons[self.label]:
-            yield f"{PACKAGE}: {self.label} was forced, though it was {self.against(self.label)}: it may crash"
-        elif rejected and not self.variant["cuda"] and self.here["backend"] != "CPU":
-            yield self.refusal(rejected, f"operators for the CPU only are loaded ({self.label}).")
+    def _verdict(self, label: str) -> str:
+        if label == self.label:
+            return f"forced, though {self.against(label)}" if self.reasons[label] else "chosen"
+        if self.reasons[label]:
+            return f"rejected: {self.against(label)}"
+        return f"fits, but {self.label} is better"
 
 
-def _asked(name: str) -> str:
-    """Return what the user set for this package, else for all packages built this way; "" and "0" are nothing."""
-    own = f"{DATA['package'].replace('.', '_').upper()}_TORCH_EXT_{name}"
-    value = os.environ.get(own, os.environ.get(f"TORCH_EXT_{name}", ""))
-    return "" if value == "0" else value
+def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False, forced: str = "") -> Choice:
+    """Choose among ``variants`` for the facts ``here``. ``forced`` is a label that the user insists on."""
+    installed = _Release(here["torch"])
+    reasons = {each["label"]: _objections(each, here, installed, prerelease=prerelease) for each in variants}
+    if forced:
+        candidates = [each for each in variants if each["label"] == forced]
+    else:
+        candidates = [each for each in variants if not reasons[each["label"]]]
+    return Choice(here, variants, max(candidates, key=_rank, default=None), reasons)
 
 
 def choose(*, must: bool = True) -> Choice:
     """Choose for this process and its environment variables; with ``must``, raise ImportError when nothing fits."""
-    variants, forced = DATA["variants"], _asked("VARIANT")
-    if forced and forced not in (labels := [variant["label"] for variant in variants]):
+    variants, forced = DATA["variants"], _setting("VARIANT")
+    labels = [each["label"] for each in variants]
+    if forced and forced not in labels:
         raise ImportError(f"{PACKAGE} has no variant {forced!r} (TORCH_EXT_VARIANT), only {', '.join(labels)}")
-    choice = select(facts(), variants, prerelease=bool(_asked("PRERELEASE")), forced=forced)
-    if must and not choice.variant:
-        raise ImportError(choice.refusal(variants, f"none of its compiled variants ({len(variants)}) fits here."))
+    choice = select(facts(), variants, prerelease=_setting("PRERELEASE") != "", forced=forced)
+    if must and choice.variant is None:
+        return _nothing_fits(choice)
     return choice
 
 
-def _inspect(file: Dict[str, Any], *, deep: bool = False) -> None:
-    """Raise ImportError for a file that is not as installed: one cut short would kill the process that opens it."""
-    path, repair = f"{ROOT}/{file['path']}", f"pip install --force-reinstall --no-deps {DATA['distribution']}"
+def _nothing_fits(choice: Choice) -> Choice:
+    """Decide what happens when no variant fits: the one place for it. Today that is always the refusal."""
+    count = len(choice.variants)
+    raise ImportError(refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here."))
+
+
+def _setting(name: str) -> str:
+    """Return what the user set for this package, else for all packages built this way; "" and "0" are nothing."""
+    general = f"TORCH_EXT_{name}"
+    own = f"{DATA['package'].replace('.', '_').upper()}_{general}"
+    value = os.environ.get(own, os.environ.get(general, ""))
+    return "" if value == "0" else value
+
+
+# 3. Messages ---------------------------------------------------------------------------------------------------------
+
+_FEW = 6  # as many variants are told one by one
+_WIDTH = 120  # characters of a line
+
+
+def _plain(text: str, limit: int) -> str:
+    """Return foreign text as a terminal can show it: on one line, no control characters, cut where it is long."""
+    if len(text) <= limit and text.isprintable():
+        return text
+    shown = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:limit]
+    )
+    return shown if len(text) <= limit else f"{shown}..."
+
+
+def _warn(text: str) -> None:
+    """Warn whoever called the function that calls this one."""
+    import warnings
+
+    warnings.warn(text, TorchExtWarning, stacklevel=3)
+
+
+def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
+    """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
+    told = _one_by_one if len(variants) <= _FEW else _by_rule
+    lines = [
+        f"{PACKAGE}: {head}",
+        str(choice),
+        *told(choice, variants),
+        *remedy(choice, variants),
+        "or a newer release, if there is one:",
+        f"  {_update()}",
+        f"More: python -m {PACKAGE}._variants",
+    ]
+    return "\n".join(lines)
+
+
+def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
+    for label in (variant["label"] for variant in variants):
+        line = f"  {label}: {choice.against(label)}"
+        if len(line) > _WIDTH:  # what is here stands above already
+            line = f"  {label}: built for {', '.join(wanted for _, wanted, _ in choice.reasons[label])}"
+        yield line
+
+
+def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
+    """Group the variants by the first rule that rejects them and by what is here; a line for each group."""
+    groups: Dict[Tuple[str, str], List[str]] = {}
+    for variant in variants:
+        rule, wanted, have = choice.reasons[variant["label"]][0]
+        groups.setdefault((rule, have), []).append(wanted)
+    for (_, have), wanted_by in groups.items():
+        kinds = list(dict.fromkeys(wanted_by))
+        if len(kinds) > 3:
+            kinds = [kinds[0], "...", kinds[-1]]
+        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; here is {have}"
+
+
+def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
+    """Name the nearest torch that this Python and this machine can have, as a command; else what has to change."""
+    here = choice.here
+    rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
+    possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
+    if not possible:
+        return ["Use another system,"]
+    reachable = [each for each in possible if "python" not in rules[each["label"]] and _has_wheels(each, here)]
+    if not reachable:
+        pythons = {each["python"] or "cp{} to cp{}".format(*each["cp"]) for each in possible}
+        return [f"Use a Python that it was built for: {', '.join(sorted(pythons))}"]
+
+    best = max(reachable, key=lambda each: _nearness(each, here, rules[each["label"]]))
+    wanted = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
+    if not best["on_default_index"]:
+        return [f"Use a build of {wanted} with {_ABI_NAMES[best['cxx11_abi']]}, which torch's default index has not,"]
+
+    against = rules[best["label"]]
+    same_release = _numbers(best["torch"]) == _Release(here["torch"]).minor
+    again = " --force-reinstall" if same_release else ""  # pip would leave what is there
+    lines = ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
+    if against == {"snapshot"}:
+        lines.append("(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)")
+    return lines
+
+
+def _has_wheels(variant: Variant, here: Facts) -> bool:
+    """Say whether the torch of ``variant`` has wheels for this Python."""
+    first, last = variant["cp"]
+    return bool(first <= _numbers(here["python"])[0] <= last)
+
+
+def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ...]:
+    """Return a key that sorts the variant last whose torch is the least change; without a torch, the newest."""
+    mine = _Release(here["torch"] or "99.99").minor
+    built = _numbers(variant["torch"])
+    distance = [-abs(one - other) for one, other in zip(mine, built)]
+    return variant["on_default_index"], "backend" not in against, distance, built, _rank(variant)
+
+
+def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
+    """Return pip's option for torch's index of builds, where the default index would bring another build."""
+    build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
+    of_such_an_index = f"+{build[:2]}" in here["torch"]
+    if "backend" in against or of_such_an_index:
+        return f" --index-url https://download.pytorch.org/whl/{build}"
+    return ""
+
+
+def cautions(choice: Choice) -> Iterator[str]:
+    """Say what works with the chosen variant, but perhaps not as the user expects."""
+    if choice.reasons[choice.label]:
+        against = choice.against(choice.label)
+        yield f"{PACKAGE}: {choice.label} was forced, though it was {against}: it may crash"
+        return
+    for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
+    if for_gpus and not choice.variant["cuda"] and choice.here["backend"] != "CPU":
+        yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
+
+
+def _update() -> str:
+    return f"pip install -U {DATA['distribution']}"
+
+
+# 4. Loading ----------------------------------------------------------------------------------------------------------
+
+
+def load() -> Choice:
+    """Load the variant that fits, once in a process, and return it; ImportError when none does."""
+    if _explaining():
+        raise SystemExit(main(sys.argv[1:]))
+    if not _in_main_interpreter():
+        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
+    choice = choose()
+    if _setting("TRACE"):
+        _trace(choice)
+    shared = _process()
+    with shared.lock:
+        first = _open(choice.variant, shared)
+        _Modules(choice.variant).install()
+    if first:
+        for text in cautions(choice):
+            _warn(text)
+        _watch_devices(choice.variant)
+    for file in choice.variant["files"]:  # outside our lock: the import system has its own, and order would matter
+        if file["registers"] and file["module"]:
+            __import__(f"{PACKAGE}.{file['module']}")
+    return choice
+
+
+def _explaining() -> bool:
+    """Say whether ``python -m <package>._variants`` is importing the package, before it comes to this module."""
+    if sys.argv[:1] != ["-m"]:
+        return False
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_locals.get("mod_name") == f"{PACKAGE}._variants":  # a variable of the standard library's runpy
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _in_main_interpreter() -> bool:
+    if sys.version_info >= (3, 12):
+        return bool(_thread._is_main_interpreter())
+    import ctypes
+
+    api: Any = getattr(ctypes, "pythonapi", None)  # PyPy's has none
+    if not hasattr(api, "PyInterpreterState_Get"):
+        return True
+    return bool(api.PyInterpreterState_Get() == api.PyInterpreterState_Main())
+
+
+def _trace(choice: Choice) -> None:
+    """Write every verdict to stderr, where there is one that can be written to."""
+    lines = [f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()]
     try:
-        sound = os.stat(path).st_size == file["size"]
-        if sound and deep:
-            with open(path, "rb") as stream:
-                sound = __import__("hashlib").sha256(stream.read()).hexdigest() == file["sha256"]
-        problem = "" if sound else "is damaged"
-    except NotADirectoryError:
-        problem, repair = "lies inside an archive, where no library can be opened", "install the package unpacked"
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-    if problem:
-        raise ImportError(f"{PACKAGE}: {path} {problem} (sha256 {file['sha256']} is expected). Repair it: {repair}")
+        print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
+    except (OSError, ValueError):  # closed: nobody listens
+        return
 
 
 def _process() -> Any:
     """Return what all packages of this process share, under any import names: a contract between our releases."""
-    if "_torch_ext_loaded" not in sys.modules:
-        fresh: Any = type(sys)("_torch_ext_loaded", "The compiled variants that this process has loaded.")
-        # (distribution, package) -> what was loaded; sha256 of a library -> its path, of a module -> its import name
-        fresh.lock, fresh.packages, fresh.files, fresh.modules = _thread.RLock(), {}, {}, {}
-        if sys.modules.setdefault("_torch_ext_loaded", fresh) is fresh and hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=lambda: setattr(fresh, "lock", _thread.RLock()))  # its owner is gone
-    return sys.modules["_torch_ext_loaded"]
+    name = "_torch_ext_loaded"
+    if name not in sys.modules:
+        fresh: Any = type(sys)(name, "The compiled variants that this process has loaded.")
+        fresh.lock = _thread.RLock()
+        fresh.packages = {}  # (distribution, package) -> what was loaded
+        fresh.files = {}  # sha256 of a library -> its path
+        fresh.modules = {}  # sha256 of a module -> its import name
+        if sys.modules.setdefault(name, fresh) is fresh and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_renew_lock)
+    return sys.modules[name]
+
+
+def _renew_lock() -> None:
+    """Give a forked process a lock of its own: the thread that held it may not be in the child."""
+    _process().lock = _thread.RLock()
 
 
 def _open(variant: Variant, shared: Any) -> bool:
@@ -237,22 +533,63 @@ def _open(variant: Variant, shared: Any) -> bool:
     before = shared.packages.get(key)
     if before and before["digests"] != digests:
         raise ImportError(
-            f"{PACKAGE}: {variant['label']} of {ROOT} cannot be loaded, as {before['label']} of {before['root']} is: "
-            "operators can be registered once in a process. Start a new one, and keep one of the two on its path"
+            f"{PACKAGE}: {variant['label']} of {_plain(ROOT, 400)} cannot be loaded, as {before['label']} of "
+            f"{_plain(before['root'], 400)} is: operators can be registered once in a process. "
+            "Start a new one, and keep one of the two on its path"
         )
     for file in variant["files"]:
         _inspect(file)
     for file in variant["files"]:
         if file["registers"] and not file["module"] and file["sha256"] not in shared.files:
-            try:
-                __import__("torch").ops.load_library(f"{ROOT}/{file['path']}")
-            except OSError as error:
-                _inspect(file, deep=True)
-                words = error.__cause__ or error  # torch wraps the dynamic linker's own
-                raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {words}") from error
-            shared.files[file["sha256"]] = f"{ROOT}/{file['path']}"
+            _open_library(file, variant)
+            shared.files[file["sha256"]] = _path(file)
     shared.packages.setdefault(key, {"label": variant["label"], "root": ROOT, "digests": digests})
     return not before
+
+
+def _open_library(file: File, variant: Variant) -> None:
+    """Open one library, which registers its operators with torch."""
+    import torch
+
+    try:
+        torch.ops.load_library(_path(file))
+    except OSError as error:
+        _inspect(file, whole=True)
+        words = str(error.__cause__ or error)  # torch wraps the dynamic linker's own
+        raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {_plain(words, 1000)}") from error
+
+
+def _path(file: File) -> str:
+    return f"{ROOT}/{file['path']}"
+
+
+def _inspect(file: File, *, whole: bool = False) -> None:
+    """Raise ImportError for a file that is not as it was built: a damaged one may kill the process that opens it."""
+    path = _path(file)
+    repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
+    try:
+        sound = os.stat(path).st_size == file["size"]
+        if sound and whole:
+            sound = _sha256(path) == file["sha256"]
+        problem = "" if sound else "is damaged"
+    except NotADirectoryError:
+        problem = "lies inside an archive, where no library can be opened"
+        repair = "install the package unpacked"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    if problem:
+        expected = f"(sha256 {file['sha256']} is expected)"
+        raise ImportError(f"{PACKAGE}: {_plain(path, 1000)} {problem} {expected}. Repair it: {repair}")
+
+
+def _sha256(path: str) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 class _Modules:
@@ -261,6 +598,9 @@ class _Modules:
     def __init__(self, variant: Variant) -> None:
         self.torch_ext_package = PACKAGE
         self.files = {f"{PACKAGE}.{file['module']}": file for file in variant["files"] if file["module"]}
+
+    def install(self) -> None:
+        """Take the place of an earlier one of this package."""
         others = [finder for finder in sys.meta_path if getattr(finder, "torch_ext_package", "") != PACKAGE]
         sys.meta_path[:] = [self, *others] if self.files else others
 
@@ -270,10 +610,11 @@ class _Modules:
             return None
         from importlib import util
 
-        path = f"{ROOT}/{self.files[name]['path']}"
-        first = _process().modules.setdefault(self.files[name]["sha256"], name)
-        loader: Any = self if first != name and not path.endswith(".py") else None
-        return util.spec_from_file_location(name, path, loader=loader)
+        file = self.files[name]
+        first = _process().modules.setdefault(file["sha256"], name)
+        known_by_another_name = first != name and not file["path"].endswith(".py")
+        loader: Any = self if known_by_another_name else None
+        return util.spec_from_file_location(name, _path(file), loader=loader)
 
     def create_module(self, spec: Any) -> Any:
         """Give a module that has another import name already: its types can be registered only once."""
@@ -287,52 +628,23 @@ class _Modules:
 
 def _watch_devices(variant: Variant) -> None:
     """Compare the devices with the compiled architectures when CUDA is first used; nothing initialises it here."""
-    cuda = __import__("torch").cuda
+    if not variant["archs"]:
+        return
+    from torch import cuda
 
     def check() -> None:
         for index in range(cuda.device_count()):
             major, minor = cuda.get_device_capability(index)
             if not any(first <= 10 * major + minor <= last for first, last in variant["archs"].values()):
-                told = f"no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor})"
-                told += f", only on {', '.join(variant['archs'])}. Try: {UPDATE}"
-                warnings.warn(f"{PACKAGE}: {told}", TorchExtWarning, stacklevel=2)
+                _warn(
+                    f"{PACKAGE}: no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), "
+                    f"only on {', '.join(variant['archs'])}. Try: {_update()}"
+                )
 
-    if variant["archs"] and cuda.is_initialized():
+    if cuda.is_initialized():
         check()
-    elif variant["archs"]:  # where torch's own checks wait; its _lazy_call would read the source of every frame first
+    else:  # where torch's own checks wait; its _lazy_call would read the source of every frame first
         cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
-
-
-def _in_main_interpreter() -> bool:
-    if sys.version_info >= (3, 12):
-        return bool(_thread._is_main_interpreter())
-    api: Any = getattr(__import__("ctypes"), "pythonapi", None)  # PyPy's has none
-    return not hasattr(api, "PyInterpreterState_Get") or api.PyInterpreterState_Get() == api.PyInterpreterState_Main()
-
-
-def load() -> Choice:
-    """Load the variant that fits, once in a process, and return it; ImportError when none does."""
-    if sys.argv[:1] == ["-m"]:  # `python -m` imports the package first: explain, and load nothing
-        frames = __import__("traceback").walk_stack(None)
-        if any(frame.f_locals.get("mod_name") == f"{PACKAGE}._variants" for frame, _ in frames):
-            raise SystemExit(main(sys.argv[1:]))
-    if not _in_main_interpreter():
-        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
-        raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
-    choice, shared = choose(), _process()
-    if _asked("TRACE") and sys.stderr is not None:
-        sys.stderr.write("".join(f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()))
-    with shared.lock:
-        first = _open(choice.variant, shared)
-        _Modules(choice.variant)
-    if first:
-        for text in choice.cautions():
-            warnings.warn(text, TorchExtWarning, stacklevel=2)
-        _watch_devices(choice.variant)
-    for file in choice.variant["files"]:  # outside our lock: the import system has its own, and order would matter
-        if file["registers"] and file["module"]:
-            __import__(f"{PACKAGE}.{file['module']}")
-    return choice
 
 
 def library_path() -> str:
@@ -340,51 +652,96 @@ def library_path() -> str:
     files = [file for file in choose().variant["files"] if file["registers"] and not file["module"]]
     if not files:
         raise ImportError(f"{PACKAGE} has Python modules alone, no library for programs without Python")
-    return "\n".join(f"{ROOT}/{file['path']}" for file in files)
+    return "\n".join(_path(file) for file in files)
 
 
-def explain(*, as_json: bool = False) -> str:
+# 5. The command line -------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
+    actions: Dict[str, Callable[[], str]] = {
+        "": explain,
+        "--json": _as_json,
+        "--library-path": library_path,
+        "--check": _check,
+    }
+    action = actions.get(" ".join(arguments))
+    if action is None:
+        options = " | ".join(option for option in actions if option)
+        print(f"usage: python -m {PACKAGE}._variants [{options}]", file=sys.stderr)
+        return 2
+    try:
+        print(action())
+        return 0 if choose(must=False).variant else 1
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def explain() -> str:
     """Return the facts, what becomes of each variant, and the remedy when none fits. Loads nothing but torch."""
     choice = choose(must=False)
-    if as_json:
-        found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
-        return str(__import__("json").dumps({**DATA, **found}, indent=2))
     lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
-    return "\n".join(lines if choice.variant else [*lines, *choice.remedy(choice.variants)])
+    if choice.variant is None:
+        lines += remedy(choice, choice.variants)
+    return "\n".join(lines)
+
+
+def _as_json() -> str:
+    import json
+
+    choice = choose(must=False)
+    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
+    return json.dumps({**DATA, **found}, indent=2)
+
+
+# Run by --check in a process of its own: a library that kills its process shall not kill the one that asks.
+_CHECK = """
+import importlib, sys
+import torch
+sys.path[:] = sys.argv[2:]
+names = torch._C._dispatch_get_all_op_names
+before = set(names())
+importlib.import_module(sys.argv[1]).load()
+print(*sorted(set(names()) - before), sep=", ")
+"""
 
 
 def _check() -> str:
-    """Compare every file of the chosen variant with its hash, load it in a process of its own, list its operators."""
+    """Compare every file of the chosen variant with its hash, load it in another process, list its operators."""
     import subprocess
 
     choice = choose()
     for file in choice.variant["files"]:
-        _inspect(file, deep=True)
-    program = (
-        "import importlib, sys; sys.path[:] = sys.argv[2:]; import torch; "
-        "names = torch._C._dispatch_get_all_op_names; before = set(names()); "
-        "importlib.import_module(sys.argv[1]).load(); print(*sorted(set(names()) - before), sep=', ')"
-    )
-    command = [sys.executable, "-c", program, f"{PACKAGE}._variants", *sys.path]
+        _inspect(file, whole=True)
+    command = [sys.executable, "-c", _CHECK, f"{PACKAGE}._variants", *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise ImportError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
     return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
-    actions = {"--json": lambda: explain(as_json=True), "--library-path": library_path, "--check": _check, "": explain}
-    try:
-        if " ".join(arguments) not in actions:
-            print(f"usage: python -m {PACKAGE}._variants [{' | '.join([*actions][:-1])}]", file=sys.stderr)
-            return 2
-        print(actions[" ".join(arguments)]())
-        return 0 if choose(must=False).variant else 1
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return 1
+# 6. The data ---------------------------------------------------------------------------------------------------------
 
+# distribution      the name that users install
+# package           the import name that it was built under
+# variants          sorted by torch; of each:
+#   label           its name
+#   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves
+#   cuda            the CUDA it was built for; None: CPU
+#   archs           compute capabilities that its device code runs on: the first and the last
+#   cxx11_abi       the C++ ABI of torch that it needs; None: either
+#   on_default_index  whether torch's default index has builds with that ABI
+#   cp              the first and the last CPython that torch has wheels for
+#   python          the Python that its modules are for (cp311, abi3-cp39); None: any
+#   machine, libc, libc_floor  the processor, the C library and the oldest version that will do
+#   files           below _torch_ext: `module` is the import name below the package, for Python modules;
+#                   `registers`: it registers operators or classes with torch, so it is opened by load()
+DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
+
+PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
