@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
         from hatch_torch_ext import pipeline
 
-        pipeline.clean(Path(self.root))
+        pipeline.clean(Path(self.root), report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
@@ -194,7 +195,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         return str(self.metadata.core.raw_name)
 
     def _say(self, line: str) -> None:
-        self.app.display_info(f"torch-ext: {line}")
+        self.app.display_info(f"torch-ext: {scrub.clean(line)}")
 
 
 def package_sources(config: BuilderConfig) -> dict[str, str]:

@@ -1,10 +1,12 @@
-"""The only place that starts programs: argument lists, logged as a person would type them, errors with their output."""
+"""The only place that starts programs: argument lists, logged as a person would type them, errors with their output.
+
+Nothing secret is logged: what a program prints goes through ``scrub`` line by line, and so does its command line.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import shlex
 import signal
@@ -14,8 +16,9 @@ import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ProcessError, Stopped
 from hatch_torch_ext.resources import reaper
 
@@ -24,14 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Line = Callable[[str], str | None]
+    Kept = Callable[[bytes], bytes | None]
 
 TAIL_LINES = 40
-CREDENTIALS = re.compile(r"://[^/@\s]+@")
-"""User and password of an address, as in index settings."""
-
 
 QUIET = 0.2  # seconds without output after a program's end: a daemon of it may hold the pipe open for ever
 _BATCH = 1 << 16
+_LONGEST_LINE = 1 << 20
+"""Bytes after which a line is written though it has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +106,15 @@ _FAMILY: ContextVar[Family | None] = ContextVar("family", default=None)
 
 
 def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] | None = None) -> str:
-    """Return the command as a person would type it into a POSIX shell, changed variables first, no passwords."""
+    """Return the command as a person would type it into a POSIX shell, changed variables first, no secrets."""
     changes = [
-        f"-u {shlex.quote(name)}" if value is None else f"{name}={shlex.quote(value)}"
+        f"-u {shlex.quote(name)}"
+        if value is None
+        else f"{name}={scrub.HIDDEN if scrub.is_secret_name(name) else shlex.quote(value)}"
         for name, value in sorted((env_changes or {}).items())
     ]
     prefix = ["env", *changes] if changes else []
-    return CREDENTIALS.sub("://****@", " ".join([*prefix, shlex.join(command)]))
+    return scrub.clean(" ".join([*prefix, shlex.join(command)]))
 
 
 def tail(output: str, lines: int = TAIL_LINES) -> str:
@@ -126,13 +131,15 @@ def run(
     line: Line | None = None,
     check: bool = True,
     timeout: float | None = None,
+    given: str | None = None,
 ) -> Completed:
     """Run ``command`` and return what it printed.
 
     ``env_changes`` are applied to this process's environment (``None`` removes a name). With ``log``, the
-    command line and its output (stderr merged into stdout) are appended to that file as they come; ``line`` is given
-    each line of it first, and returns what is written (None: nothing).
-    ``timeout`` is in seconds. Raises ``ProcessError`` when the program cannot be started, outlives its time,
+    command line and its output (stderr merged into stdout) are appended to that file as they come, without secrets;
+    ``line`` is given each line of it first, and returns what is written (None: nothing).
+    ``timeout`` is in seconds; ``given`` is the program's input. Raises ``ProcessError``, without secrets, when
+    the program cannot be started, outlives its time,
     or (with ``check``) exits non-zero; ``Stopped`` when the family that it belongs to was stopped.
     """
     arguments = tuple(os.fspath(part) for part in command)
@@ -143,14 +150,15 @@ def run(
             env.pop(name, None)
         else:
             env[name] = value
+    scrub.learn_environ(env)
     typed = command_line(arguments, env_changes)
     if family is not None and family.stopped:
         raise Stopped
     try:
         if log is None:
-            completed = _capture(arguments, env, cwd, timeout)
+            completed = _capture(arguments, env, cwd, timeout, given)
         else:
-            completed = _logged(arguments, env, cwd, log, typed, line)
+            completed = _logged(arguments, env, cwd, log, typed, line, timeout)
     except (FileNotFoundError, PermissionError) as error:
         raise ProcessError(f"cannot start `{arguments[0]}`: {error.strerror}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
@@ -158,14 +166,17 @@ def run(
     if family is not None and family.stopped:
         raise Stopped  # whatever its exit status says: a ninja that was interrupted may say 0
     if check and completed.returncode != 0:
-        output = completed.stdout + completed.stderr
+        output = scrub.clean(completed.stdout + completed.stderr)
         raise ProcessError(
             f"`{typed}` failed with exit status {completed.returncode}", returncode=completed.returncode, output=output
         )
     return completed
 
 
-def _capture(arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None) -> Completed:
+def _capture(
+    arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None, given: str | None
+) -> Completed:
+    source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
     done = subprocess.run(
         arguments,
         capture_output=True,
@@ -175,66 +186,86 @@ def _capture(arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, 
         env=env,
         timeout=timeout,
         check=False,
-        stdin=subprocess.DEVNULL,
+        **source,
     )
     return Completed(command=arguments, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
 def _logged(  # noqa: PLR0917 -- what `run` was given
-    arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, log: Path, typed: str, line: Line | None
+    arguments: tuple[str, ...],
+    env: dict[str, str],
+    cwd: Path | None,
+    log: Path,
+    typed: str,
+    line: Line | None,
+    timeout: float | None,
 ) -> Completed:
     log.parent.mkdir(parents=True, exist_ok=True)
+    cleaner = scrub.Cleaner()
+
+    def kept(raw: bytes) -> bytes | None:
+        said = raw.decode("utf-8", errors="replace")
+        text = said if line is None else line(said)
+        return None if text is None else cleaner(text.encode("utf-8", errors="replace"))
+
     with log.open("ab") as stream:
-        stream.write(f"$ {typed}\n".encode())
+        stream.write(f"$ {typed}\n".encode("utf-8", errors="replace"))
         stream.flush()
         start = stream.tell()
         with subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
-            stdout=stream if line is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=cwd,
             env=env,
         ) as running:
-            if line is not None and running.stdout is not None:
-                _tee(running, running.stdout, stream, line)
+            try:
+                _tee(running, stream, kept, timeout)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                raise
             peak = _wait(running)
-    with log.open("rb") as stream:
-        stream.seek(start)
-        output = stream.read().decode("utf-8", errors="replace")
+    with log.open("rb") as written:
+        written.seek(start)
+        output = written.read().decode("utf-8", errors="replace")
     return Completed(command=arguments, returncode=running.returncode, stdout=output, stderr="", peak=peak)
 
 
-def _tee(running: subprocess.Popen[bytes], pipe: IO[bytes], stream: IO[bytes], line: Line) -> None:
-    """Write what comes through ``pipe`` into ``stream``, line by line, until its end or the program's."""
-    waiting = select.poll()
-    waiting.register(pipe, select.POLLIN)
+def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Kept, timeout: float | None) -> None:
+    """Write what the program prints into ``stream``, line by line, until its end."""
     rest = b""
+    for batch in _batches(running, timeout):
+        *lines, rest = (rest + batch).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        for raw in lines:
+            if (data := kept(raw)) is not None:
+                stream.write(data + b"\n")
+        stream.flush()
+    if rest and (data := kept(rest)) is not None:
+        stream.write(data + b"\n")
+
+
+def _batches(running: subprocess.Popen[bytes], timeout: float | None) -> Iterator[bytes]:
+    """Yield what the program prints until its output ends, or it ends itself. Raises ``TimeoutExpired``."""
+    assert running.stdout is not None  # noqa: S101 -- it is a pipe
+    descriptor = running.stdout.fileno()
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    end = None if timeout is None else time.monotonic() + timeout
     ended = None
     while True:
         if waiting.poll(QUIET * 1000):
-            batch = os.read(pipe.fileno(), _BATCH)
-            if not batch:
-                break
+            if not (batch := os.read(descriptor, _BATCH)):
+                return
+            yield batch
         elif ended is not None and time.monotonic() - ended >= QUIET:
-            break
-        else:
-            batch = b""
-            if ended is None and _has_ended(running):
-                ended = time.monotonic()
-        *lines, rest = (rest + batch).split(b"\n")
-        for raw in lines:
-            _write(stream, line, raw)
-        if batch:
-            stream.flush()
-    if rest:
-        _write(stream, line, rest)
-
-
-def _write(stream: IO[bytes], line: Line, raw: bytes) -> None:
-    kept = line(raw.decode("utf-8", errors="replace"))
-    if kept is not None:
-        stream.write(kept.encode("utf-8", errors="replace") + b"\n")
+            return
+        elif ended is None and _has_ended(running):
+            ended = time.monotonic()
+        if end is not None and ended is None and time.monotonic() > end and not _has_ended(running):
+            raise subprocess.TimeoutExpired(running.args, timeout or 0)
 
 
 def _has_ended(running: subprocess.Popen[bytes]) -> bool:

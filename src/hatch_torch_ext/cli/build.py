@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if options.jobs:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
     if options.fresh:
-        pipeline.clean(Path.cwd())
+        pipeline.clean(Path.cwd(), report=project.say)
     for artifact in WheelBuilder(str(Path.cwd())).build(directory=str(options.directory), versions=["standard"]):
         print(artifact)
     return 0

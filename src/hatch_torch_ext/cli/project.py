@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
+
+
+def say(line: str) -> None:
+    """Tell the user, beside what the command answers, what it is doing."""
+    print(f"hatch-torch-ext: {scrub.clean(line)}", file=sys.stderr)
 
 
 def read() -> tuple[Config, str]:

@@ -80,7 +80,7 @@ def build(
     is installed; the message names the step, the command and the first errors, and where the whole log is.
     """
     job = Job(
-        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.name
+        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.folder
     )
     failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)

@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from hatch_torch_ext import inside
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.labels import label, parse_cuda, possible, python_tag
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 PIN = '"torch=={matrix:torch}.*"'
 """The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""
+
+RESERVED = frozenset({"cache", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
+"""What lies in the work folder beside the folders of entries."""
 
 __all__ = ["Entry", "expand", "label", "newest", "parse_cuda", "select", "torch_requirement"]
 
@@ -49,6 +53,11 @@ class Entry:
     """What the variable ``cuda`` declares: ``cpu`` or a version (``12.8``); None where it is left open."""
     env_vars: tuple[tuple[str, str], ...] = ()
     """Environment variables that the hatch environment sets."""
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the entry's folder below the work folder: no value of the matrix leads elsewhere."""
+        return inside.safe(self.name, reserved=RESERVED)
 
     def variable(self, name: str) -> str | None:
         """Return the value of the matrix variable ``name``, or None."""
@@ -96,10 +105,26 @@ def expand(
             python=pythons[name],
             env_vars=tuple((env_vars or {}).get(name, ())),
         )
+        problems += _unfit_values(entry)
         entries.append(_declare(entry, problems))
     if problems:
         raise ConfigurationError(problems)
     return tuple(entries)
+
+
+def _unfit_values(entry: Entry) -> Iterator[str]:
+    """Yield a problem for each value that CMake's command line would not hand on as it is."""
+    for name, value in entry.variables:
+        odd = next((character for character in value if not character.isprintable()), None)
+        if odd is not None:
+            what = f"has the character {odd!a}, which CMake's cache does not keep"
+        elif value != value.strip():
+            what = "begins or ends in a blank, which CMake drops"
+        elif len(value) > 1 and value[0] == value[-1] == "'":
+            what = "stands in single quotes, which CMake drops"
+        else:
+            continue
+        yield f"{ascii(entry.name)[1:-1]}: the variable `{name}` is {value!a}, which {what}; write it without"
 
 
 def _torch_requirements(name: str, dependencies: Sequence[str], python: str | None, problems: list[str]) -> list[str]:

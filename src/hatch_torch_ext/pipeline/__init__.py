@@ -16,9 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
-from hatch_torch_ext import audit, environments, matrix, merge, store
+from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError, Stopped
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
@@ -30,8 +28,9 @@ from hatch_torch_ext.pipeline.task import build as build_task
 from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
@@ -94,7 +93,11 @@ def _elsewhere(root: Path) -> Path:
 def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
     """Return every entry of the matrix, ``only`` and ``skip`` not yet applied."""
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
+    files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
+    scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     found = environments.read(config.root, config.environment, project_name=distribution)
+    for variables in found.env_vars.values():
+        scrub.learn_environ(dict(variables))
     return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
 
@@ -126,7 +129,11 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, views:
     """
     check_platform()
     work = work_folder(config.root)
-    with _lock(work, views), (work / events.FILE).open("w", encoding="utf-8") as file:
+    waiting = events.Stream(None, views)
+    with (
+        _lock(work, lambda line: waiting(events.Note(text=line))),
+        (work / events.FILE).open("w", encoding="utf-8") as file,
+    ):
         stream = events.Stream(file, views)
         tasks = [Task(entry=entry, config=config, work=work) for entry in entries]
         built = _build_all(tasks, stream)
@@ -149,31 +156,19 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     report(f"{wheel.name}: {size(wheel.stat().st_size)}, {variants}; largest: {largest}")
 
 
-def clean(root: Path) -> None:
-    """Remove everything that builds of the project in ``root`` left, wherever they worked."""
+def clean(root: Path, *, report: Report) -> None:
+    """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is at work."""
     for folder in (root / "build" / "torch-ext", _elsewhere(root)):
-        if folder.is_dir():
-            shutil.rmtree(folder)
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.is_dir():
+            with _lock(folder, report):
+                shutil.rmtree(folder)
 
 
-@contextlib.contextmanager
-def _lock(work: Path, views: Sequence[View]) -> Iterator[None]:
+def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
     """Hold off other builds in this folder; who waits is told for whom."""
-    lock, owner = FileLock(work / "lock"), work / "owner"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        try:
-            whose = f" (process {owner.read_text(encoding='ascii')})"
-        except OSError:
-            whose = ""
-        events.Stream(None, views)(events.Note(text=f"waiting for another build of this project{whose}"))
-        lock.acquire()
-    try:
-        owner.write_text(f"{os.getpid()}", encoding="ascii")
-        yield
-    finally:
-        lock.release()
+    return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
 def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVariant]:

@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
+from hatch_torch_ext import scrub
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -150,7 +152,9 @@ class Stream:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Write and show an event."""
+        """Write and show an event, without secrets."""
+        texts = {name: value for name, value in dataclasses.asdict(event).items() if isinstance(value, str)}
+        event = dataclasses.replace(event, **{name: scrub.clean(text) for name, text in texts.items()})  # type: ignore[arg-type]
         with self._lock:
             at = self._clock()
             if self._file is not None:

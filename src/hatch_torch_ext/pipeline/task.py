@@ -44,7 +44,7 @@ class Task:
     entry: Entry
     config: Config
     work: Path
-    """The folder that all work lives in; the entry's own lies below it, by its name."""
+    """The folder that all work lives in; the entry's own lies below it."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Task:
     @property
     def log(self) -> Path:
         """Return the file that holds the whole output of the entry's build."""
-        return self.work / self.name / "log.txt"
+        return self.work / self.entry.folder / "log.txt"
 
 
 def prepare(task: Task, emit: Emit) -> Acquired:
@@ -152,7 +152,7 @@ class Slots:
     def _told(self, began: float) -> None:
         """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""
         try:
-            lines = (self._task.work / self._task.name / "build" / ".ninja_log").read_text(encoding="utf-8")
+            lines = (self._task.work / self._task.entry.folder / "build" / ".ninja_log").read_text(encoding="utf-8")
         except OSError:
             return
         for line in lines.splitlines():

@@ -1,6 +1,6 @@
 """Where packages come from: the hook's options, then uv's and pip's environment variables, as one value.
 
-Credentials live in these addresses. They go to uv in a file and to the server in a header, never into a command
+Credentials live in these addresses. They go to uv by its input and to the server in a header, never into a command
 line, a log, the store or a message: ``public`` is what may be shown.
 """
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
@@ -84,17 +85,25 @@ class IndexSettings:
                 found = netrc.netrc(str(self.netrc)).authenticators(target.hostname)
             except (OSError, netrc.NetrcParseError):
                 return None
-            return (found[0], found[2] or "") if found else None
+            if found is None:
+                return None
+            scrub.learn(found[2])
+            return found[0], found[2] or ""
         return None
+
+    def secrets(self) -> Iterator[str]:
+        """Yield the passwords, and the user names that stand for one, of these settings' addresses."""
+        for url in (*self.indexes, *self.find_links, *((self.proxy,) if self.proxy else ())):
+            parts = urlsplit(url)
+            said = parts.password or parts.username
+            if said:
+                yield from (said, unquote(said))
 
     def scrub(self, text: str) -> str:
         """Return ``text`` without any password or user name of these settings' addresses, however it got there."""
-        for url in (*self.indexes, *self.find_links, *((self.proxy,) if self.proxy else ())):
-            parts = urlsplit(url)
-            for secret in (parts.password, unquote(parts.password or ""), None if parts.password else parts.username):
-                if secret:
-                    text = text.replace(secret, "****")
-        return text
+        for secret in self.secrets():
+            text = text.replace(secret, scrub.HIDDEN)
+        return scrub.clean(text)
 
 
 def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSettings:
@@ -117,7 +126,7 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
     no_index = _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
     certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
-    return IndexSettings(
+    settings = IndexSettings(
         index=None if no_index else _anchored(index),
         extra=() if no_index else _distinct([_anchored(url) for url in (*ours, *uvs, *pips)]),
         find_links=_distinct([_anchored(link) for link in links]),
@@ -128,6 +137,8 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
         timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
         netrc=netrc_file if netrc_file.is_file() else None,
     )
+    scrub.learn(*settings.secrets())
+    return settings
 
 
 def for_uv(environ: Mapping[str, str]) -> dict[str, str]:

@@ -60,8 +60,8 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     work: Path,
     report: Callable[[str], None],
 ) -> BuiltVariant:
-    """Return the variant of ``entry``, its files in ``<work>/<entry>/repaired``. Raises ``RepairError``."""
-    folder = work / entry.name
+    """Return the variant of ``entry``, its files in ``<work>/<entry's folder>/repaired``. Raises ``RepairError``."""
+    folder = work / entry.folder
     root = folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
     try:

@@ -110,11 +110,9 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
         changes |= dict.fromkeys(PROXY_VARIABLES, settings.proxy)
     if settings.certificates is not None:
         changes["SSL_CERT_FILE"] = str(settings.certificates)
-    with scope.store.scratch() as scratch:  # a file for this user's eyes: index addresses may hold passwords
-        (scratch / "requirements.txt").write_text("\n".join([*lines, *requirements]) + "\n", encoding="utf-8")
-        done = process.run(
-            [*command, scratch / "requirements.txt"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT
-        )
+    # By its input, for nobody's eyes: index addresses may hold passwords, and a file would outlive a kill.
+    given = "\n".join([*lines, *requirements]) + "\n"
+    done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=given)
     lock: dict[str, object] = tomllib.loads(done.stdout)
     return lock
 

@@ -40,7 +40,7 @@ def find(
     )
     environ = entry.environ(os.environ)
     cxx = tools.compiler(entry=entry.name, environ=environ)
-    folder = environment.prefix if work is None else work / entry.name
+    folder = environment.prefix if work is None else work / entry.folder
     toolkit, problem = cuda.find(entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ)
     launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")

@@ -1,0 +1,107 @@
+"""Locks between processes: whoever waits says for whom, at once and again every half minute.
+
+They are locks of the kernel (``flock``) on a file or a folder: what a killed process held is free at once. Two openings
+conflict within one process too, so they hold off threads as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+AGAIN = 30.0
+"""Seconds after which a wait is said again."""
+PAUSE = 0.1
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+"""What file systems without locks answer."""
+LONGEST_HOLDER = 500
+
+
+@contextlib.contextmanager
+def held(path: Path, *, what: str, report: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the lock file ``path`` while the context lasts; its folder exists.
+
+    ``what`` is what it protects, for the sentences of those who wait, which go to ``report``. The holder may remove the
+    file: whoever waited makes it anew.
+    """
+    descriptor = _acquire(path, what, report or (lambda _: None))
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _myself().encode("utf-8", "replace"), 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def take(path: Path, *, shared: bool = False) -> int | None:
+    """Return a descriptor that holds the folder or file ``path`` at once, or None: others hold it, or it is gone.
+
+    Close it to let go. A file system without locks gives a descriptor that holds nothing: no worse than before.
+    Raises ``OSError`` where the path cannot be opened for another reason than that it is gone; links are not followed.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    if _locked(descriptor, shared=shared) and _is_still(descriptor, path):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _acquire(path: Path, what: str, report: Callable[[str], None]) -> int:
+    told = float("-inf")
+    began = time.monotonic()
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if _locked(descriptor, shared=False):
+            if _is_still(descriptor, path):
+                return descriptor
+            os.close(descriptor)
+            continue
+        now = time.monotonic()
+        if now - told >= AGAIN:
+            holder = os.pread(descriptor, LONGEST_HOLDER, 0).decode("utf-8", "replace") or "another process"
+            waited = f" ({now - began:.0f} s so far)" if told > 0 else ""
+            report(f"waiting for {what}, which {holder} holds{waited}")
+            told = now
+        os.close(descriptor)
+        time.sleep(PAUSE)
+
+
+def _locked(descriptor: int, *, shared: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    return True
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Say whether the path still names what was opened: its last holder may have removed it."""
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    here = os.fstat(descriptor)
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _myself() -> str:
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    return f"process {os.getpid()} ({program} in {os.getcwd()})"  # noqa: PTH109 -- a text

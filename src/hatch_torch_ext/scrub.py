@@ -1,0 +1,111 @@
+"""Keeps secrets out of all that is written: logs, messages, reports. One list of them, one way to take them out.
+
+A secret is the value of an environment variable whose name says so, the password in an address, what came into the
+configuration by ``{env:…}``, and whatever a room learned to be one (``learn``). What is shorter than four characters,
+a plain word such as ``true``, or the path of something that exists is not taken out: it would deface every line and
+protect nobody.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+HIDDEN = "****"
+ADDRESS = re.compile(r"(?<=://)([^/@\s'\"]*)@")
+"""User and password of an address."""
+FIELD = re.compile(r"{env:(\w+)")
+NAMED = re.compile(
+    r"passw(?:or)?d|passphrase|sshpass|token|secret|credential|apikey|(?:_|^)(?:auth|pat|pass|cookie|key|key_id)$|_pwd$",
+    re.IGNORECASE,
+)
+"""Names of variables that hold secrets."""
+PLAIN = frozenset({"true", "false", "none", "null", "always", "never", "auto", "default", "enabled", "disabled"})
+SHORTEST = 4
+LONGEST_NUMBER = 5  # a number of fewer digits than a PIN has is a count
+
+_learned: set[str] = set()
+
+
+def learn(*values: str | None) -> None:
+    """Take ``values`` for secrets from now on, in this process."""
+    _learned.update(value for value in values if value and _is_secret(value))
+
+
+def learn_environ(environ: Mapping[str, str]) -> None:
+    """Learn the secrets that environment variables hold."""
+    learn(*_of_environ(environ))
+
+
+def learn_fields(texts: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Learn the values of the variables that configuration files take in by ``{env:NAME}``."""
+    learn(*(environ.get(name) for text in texts for name in FIELD.findall(text)))
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a variable of this name holds a secret, whatever its value."""
+    return NAMED.search(name) is not None
+
+
+def clean(text: str) -> str:
+    """Return ``text`` without any secret."""
+    text = ADDRESS.sub(f"{HIDDEN}@", text)
+    pattern = _pattern(_forms())
+    return text if pattern is None else pattern.sub(HIDDEN, text)
+
+
+class Cleaner:
+    """Takes the secrets that are known now out of bytes, line after line."""
+
+    def __init__(self) -> None:
+        forms = [re.escape(form.encode("utf-8", "surrogateescape")) for form in _forms()]
+        self._pattern = re.compile(b"|".join(forms)) if forms else None
+        self._address = re.compile(ADDRESS.pattern.encode())
+
+    def __call__(self, line: bytes) -> bytes:
+        """Return the line without secrets."""
+        line = self._address.sub(HIDDEN.encode() + b"@", line) if b"@" in line else line
+        return line if self._pattern is None else self._pattern.sub(HIDDEN.encode(), line)
+
+
+def _of_environ(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if is_secret_name(name):
+            yield value
+        if "://" in value:
+            for said in ADDRESS.findall(value):
+                user, colon, password = said.partition(":")
+                yield from (password, unquote(password)) if colon else (user, unquote(user))
+                if colon and _is_secret(password):
+                    yield base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+
+
+def _is_secret(value: str) -> bool:
+    value = value.strip()
+    return (
+        len(value) >= SHORTEST
+        and value.lower() not in PLAIN
+        and not (value.isdigit() and len(value) <= LONGEST_NUMBER)
+        and not (value.startswith("/") and os.path.exists(value.partition(":")[0]))  # noqa: PTH110 -- any text
+    )
+
+
+def _forms() -> list[str]:
+    """Return every secret in every way in which it may be written, the longest first."""
+    forms: set[str] = set()
+    for value in {*_learned, *filter(_is_secret, _of_environ(os.environ))}:
+        for part in {value, value.strip(), *(line.strip() for line in value.splitlines() if _is_secret(line))}:
+            quoted = part.replace("'", "'\"'\"'")  # as shlex.quote writes it
+            forms |= {part, quoted, json.dumps(part)[1:-1], quote(part.encode("utf-8", "surrogateescape"), safe="")}
+    return sorted(forms, key=lambda form: (-len(form), form))
+
+
+def _pattern(forms: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, forms))) if forms else None

@@ -1,0 +1,79 @@
+"""Names from outside become paths that stay inside, and no two become one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hatch_torch_ext import inside
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.matrix import RESERVED, Entry, expand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", ["matrix.2.8", "matrix.2.8-12.8", "cu128", "a_b-c+d"])
+def test_plain_names_stay(name: str) -> None:
+    """What hatch usually makes is the folder's name."""
+    assert inside.safe(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/etc", "m.2.8-../../outside", "a\0b", "a ", "a|b", "<a>", "x\ny", "é" * 200, "-rf"]
+)
+def test_odd_names_become_safe(name: str, tmp_path: Path) -> None:
+    """Traversal, separators, control characters, length: one plain step below the root."""
+    place = inside.place(tmp_path, name)
+    assert place.parent == tmp_path
+    place.mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]
+    assert len(place.name) < 100
+
+
+@given(st.lists(st.text(max_size=12) | st.sampled_from(["a/b", "a_b", "a|b", "..", "lock"]), unique=True, max_size=6))
+def test_no_two_names_share_a_place(names: list[str]) -> None:
+    """Different names, different places; the folder's own names are kept free."""
+    places = [inside.safe(name, reserved=RESERVED) for name in names]
+    assert len(set(places)) == len(names)
+    assert not {*places} & {*RESERVED, "", ".", ".."}
+    assert not any("/" in place for place in places)
+
+
+@pytest.mark.parametrize("name", ["m.2.8-../../outside", *sorted(RESERVED)])
+def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
+    """An entry's work lies below the work folder, and in no folder that has another use."""
+    entry = Entry(name=name, variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None)
+    assert (tmp_path / entry.folder).resolve().parent == tmp_path.resolve()
+    assert entry.folder not in RESERVED
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("a ", "begins or ends in a blank, which CMake drops"),
+        (" a", "begins or ends in a blank, which CMake drops"),
+        ("x\ny", r"has the character '\n', which CMake's cache does not keep"),
+        ("x\x1b[2J", r"has the character '\x1b', which CMake's cache does not keep"),
+        ("'a'", "stands in single quotes, which CMake drops"),
+    ],
+)
+def test_values_that_would_not_arrive(value: str, why: str) -> None:
+    """They are refused before any work, by variable, and nothing of them is printed raw."""
+    envs = {f"m.2.8-{value}": {"torch": "2.8", "flag": value}}
+    with pytest.raises(ConfigurationError) as caught:
+        expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
+    (problem,) = caught.value.problems
+    assert problem.endswith(f"the variable `flag` is {value!a}, which {why}; write it without")
+    assert problem.isprintable()
+
+
+@pytest.mark.parametrize("value", ["a|b", "<a>", "../../outside", "a;b", "$x", "é", '"q"', "a b"])
+def test_values_that_arrive(value: str) -> None:
+    """Other signs are the author's business: they arrive as they are."""
+    envs = {f"m.2.8-{value}": {"torch": "2.8", "flag": value}}
+    (entry,) = expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
+    assert entry.variable("flag") == value
