@@ -5,110 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import sysconfig
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uv
 
-from hatch_torch_ext import cmake, elf
-from hatch_torch_ext.cmake import ninja
-from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext import elf
+from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.errors import CompileError
-from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk, stubs
-from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.toolchain import Tool, Toolchain
+from workbench import ENTRY, PACKAGES, QUICK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hatch_torch_ext.cmake import InstallTree
-    from hatch_torch_ext.environments import Environment
-
-PACKAGES = Path(__file__).resolve().parent.parent / "packages"
-ENTRY = Entry(
-    name="matrix.2.13",
-    variables=(("torch", "2.13"), ("cpu-only", "yes")),
-    dependencies=("torch==2.13.*",),
-    torch_requirement="torch==2.13.*",
-    python=None,
-)
-# No optimisation: what is shown does not depend on it, and it is most of the time.
-QUICK = CMakeConfig(build_type="Quick")
-
-
-@dataclass
-class Workbench:
-    """What the stage is given, to be changed by a test, and what it reported."""
-
-    config: Config
-    environment: Environment
-    sdk: Sdk
-    toolchain: Toolchain
-    work: Path
-    entry: Entry = ENTRY
-    reports: list[str] = field(default_factory=list)
-
-    def build(self, package: str, **changes: object) -> InstallTree:
-        """Build one of tests/packages; ``changes`` go into the configuration."""
-        given = {"source": self.config.root / package, **changes}
-        config = replace(self.config, **given)  # type: ignore[arg-type]
-        return cmake.build(
-            self.entry,
-            config,
-            self.environment,
-            self.sdk,
-            self.toolchain,
-            work=self.work,
-            slots=ninja.Fixed(jobs=1),
-            report=self.reports.append,
-        )
-
-
-@pytest.fixture(scope="session")
-def bindings(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder of packages with pybind11 and nanobind, as a site-packages."""
-
-    def install(folder: Path) -> None:
-        command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", str(folder), "--python", sys.executable]
-        subprocess.run([*command, "pybind11==3.0.1", "nanobind==2.9.2"], check=True)
-
-    return once("bindings", install)
-
-
-@pytest.fixture
-def bench(environment: Environment, tmp_path: Path) -> Workbench:
-    """Return the stage's inputs for the CPU torch, with tests/packages as the project."""
-    scripts = Path(sysconfig.get_path("scripts"))
-    compiler = shutil.which("g++")
-    assert compiler is not None
-    return Workbench(
-        config=Config(root=PACKAGES, package="packages", package_dir=PACKAGES, source=PACKAGES, cmake=QUICK),
-        environment=environment,
-        sdk=sdk_environment.acquire(ENTRY, environment),
-        toolchain=Toolchain(
-            cmake=Tool(path=scripts / "cmake", version="4"),
-            ninja=Tool(path=scripts / "ninja", version="1"),
-            cxx=Tool(path=Path(compiler), version="GNU"),
-        ),
-        work=tmp_path / "work",
-    )
-
-
-@pytest.fixture
-def thin(bench: Workbench, tmp_path: Path) -> Workbench:
-    """Return the same with link stubs in place of torch's libraries."""
-    folder = tmp_path / "thin"
-    folder.mkdir()
-    for name in ("c10", "torch", "torch_cpu", "torch_python"):
-        soname = f"lib{name}.so"
-        (folder / soname).write_bytes(stubs.stub(soname, bench.environment.interpreter.machine))
-    bench.sdk = replace(bench.sdk, kind="thin", library_dir=folder)
-    return bench
+    from workbench import Workbench
 
 
 def needed(tree: InstallTree, name: str) -> list[str]:
@@ -235,9 +145,14 @@ def test_torchs_own_package_on_request(bench: Workbench) -> None:
     assert_clean(tree, "libvariables.so")
 
 
-def test_links_without_undefined_symbols_and_programs_hold_with_stubs(thin: Workbench) -> None:
-    """`-z defs`, `--as-needed` and a program link against stubs; torch's libraries stay in NEEDED."""
-    tree = thin.build("strict")
+@pytest.mark.parametrize("sdk", ["environment", "thin"])
+def test_links_without_undefined_symbols_and_programs_hold_with_both_sdks(
+    sdk: str, bench: Workbench, request: pytest.FixtureRequest
+) -> None:
+    """`-z defs`, `--as-needed` and a program link alike with both SDKs; torch's libraries stay in NEEDED."""
+    if sdk == "thin":
+        request.getfixturevalue("thin")
+    tree = bench.build("strict")
     assert tree.files == ("libstrict.so",)
     assert needed(tree, "libstrict.so") == ["libc10.so", "libtorch_cpu.so"]
 

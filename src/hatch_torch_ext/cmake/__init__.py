@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from hatch_torch_ext import process
 from hatch_torch_ext.cmake import (
     cuda,
@@ -91,9 +93,9 @@ def build(
     before = written.snapshot(job)
     replies.query(job.build)
     cmake = str(toolchain.cmake.path)
-    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", "--no-warn-unused-cli"]
+    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
     run("configuring", [cmake, *where, *cache, *config.cmake.args])
-    for note in _notes(job.build):
+    for note in _notes(job):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
     failures.check_destinations(entry.name, reply, prefix=job.prefix, site=environment.site_packages)
@@ -204,9 +206,17 @@ def _fresh_build_folder(folder: Path, *, key: str) -> None:
     (folder / NOTES).unlink(missing_ok=True)
 
 
-def _notes(build_dir: Path) -> list[str]:
-    notes = build_dir / NOTES
-    return notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
+def _quiet(version: str) -> list[str]:
+    """Return the option against a warning of definitions that a project does not read; CMake 4.4 gives none."""
+    return ["--no-warn-unused-cli"] if Version(version) < Version("4.4") else []
+
+
+def _notes(job: Job) -> list[str]:
+    """Return what our CMake files say to the user. Raises ``CompileError`` where they did not run."""
+    notes = job.build / NOTES
+    if not notes.exists():
+        raise CompileError(job.entry.name, failures.did_not_run(source=job.config.source, log=job.log))
+    return notes.read_text(encoding="utf-8").splitlines()
 
 
 def _files(prefix: Path) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import cuda
+from hatch_torch_ext.cmake import cuda, package
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.toolchain import Toolchain
 
-TOP_LEVEL = "CMAKE_PROJECT_TOP_LEVEL_INCLUDES"
 POLICY_FLOOR = "3.5"  # CMake 4 refuses projects that ask for less
 LIBRARY_OF_PYTHON = (
     "import os, sysconfig as s; v = s.get_config_var; print(os.path.join(v('LIBDIR') or '', v('LDLIBRARY') or ''))"
@@ -25,13 +24,7 @@ LIBRARY_OF_PYTHON = (
 
 def cache_entries(job: Job) -> tuple[str, ...]:
     """Return the ``-D`` arguments: ours first, then the author's ``define``, which so has the last word."""
-    top_level = [str(job.package / "TorchExtTopLevel.cmake")]
-    author = []
-    for name, value in job.config.cmake.define:
-        if name == TOP_LEVEL:
-            top_level.append(value)
-        else:
-            author.append(f"-D{name}={value}")
+    author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
     ours = {
         "CMAKE_BUILD_TYPE": job.config.cmake.build_type,
         "CMAKE_INSTALL_PREFIX": job.prefix,
@@ -39,7 +32,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         "CMAKE_CXX_COMPILER": job.toolchain.cxx.path,
         "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
         "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
-        TOP_LEVEL: ";".join(top_level),
+        package.BEFORE: job.package / "TorchExtBefore.cmake",
         **_torch(job),
         **_python(job),
         **_launchers(job.toolchain),

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
+BEFORE = "CMAKE_PROJECT_INCLUDE_BEFORE"
+"""What CMake includes first in every project(): our file, which includes the author's."""
+PYBIND11 = Path("pybind11-of-torch")
+"""The folder, beside the SDK's, that holds no headers but those of torch's pybind11."""
 STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
 NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not at hand to be asked
 
@@ -67,13 +71,14 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     return [
         ("VERSION", _release(sdk.version)),
         ("ROOT", job.config.root),
+        ("INCLUDE_BEFORE", [value for name, value in job.config.cmake.define if name == BEFORE]),
         ("PACKAGE_DIR", job.package),
         ("ANSWER_TORCH", not job.upstream),
         ("PREFIX", job.torch),
         ("REAL_PREFIX", sdk.prefix),
         ("LIBRARY_DIR", job.torch / "lib"),
         ("INCLUDE_DIRS", [_under(path, sdk.prefix, job.torch) for path in sdk.include_dirs]),
-        ("STUBS", sdk.kind == "thin"),
+        ("PYBIND11_DIR", job.torch / PYBIND11 if (sdk.prefix / "include" / "pybind11").is_dir() else None),
         ("CXX11_ABI", int(sdk.cxx11_abi)),
         ("CXX_STANDARD", sdk.cxx_standard),
         ("CUDA", sdk.cuda),
@@ -83,6 +88,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
         ("STABLE_ABI", job.entry.stable_abi),
         ("STABLE_DEFINITIONS", _stable_definitions(sdk)),
+        ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(sdk) else None),
         ("PYTHON_INCLUDE_DIR", job.environment.interpreter.include),
         ("PREFIX_MAP", [*absolute, *relative]),
         # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. Where it
@@ -113,9 +119,10 @@ def _under(path: Path, old: Path, new: Path) -> Path:
 
 
 def _link_sdk(job: Job) -> None:
-    job.torch.mkdir(parents=True, exist_ok=True)
+    (job.torch / PYBIND11).mkdir(parents=True, exist_ok=True)
     prefix = job.sdk.prefix
     wanted = {"include": prefix / "include", "share": prefix / "share", "lib": job.sdk.library_dir}
+    wanted[f"{PYBIND11}/pybind11"] = prefix / "include" / "pybind11"
     for name, target in wanted.items():
         link = job.torch / name
         if link.is_symlink() and link.readlink() == target:

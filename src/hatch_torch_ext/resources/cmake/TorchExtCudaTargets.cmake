@@ -17,7 +17,8 @@ set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_COMPILE_OPTIONS
   "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr;--expt-extended-lambda>")
 if(TARGET CUDA::cudart)
   # The shared runtime: torch's streams and contexts live in that one.
-  set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart)
+  _torch_ext_linked(_torch_ext_runtime as-needed CUDA::cudart)
+  set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_LINK_LIBRARIES "${_torch_ext_runtime}")
 endif()
 
 _torch_ext_import(torch_cuda)
@@ -25,6 +26,8 @@ _torch_ext_definitions(torch_cuda _torch_ext_found)
 set_property(TARGET torch_cuda APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS ${_torch_ext_found})
 set_property(TARGET torch_cuda APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${_torch_ext_cuda_folders})
 set_property(TARGET torch_cuda PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu_library c10_cuda_library)
-_torch_ext_keep(c10_cuda)
-_torch_ext_keep(torch_cuda)
+# As needed: what a file really uses of CUDA is set from its symbols when it is repaired, and a library that uses nothing of
+# it is the same bytes as one that was linked against a torch for the CPU.
+_torch_ext_keep(c10_cuda as-needed)
+_torch_ext_keep(torch_cuda as-needed)
 set_property(TARGET torch PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu_library torch_cuda_library)

@@ -26,12 +26,16 @@ function(_torch_ext_import name)
     if(TorchExt_STABLE_ABI)
       set_target_properties(${name} PROPERTIES INTERFACE_COMPILE_DEFINITIONS "${TorchExt_STABLE_DEFINITIONS}")
     endif()
-    if(TorchExt_STUBS)
-      # Stubs export nothing: `-z defs`, and programs, would otherwise fail at names that the real libraries have.
-      # What is truly missing is found by the audit.
-      set_target_properties(${name} PROPERTIES INTERFACE_LINK_OPTIONS "LINKER:--unresolved-symbols=ignore-all")
-    endif()
+    # What is linked against are stubs, whichever SDK it is, and stubs export nothing: `-z defs`, and programs, would
+    # otherwise fail at names that the real libraries have. What is truly missing is found by the audit.
+    set_target_properties(${name} PROPERTIES INTERFACE_LINK_OPTIONS "LINKER:--unresolved-symbols=ignore-all")
   endif()
+endfunction()
+
+# What links the file of `target` in the linker's state `how` (as-needed, no-as-needed).
+function(_torch_ext_linked output how target)
+  # One item, so that CMake keeps the order; not by -Wl, which would cut a path at its commas.
+  set(${output} "-Xlinker --push-state -Xlinker --${how} \"$<TARGET_FILE:${target}>\" -Xlinker --pop-state" PARENT_SCOPE)
 endfunction()
 
 # A target that links `name` even where the linker runs as-needed: operators register themselves when the library
@@ -39,8 +43,9 @@ endfunction()
 function(_torch_ext_keep name)
   if(NOT TARGET ${name}_library)
     add_library(${name}_library INTERFACE IMPORTED)
-    # One item, so that CMake keeps the order; not by -Wl, which would cut a path at its commas.
-    set(link "-Xlinker --push-state -Xlinker --no-as-needed \"$<TARGET_FILE:${name}>\" -Xlinker --pop-state")
+    set(how no-as-needed ${ARGN})
+    list(GET how -1 how)
+    _torch_ext_linked(link ${how} ${name})
     set_target_properties(${name}_library PROPERTIES
       INTERFACE_LINK_LIBRARIES "${link};$<TARGET_PROPERTY:${name},INTERFACE_LINK_LIBRARIES>"
       INTERFACE_LINK_OPTIONS "$<TARGET_PROPERTY:${name},INTERFACE_LINK_OPTIONS>"

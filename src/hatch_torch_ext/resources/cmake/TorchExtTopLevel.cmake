@@ -1,6 +1,7 @@
-# Included by the first project() call (CMAKE_PROJECT_TOP_LEVEL_INCLUDES), before any language is enabled.
+# Included by the first project() call (see TorchExtBefore.cmake), before any language is enabled.
 include_guard(GLOBAL)
-include("${CMAKE_CURRENT_LIST_DIR}/torch_ext_facts.cmake")
+cmake_policy(PUSH)
+cmake_policy(VERSION 3.26) # ours, whatever the project asks for
 include("${CMAKE_CURRENT_LIST_DIR}/TorchExtFinish.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/TorchExtCuda.cmake")
 
@@ -31,11 +32,6 @@ endforeach()
 unset(_torch_ext_map)
 unset(_torch_ext_option)
 
-if(NOT TorchExt_CXX11_ABI)
-  # Every object of a variant must agree, also where no target of torch is linked (a FindTorch.cmake of the project's).
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX,CUDA>:-D_GLIBCXX_USE_CXX11_ABI=0>")
-endif()
-
 if(TorchExt_ANSWER_TORCH)
   # What of the arguments of find_package says which version, and how it may fail.
   function(_torch_ext_request output)
@@ -50,35 +46,41 @@ if(TorchExt_ANSWER_TORCH)
     set(${output} "${kept}" PARENT_SCOPE)
   endfunction()
 
-  # A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what
-  # they asked Python for. A FindTorch.cmake of the project's own is left to answer: its variables are its own.
-  macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_package)
-    if("${_torch_ext_package}" MATCHES "^(Torch|Caffe2)$")
-      set(_torch_ext_own FALSE)
-      if(NOT "${ARGN}" MATCHES "(^|;)(CONFIG|NO_MODULE)(;|$)")
-        foreach(_torch_ext_folder IN LISTS CMAKE_MODULE_PATH)
-          if(EXISTS "${_torch_ext_folder}/Find${_torch_ext_package}.cmake")
-            set(_torch_ext_own TRUE)
-          endif()
-        endforeach()
-      endif()
-      if(NOT _torch_ext_own)
-        # Where to look is not the project's to say: a request that ours refuses (a version) must not end at torch's own.
-        _torch_ext_request(_torch_ext_arguments ${ARGN})
-        set(${_torch_ext_package}_DIR "${TorchExt_PACKAGE_DIR}/${_torch_ext_package}")
-        find_package(${_torch_ext_package} ${_torch_ext_arguments} CONFIG NO_DEFAULT_PATH BYPASS_PROVIDER)
-      endif()
+  # A FindTorch.cmake of the project's own is left to answer: its variables are its own.
+  macro(_torch_ext_answer _torch_ext_package)
+    set(_torch_ext_own FALSE)
+    if(NOT "${ARGN}" MATCHES "(^|;)(CONFIG|NO_MODULE)(;|$)")
+      foreach(_torch_ext_folder IN LISTS CMAKE_MODULE_PATH)
+        if(EXISTS "${_torch_ext_folder}/Find${_torch_ext_package}.cmake")
+          set(_torch_ext_own TRUE)
+        endif()
+      endforeach()
+    endif()
+    if(NOT _torch_ext_own)
+      # Where to look is not the project's to say: a request that ours refuses (a version) must not end at torch's own.
+      _torch_ext_request(_torch_ext_arguments ${ARGN})
+      set(${_torch_ext_package}_DIR "${TorchExt_PACKAGE_DIR}/${_torch_ext_package}")
+      find_package(${_torch_ext_package} ${_torch_ext_arguments} CONFIG NO_DEFAULT_PATH BYPASS_PROVIDER)
     endif()
   endmacro()
-  cmake_language(SET_DEPENDENCY_PROVIDER torch_ext_provide_dependency SUPPORTED_METHODS FIND_PACKAGE)
 else()
   # torch's own package answers; only what it takes for granted of the toolkit is put there first.
-  macro(torch_ext_prepare_dependency _torch_ext_method _torch_ext_package)
-    if("${_torch_ext_package}" MATCHES "^(Torch|Caffe2)$")
-      include("${TorchExt_PACKAGE_DIR}/TorchExtToolkit.cmake")
-    endif()
+  macro(_torch_ext_answer _torch_ext_package)
+    include("${TorchExt_PACKAGE_DIR}/TorchExtToolkit.cmake")
   endmacro()
-  cmake_language(SET_DEPENDENCY_PROVIDER torch_ext_prepare_dependency SUPPORTED_METHODS FIND_PACKAGE)
 endif()
 
+# A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what they
+# asked Python for. What is not torch goes to the author's own provider, where there is one.
+macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_name)
+  if("${_torch_ext_method}" STREQUAL "FIND_PACKAGE" AND "${_torch_ext_name}" MATCHES "^(Torch|Caffe2)$")
+    _torch_ext_answer(${_torch_ext_name} ${ARGN})
+  elseif("${_torch_ext_method}" IN_LIST TorchExt_OTHER_METHODS)
+    cmake_language(CALL ${TorchExt_OTHER_PROVIDER} "${_torch_ext_method}" "${_torch_ext_name}" ${ARGN})
+  endif()
+endmacro()
+cmake_language(SET_DEPENDENCY_PROVIDER torch_ext_provide_dependency SUPPORTED_METHODS FIND_PACKAGE)
+
 cmake_language(DEFER CALL torch_ext_finish)
+
+cmake_policy(POP)

@@ -22,7 +22,7 @@ if(TorchExt_CUDA)
   if(TARGET CUDA::cudart)
     list(APPEND TORCH_CUDA_LIBRARIES CUDA::cudart)
   endif()
-  list(APPEND TORCH_LIBRARIES ${TORCH_CUDA_LIBRARIES})
+  list(APPEND TORCH_LIBRARIES c10_cuda_library)
 endif()
 
 find_library(TORCH_LIBRARY torch PATHS "${TorchExt_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)

@@ -1,0 +1,266 @@
+"""What the author's CMake says and what has to hold all the same: both are done, or the build says which and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import elf
+from hatch_torch_ext.errors import CompileError
+from workbench import ENTRY, QUICK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workbench import Workbench
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Write a project: ``CMakeLists`` and ``name_suffix`` -> ``name.suffix``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        file = "CMakeLists.txt" if name == "CMakeLists" else ".".join(name.rsplit("_", 1))
+        (folder / file).write_text(text, encoding="utf-8")
+    return folder
+
+
+# --- CMAKE_PROJECT_TOP_LEVEL_INCLUDES of the author
+
+AUTHORS = """
+set(AUTHOR_RAN "the author's ran")
+macro(author_provide method package)
+  if("${package}" STREQUAL "Vendor")
+    set(Vendor_FOUND TRUE)
+  endif()
+endmacro()
+cmake_language(SET_DEPENDENCY_PROVIDER author_provide
+  SUPPORTED_METHODS FIND_PACKAGE)
+"""
+ASKS_BOTH = """
+cmake_minimum_required(VERSION 3.18)
+if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/set_in_the_project.txt")
+  set(CMAKE_PROJECT_TOP_LEVEL_INCLUDES "${CMAKE_CURRENT_SOURCE_DIR}/authors.cmake")
+endif()
+project(both LANGUAGES C)
+find_package(Vendor REQUIRED)
+set(Torch_DIR /nowhere)
+find_package(Torch REQUIRED)
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/said.txt" "${AUTHOR_RAN}\\n${TORCH_INSTALL_PREFIX}\\n")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
+"""
+
+
+@pytest.mark.parametrize("way", ["args", "define", "project", "preset", "toolchain"])
+def test_top_level_includes_of_the_author_run_beside_ours(way: str, bench: Workbench, tmp_path: Path) -> None:
+    """Conan's way: a file with a dependency provider. It answers for its packages, ours for torch."""
+    source = write(tmp_path / "both", CMakeLists=ASKS_BOTH, authors_cmake=AUTHORS)
+    authors = str(source / "authors.cmake")
+    variable = "CMAKE_PROJECT_TOP_LEVEL_INCLUDES"
+    cmake = QUICK
+    match way:
+        case "args":
+            cmake = replace(QUICK, args=(f"-D{variable}:PATH={authors}",))
+        case "define":
+            cmake = replace(QUICK, define=((variable, authors),))
+        case "project":
+            write(source, set_in_the_project_txt="")
+        case "preset":
+            preset = {"name": "author", "cacheVariables": {variable: authors}}
+            write(source, CMakePresets_json=json.dumps({"version": 3, "configurePresets": [preset]}))
+            cmake = replace(QUICK, args=("--preset", "author"))
+        case _:
+            write(source, authors_toolchain_cmake=f'set({variable} "{authors}")\n')
+            cmake = replace(QUICK, args=("--toolchain", str(source / "authors_toolchain.cmake")))
+    tree = bench.build("", source=source, cmake=cmake)
+    assert (tree.prefix / "said.txt").read_text().splitlines() == [
+        "the author's ran",
+        str(tree.prefix.parent / "torch"),
+    ]
+
+
+def test_a_project_that_displaces_our_file_is_refused_and_both_remedies_work(bench: Workbench, tmp_path: Path) -> None:
+    """CMAKE_PROJECT_INCLUDE_BEFORE, set in the project: what we hold it to would not be held. The message helps."""
+    text = """
+cmake_minimum_required(VERSION 3.18)
+set(VARIABLE "${CMAKE_CURRENT_SOURCE_DIR}/authors.cmake")
+project(own LANGUAGES C)
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/said.txt" "${AUTHOR_RAN}")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
+"""
+    authors = 'set(AUTHOR_RAN "it ran")\n'
+    source = write(
+        tmp_path / "p", CMakeLists=text.replace("VARIABLE", "CMAKE_PROJECT_INCLUDE_BEFORE"), authors_cmake=authors
+    )
+    with pytest.raises(CompileError) as caught:
+        bench.build("", source=source)
+    assert str(caught.value) == (
+        f"matrix.2.13: the project in {source} displaces the CMake file that hatch-torch-ext adds by "
+        "CMAKE_PROJECT_INCLUDE_BEFORE, so that CUDA architectures, the C++ ABI and paths of this machine would not be "
+        "seen to. Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or "
+        "set CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. "
+        f"The whole log is {bench.work}/matrix.2.13/log.txt"
+    )
+    write(source, CMakeLists=text.replace("VARIABLE", "CMAKE_PROJECT_own_INCLUDE_BEFORE"))
+    assert (bench.build("", source=source).prefix / "said.txt").read_text() == "it ran"
+    write(source, CMakeLists=text.replace("VARIABLE", "OTHER"))
+    define = (("CMAKE_PROJECT_INCLUDE_BEFORE", str(source / "authors.cmake")),)
+    tree = bench.build("", source=source, cmake=replace(QUICK, define=define))
+    assert (tree.prefix / "said.txt").read_text() == "it ran"
+
+
+def test_the_log_has_no_deprecated_option_of_cmakes(bench: Workbench) -> None:
+    """What we give CMake is not what CMake warns of."""
+    tree = bench.build("names", cmake=replace(QUICK, define=(("NOBODY_READS_THIS", "1"),)))
+    log = tree.log.read_text().lower()
+    assert " is deprecated" not in log
+    assert "not used by the project" not in log
+
+
+# --- one C++ ABI
+
+TEXT = "#include <string>\nstd::string {}(std::string text) {{ return text; }}\n"
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_cxx_abi_holds_for_targets_that_do_not_link_torch(right: bool, bench: Workbench, tmp_path: Path) -> None:  # noqa: FBT001  a parameter
+    """Whatever way a helper was given the other std::string, it has torch's, and the build says so."""
+    bench.sdk = replace(bench.sdk, cxx11_abi=right)
+    wrong = f"_GLIBCXX_USE_CXX11_ABI={int(not right)}"
+    text = f"""
+cmake_minimum_required(VERSION 3.18)
+project(abi LANGUAGES CXX)
+set(CMAKE_CXX_FLAGS "${{CMAKE_CXX_FLAGS}} -Werror")
+add_library(silent STATIC silent.cpp)
+add_library(defined STATIC defined.cpp)
+target_compile_definitions(defined PRIVATE {wrong})
+add_library(option STATIC option.cpp)
+target_compile_options(option PUBLIC -D{wrong})
+add_library(source STATIC source.cpp)
+set_source_files_properties(source.cpp PROPERTIES COMPILE_OPTIONS -D{wrong})
+add_library(follows STATIC follows.cpp)
+target_link_libraries(follows PRIVATE option)
+set(CMAKE_CXX_FLAGS "${{CMAKE_CXX_FLAGS}} -D{wrong}")
+add_library(abi SHARED empty.cpp)
+set_target_properties(silent defined option source follows PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_link_libraries(abi PRIVATE -Wl,--whole-archive silent defined option source follows -Wl,--no-whole-archive)
+install(TARGETS abi LIBRARY DESTINATION .)
+"""
+    helpers = ("silent", "defined", "option", "source", "follows")
+    source = write(
+        tmp_path / "abi",
+        CMakeLists=text,
+        empty_cpp="",
+        **{f"{name}_cpp": TEXT.format(name) for name in helpers},
+    )
+    tree = bench.build("", source=source)
+    names = elf.read(tree.prefix / "libabi.so").exported
+    for helper in helpers:
+        (name,) = [name for name in names if f"{len(helper)}{helper}" in name]
+        assert ("cxx11" in name) is right, name
+    told = [report for report in bench.reports if "GLIBCXX" in report]
+    targets = sorted(report.split()[2].rstrip(":") for report in told)
+    # In the top folder CMAKE_CXX_FLAGS is, in the end, that of every target.
+    assert targets == ["abi", "defined", "follows", "option", "silent", "source"]
+    assert told[0].startswith("matrix.2.13: target ")
+    assert told[0].endswith(
+        f"{wrong} is compiled as _GLIBCXX_USE_CXX11_ABI={int(right)}, the C++ ABI of torch 2.13.0: a process has one"
+    )
+
+
+# --- the stable ABI's version
+
+STABLE = """
+cmake_minimum_required(VERSION 3.18)
+project(target_version LANGUAGES CXX)
+find_package(Torch REQUIRED)
+add_library(target_version SHARED empty.cpp)
+target_link_libraries(target_version PRIVATE torch)
+{line}
+install(TARGETS target_version LIBRARY DESTINATION .)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "target_compile_definitions(target_version PRIVATE TORCH_TARGET_VERSION={value})",
+        "target_compile_options(target_version PRIVATE -DTORCH_TARGET_VERSION={value})",
+        "add_compile_definitions(TORCH_TARGET_VERSION={value})",
+        'set(CMAKE_CXX_FLAGS "-DTORCH_TARGET_VERSION={value}")',
+        "set_source_files_properties(empty.cpp PROPERTIES COMPILE_DEFINITIONS TORCH_TARGET_VERSION={value})",
+    ],
+)
+def test_a_target_version_above_the_entrys_torch_is_an_error_that_names_both(
+    line: str, thin: Workbench, tmp_path: Path
+) -> None:
+    """The variant would promise 2.13 and need 2.14. Without the line, as the message says, it builds."""
+    thin.entry = replace(ENTRY, stable_abi=True)
+    written = line.format(value="0x020e000000000000ULL")
+    source = write(tmp_path / "stable", CMakeLists=STABLE.format(line=written), empty_cpp="")
+    with pytest.raises(CompileError) as caught:
+        thin.build("", source=source)
+    said = " ".join(str(caught.value).split())
+    assert (
+        "target target_version sets TORCH_TARGET_VERSION=0x020e000000000000ULL (torch 2.14), above that of this entry, "
+        "0x020d000000000000 (torch 2.13.0)"
+    ) in said
+    write(source, CMakeLists=STABLE.format(line=""))
+    assert thin.build("", source=source).files == ("libtarget_version.so",)
+
+
+def test_a_target_version_at_or_below_the_entrys_torch_is_the_authors(thin: Workbench, tmp_path: Path) -> None:
+    """What promises less than the entry serves every torch that the entry does."""
+    thin.entry = replace(ENTRY, stable_abi=True)
+    for value in ("0x020d000000000000", "0x020a000000000000", "(2ULL<<56)|(10ULL<<48)"):
+        line = f'target_compile_definitions(target_version PRIVATE "TORCH_TARGET_VERSION={value}")'
+        source = write(tmp_path / "stable", CMakeLists=STABLE.format(line=line), empty_cpp="")
+        assert thin.build("", source=source).files == ("libtarget_version.so",)
+
+
+# --- pybind11
+
+PYBIND11 = """
+cmake_minimum_required(VERSION 3.18)
+project(pybind LANGUAGES CXX)
+find_package(Torch REQUIRED)
+find_package(pybind11 CONFIG REQUIRED)
+{target}
+target_link_libraries(pybind PRIVATE {torch})
+set_target_properties(pybind PROPERTIES PREFIX "" SUFFIX .so)
+install(TARGETS pybind LIBRARY DESTINATION .)
+"""
+VERSION = """
+#include <pybind11/detail/common.h>
+#define TEXT(x) #x
+#define EXPANDED(x) TEXT(x)
+extern "C" const char used[] = "pybind11=" EXPANDED(PYBIND11_VERSION_MAJOR) "." EXPANDED(PYBIND11_VERSION_MINOR);
+"""
+BY_FUNCTION = "pybind11_add_module(pybind MODULE version.cpp)"
+BY_VARIABLE = "add_library(pybind MODULE version.cpp)\ninclude_directories(${pybind11_INCLUDE_DIRS})\n"
+
+
+@pytest.mark.parametrize("target", [BY_FUNCTION, BY_VARIABLE])
+def test_torchs_own_pybind11_comes_first_for_what_links_torch(
+    target: str, bench: Workbench, old_pybind11: Path, tmp_path: Path
+) -> None:
+    """An older pybind11 among the dependencies gives CMake's functions; headers are those that torch was made with."""
+    bench.environment = replace(bench.environment, site_packages=old_pybind11)
+    text = PYBIND11.format(target=target, torch="Torch::Python")
+    source = write(tmp_path / "pybind", CMakeLists=text, version_cpp=VERSION)
+    tree = bench.build("", source=source)
+    assert b"pybind11=3.0\0" in (tree.prefix / "pybind.so").read_bytes()
+    (said,) = bench.reports
+    assert "the headers are those of the pybind11 that torch 2.13.0 brings, not of " in said
+
+
+def test_what_does_not_link_torch_keeps_its_own_pybind11(bench: Workbench, old_pybind11: Path, tmp_path: Path) -> None:
+    """A module that has nothing to do with torch is compiled with what its author chose."""
+    bench.environment = replace(bench.environment, site_packages=old_pybind11)
+    text = PYBIND11.format(target=BY_FUNCTION, torch="")
+    source = write(tmp_path / "pybind", CMakeLists=text, version_cpp=VERSION)
+    tree = bench.build("", source=source)
+    assert b"pybind11=2.11\0" in (tree.prefix / "pybind.so").read_bytes()
+    assert bench.reports == []

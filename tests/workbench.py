@@ -1,0 +1,57 @@
+"""The CMake stage by itself: what it is given, to be changed by a test, and what it reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import cmake
+from hatch_torch_ext.cmake import ninja
+from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.matrix import Entry
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.cmake import InstallTree
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
+
+PACKAGES = Path(__file__).resolve().parent / "packages"
+ENTRY = Entry(
+    name="matrix.2.13",
+    variables=(("torch", "2.13"), ("cpu-only", "yes")),
+    dependencies=("torch==2.13.*",),
+    torch_requirement="torch==2.13.*",
+    python=None,
+)
+# No optimisation: what is shown does not depend on it, and it is most of the time.
+QUICK = CMakeConfig(build_type="Quick")
+
+
+@dataclass
+class Workbench:
+    """What the stage is given, to be changed by a test, and what it reported."""
+
+    config: Config
+    environment: Environment
+    sdk: Sdk
+    toolchain: Toolchain
+    work: Path
+    entry: Entry = ENTRY
+    reports: list[str] = field(default_factory=list)
+
+    def build(self, package: str, **changes: object) -> InstallTree:
+        """Build one of tests/packages; ``changes`` go into the configuration."""
+        given = {"source": self.config.root / package, **changes}
+        config = replace(self.config, **given)  # type: ignore[arg-type]
+        return cmake.build(
+            self.entry,
+            config,
+            self.environment,
+            self.sdk,
+            self.toolchain,
+            work=self.work,
+            slots=ninja.Fixed(jobs=1),
+            report=self.reports.append,
+        )
