@@ -207,8 +207,8 @@ def _fresh_build_folder(folder: Path, *, key: str) -> None:
 
 
 def _quiet(version: str) -> list[str]:
-    """Return the option against a warning of definitions that a project does not read; CMake 4.4 gives none."""
-    return ["--no-warn-unused-cli"] if Version(version) < Version("4.4") else []
+    """Return the option against a warning of definitions that a project does not read, as this CMake spells it."""
+    return ["--no-warn-unused-cli" if Version(version) < Version("4.4") else "-Wno-unused-cli"]
 
 
 def _notes(job: Job) -> list[str]:
