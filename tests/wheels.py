@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+TAG = "py3-none-manylinux_2_28_x86_64"
 RECORD = BuildRecord(
     entry="matrix.2.8",
     variables=(("torch", "2.8"),),
@@ -35,7 +36,7 @@ def write(
     folder: Path,
     members: Mapping[str, bytes],
     *,
-    name: str = "my_pkg-1.0-py3-none-manylinux_2_28_x86_64.whl",
+    name: str = f"my_pkg-1.0-{TAG}.whl",
     record: str | None = None,
     pure: bool = False,
     requires: Sequence[str] = ("torch<2.10,>=2.8",),
@@ -86,9 +87,10 @@ def ours(
     folder: Path, built: Sequence[tuple[Variant, Mapping[str, bytes]]], *, extra: Mapping[str, bytes] | None = None
 ) -> Path:
     """Write a wheel of ours: the variants' files, the manifest that lists them, and ``extra``."""
-    members = {"my_pkg/__init__.py": b""}
+    members = {"my_pkg/__init__.py": b"", "my_pkg/_variants.py": b""}
     for _, files in built:
         members |= {f"my_pkg/_torch_ext/{path}": data for path, data in files.items()}
     listed = [{**variants.to_json(described), "places": {}} for described, _ in built]
-    manifest = json.dumps({"schema": 1, "package": "my_pkg", "variants": listed, "package_files": []})
+    head = {"package": "my_pkg", "distribution": "my-pkg", "requires": "torch>=2.8,<2.10", "tag": TAG}
+    manifest = json.dumps({"schema": 1, **head, "variants": listed, "package_files": []})
     return write(folder, {**members, "my_pkg/_torch_ext/manifest.json": manifest.encode(), **(extra or {})})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.requirements import Requirement
 
 from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
@@ -94,7 +95,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             selected = pipeline.select(config, entries, report=self._say)
         product = pipeline.build(config, selected, distribution=self._distribution, views=[Plain(self._say)])
         self._built = config, product
-        build_data["dependencies"].append(product.layout.requires)
+        build_data["dependencies"].append(str(Requirement(product.layout.requires)))  # as hatchling writes the others
         build_data["pure_python"] = False
         if version == "editable":
             # Hatchling takes this instead of the author's own `force-include`, so his go in first.

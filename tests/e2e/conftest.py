@@ -149,3 +149,27 @@ def beside(tmp_path: Path) -> Callable[[Path, Path], Path]:
         return fresh
 
     return make
+
+
+def few_archs(root: Path, *lines: str) -> None:
+    """Give the example in ``root`` two architectures and further options of the hook: quick to compile."""
+    config = root / "hatch.toml"
+    text = config.read_text(encoding="utf-8")
+    options = "\n".join(['archs = ["9.0", "7.5+PTX"]', *lines])
+    config.write_text(text.replace('environment = "matrix"', f'environment = "full"\n{options}'), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def cuda_wheel(once: Once, store: Path) -> Path:
+    """Return the example's wheel with a stable variant for CUDA 13 (compiler of the wheels), and one for the CPU."""
+
+    def make(folder: Path) -> None:
+        root = copy_example(folder / "example")
+        few_archs(root)
+        environ = {"HATCH_TORCH_EXT_ONLY": "full.2.1[01]-stable-*", "HATCH_TORCH_EXT_SKIP": "full*cu12*"}
+        done = build(root, folder / "dist", store, **environ)
+        (folder / "said").write_text(done.stdout + done.stderr, encoding="utf-8")
+        shutil.rmtree(root)
+
+    (wheel,) = (once("cuda_wheel", make) / "dist").glob("*.whl")
+    return wheel

@@ -19,7 +19,7 @@ from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import owners
 from hatch_torch_ext.sdk import exports
 
-from .conftest import PROJECT, build, copy_example, outside
+from .conftest import PROJECT, build, copy_example, few_archs, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,30 +42,6 @@ assert farthest_point_sampling(points, 3).tolist() == [0, 2, 3]
 print(torch.__version__.partition("+")[0], torch.version.cuda, _variants.load().label)
 assert not torch.cuda.is_initialized()
 """
-
-
-def few_archs(root: Path, *lines: str) -> None:
-    """Give the example in ``root`` two architectures and further options of the hook: quick to compile."""
-    config = root / "hatch.toml"
-    text = config.read_text(encoding="utf-8")
-    options = "\n".join(['archs = ["9.0", "7.5+PTX"]', *lines])
-    config.write_text(text.replace('environment = "matrix"', f'environment = "full"\n{options}'), encoding="utf-8")
-
-
-@pytest.fixture(scope="session")
-def cuda_wheel(once: Once, store: Path) -> Path:
-    """Return the example's wheel with a stable variant for CUDA 13 (compiler of the wheels), and one for the CPU."""
-
-    def make(folder: Path) -> None:
-        root = copy_example(folder / "example")
-        few_archs(root)
-        environ = {"HATCH_TORCH_EXT_ONLY": "full.2.1[01]-stable-*", "HATCH_TORCH_EXT_SKIP": "full*cu12*"}
-        done = build(root, folder / "dist", store, **environ)
-        (folder / "said").write_text(done.stdout + done.stderr, encoding="utf-8")
-        shutil.rmtree(root)
-
-    (wheel,) = (once("cuda_wheel", make) / "dist").glob("*.whl")
-    return wheel
 
 
 @pytest.fixture(scope="session")

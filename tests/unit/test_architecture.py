@@ -22,6 +22,8 @@ LAYERS = {
     "adapters": ("__main__", "cli", "editable", "hooks", "plugin", "views"),
     # the order of the work, and its running
     "pipeline": ("pipeline",),
+    # other forms of a finished wheel: they read it, and merge and write again what a build merged
+    "outlets": ("outlets",),
     # each takes values and gives a value; none calls another
     "stages": ("audit", "cmake", "config", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
     # what others made, read: the wheels of an index, a wheel on disk; and the store that keeps what was fetched

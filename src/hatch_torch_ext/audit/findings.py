@@ -164,6 +164,9 @@ CODES = {
         remedy="Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and torch/headeronly "
         "alone and link torch_stable; or take `abi` out of the entry.",
     ),
+    "variant-label": Code(
+        remedy="Cut the wheel again with `hatch-torch-ext variants`, and do not rename what it writes.",
+    ),
     "version-needs": Code(
         remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair "
         "does so.",

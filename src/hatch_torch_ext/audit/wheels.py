@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ def audit_wheel(
         elves, faults = _elves(read)
         found += faults
         found += _tag(read, elves)
+        found += _label(read)
         listed, manifest_faults = _manifests(read)
         found += manifest_faults
         subjects = _subjects(read, listed, elves, exports)
@@ -115,6 +117,20 @@ def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
         )
     if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
         yield finding("wheel-tag", read.path.name, "says Root-Is-Purelib: true, but holds compiled files")
+
+
+def _label(read: Wheel) -> Iterator[Finding]:
+    """Hold the label in the name of a variant wheel (PEP 825) against what its ``variant.json`` describes."""
+    text = read.text(f"{read.dist_info}/variant.json")
+    try:
+        described = json.loads(text or "{}").get("variants", {})
+        inside = sorted(str(label) for label in described)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        inside = []
+    if (read.label is not None or text is not None) and inside != [read.label]:
+        name = f"has the label `{read.label}` in its name" if read.label else "has no label in its name"
+        says = f"describes {', '.join(inside)}" if inside else "describes no variant, or is missing"
+        yield finding("variant-label", read.path.name, f"{name}, but variant.json {says}")
 
 
 def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:

@@ -10,13 +10,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.cli import audit, build, inspect, matrix, sdk
+from hatch_torch_ext.cli import audit, build, index, inspect, matrix, merge, sdk, variants
 from hatch_torch_ext.errors import TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (matrix, build, inspect, audit, sdk)
+COMMANDS = (matrix, build, merge, variants, index, inspect, audit, sdk)
 """In the order in which ``--help`` lists them."""
 
 

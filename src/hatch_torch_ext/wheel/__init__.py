@@ -10,6 +10,7 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
 MAX_TEXT = 32 << 20
+PARTS_WITH_BUILD = 6
+"""Of a wheel's name: distribution, version, build tag, Python, ABI, platform."""
 RECORD_HASHES = ("sha256", "sha384", "sha512")
 UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
@@ -73,6 +76,8 @@ class Wheel:
     members: tuple[Member, ...]
     problems: tuple[Problem, ...]
     folder: Path
+    label: str | None = None
+    """The label of PEP 825 in the file's name, of a variant wheel."""
 
     def text(self, member: str) -> str | None:
         """Return the text of a kept member, or None where the wheel has none of that name or it is over the limit."""
@@ -98,7 +103,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
 
     Every member is read once, and compared with RECORD. Raises ``WheelError`` for what is no wheel at all.
     """
-    distribution, version, tags = _parse_name(path)
+    distribution, version, tags, label = _parse_name(path)
     try:
         archive = zipfile.ZipFile(path)
     except FileNotFoundError as error:
@@ -138,18 +143,29 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         members=tuple(sorted(read_members, key=lambda member: member.path)),
         problems=tuple(problems),
         folder=folder,
+        label=label,
     )
 
 
-def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
+def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None]:
+    plain, label = _without_label(path.name)
     try:
-        name, version, _, tags = parse_wheel_filename(path.name)
+        name, version, _, tags = parse_wheel_filename(plain)
     except InvalidWheelFilename as error:
         raise WheelError(
             f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
             "Give the file its published name back"
         ) from error
-    return name, str(version), tuple(sorted(str(tag) for tag in tags))
+    return name, str(version), tuple(sorted(str(tag) for tag in tags)), label
+
+
+def _without_label(name: str) -> tuple[str, str | None]:
+    """Part the label of PEP 825 from a wheel's name: a sixth or seventh part, where a build tag begins with a digit."""
+    parts = name.removesuffix(".whl").split("-")
+    labelled = len(parts) == PARTS_WITH_BUILD + 1 or (len(parts) == PARTS_WITH_BUILD and not parts[2][:1].isdigit())
+    if not labelled or re.fullmatch(r"[0-9a-z._]+", parts[-1]) is None:
+        return name, None
+    return f"{'-'.join(parts[:-1])}.whl", parts[-1]
 
 
 def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
@@ -213,7 +229,7 @@ def _extract(
 
 
 def _is_text(name: str) -> bool:
-    return name.endswith((".py", "/METADATA", "/WHEEL", "/RECORD", "/manifest.json"))
+    return name.endswith((".py", "/METADATA", "/WHEEL", "/RECORD", "/manifest.json", "/variant.json"))
 
 
 def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]] | None, dist_info: str) -> list[Problem]:

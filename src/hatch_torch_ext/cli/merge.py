@@ -1,0 +1,27 @@
+"""``hatch-torch-ext merge``: parts, exact wheels or variant wheels become one wheel again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser(
+        "merge", help="join parts (or exact or variant wheels) into one wheel, the same bytes"
+    )
+    command.add_argument("wheels", metavar="WHEEL", type=Path, nargs="+")
+    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="where the wheel goes")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext.outlets import merging
+
+    print(merging.merge_wheels(options.wheels, out=options.output))
+    return 0

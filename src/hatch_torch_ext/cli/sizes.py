@@ -1,0 +1,44 @@
+"""``--max-size``: which of the forms that a build is given out in fits an index's limit."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+def limit(text: str | None) -> int | None:
+    """Return the bytes that ``--max-size`` names, or None where it is not given. Raises ``ConfigurationError``."""
+    from hatch_torch_ext.config import grammar
+
+    if text is None:
+        return None
+    try:
+        return grammar.size(text)
+    except ValueError as error:
+        raise ConfigurationError([f"--max-size {error}"]) from error
+
+
+def report(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
+    """Say of each form whether its largest file fits; return 1 where the last, which is the smallest, does not."""
+    from hatch_torch_ext.facts.sizes import size
+
+    if bound is None:
+        return 0
+    fits = False
+    for form, paths in forms.items():
+        largest = max(paths, key=lambda path: path.stat().st_size)
+        fits = largest.stat().st_size <= bound
+        verdict = "fits into" if fits else "is over"
+        print(f"{form}: the largest, {largest.name}, has {size(largest.stat().st_size)}: {verdict} {size(bound)}")
+    if not fits:
+        print(
+            "hatch-torch-ext: nothing fits: leave architectures or entries out, or compress device code",
+            file=sys.stderr,
+        )
+    return 0 if fits else 1

@@ -1,0 +1,252 @@
+"""One wheel for each variant, with a local version that names its torch, and a static index of them.
+
+The index is a folder for any web server::
+
+    files/            the wheels, each with its METADATA beside it (PEP 658)
+    simple/           every wheel, for `pip download` and mirrors (PEP 503; PEP 691 as index.json)
+    whl/torch-2.8+cu128/   the wheels for one torch, as PyTorch's own index has them
+    index.html        for people: the command for each torch
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from hatch_torch_ext import wheel as wheels
+from hatch_torch_ext.errors import MergeError, WheelError
+from hatch_torch_ext.facts import digest
+from hatch_torch_ext.outlets import parts, writing
+from hatch_torch_ext.outlets.merging import relaid
+from hatch_torch_ext.outlets.variantwheels import refuse_cut
+from hatch_torch_ext.wheel import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hatch_torch_ext.facts.variant import Variant
+
+FILES = "files"
+MARKER = ".torch-ext-index"
+"""A file that says that the folder is an index of ours, to which releases may be added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A wheel of the index: ``torch`` is the folder of its torch (``torch-2.8+cu128``), ``said`` the same in words."""
+
+    path: Path
+    project: str
+    version: str
+    torch: str
+    said: str
+    sha256: str
+    metadata_sha256: str
+    requires_python: str | None
+
+
+def local_version(variant: Variant) -> str:
+    """Return the local part of an exact wheel's version: ``pt28cu128``, ``pt26cpucxx98``, ``pt210stablecu12``.
+
+    A variant on the stable ABI serves later torches too, and those of every minor of its CUDA major.
+    """
+    stable = "stable" if variant.stable_abi else ""
+    old_abi = "cxx98" if variant.cxx11_abi is False else ""
+    return f"pt{variant.torch.replace('.', '')}{stable}{_backend(variant)}{old_abi}"
+
+
+def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
+    """Cut the fat wheels at ``paths`` into exact ones below ``out`` and (re)write the pages of all that lie there.
+
+    Releases that the folder has already stay. Raises ``WheelError`` for a wheel that is not ours, ``MergeError`` for
+    one that is cut already, for two versions in one call and for a folder that holds other files.
+    """
+    _check_versions(paths)
+    _check_folder(out)
+    files = out / FILES
+    files.mkdir(parents=True, exist_ok=True)
+    (out / MARKER).touch()
+    for path in paths:
+        with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
+            part = parts.read(path, folder=Path(folder))
+            refuse_cut(part)
+            for built in part.variants:
+                version = f"{part.wheel.version}+{local_version(built.variant)}"
+                written = writing.write(part, relaid([built], [part]), out=files, version=version)
+                _write_metadata(written)
+    served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
+    _write_pages(out, served)
+    return served
+
+
+def _check_versions(paths: Sequence[Path]) -> None:
+    versions: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        try:
+            project, version, _, _ = parse_wheel_filename(path.name)
+        except InvalidWheelFilename as error:
+            raise WheelError(f"{path}: is not named as a wheel. Give the file its published name back") from error
+        versions[project].add(str(version))
+    for name, found in sorted(versions.items()):
+        if len(found) > 1:
+            raise MergeError(
+                f"two versions of {name} in one call ({', '.join(sorted(found))}): add one release after the other"
+            )
+
+
+def _check_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise MergeError(f"{out} is no folder: name another with `-o`")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
+        raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `index` made before")
+
+
+def _write_metadata(path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
+        read = wheels.read(path, folder=Path(folder))
+        text = (read.folder / read.dist_info / "METADATA").read_bytes()
+    path.with_name(f"{path.name}.metadata").write_bytes(text)
+
+
+def _served(path: Path) -> Served:
+    with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
+        read = wheels.read(path, folder=Path(folder))
+        (place,) = listing.places(read)
+        (item,) = listing.read(read, place).variants
+        requires_python = dict(read.metadata("METADATA")).get("Requires-Python")
+    metadata = path.with_name(f"{path.name}.metadata")
+    if not metadata.exists():
+        _write_metadata(path)
+    return Served(
+        path=path,
+        project=canonicalize_name(read.distribution),
+        version=read.version,
+        torch=_folder(item.variant),
+        said=_said(item.variant),
+        sha256=digest.sha256(path),
+        metadata_sha256=digest.sha256(metadata),
+        requires_python=requires_python,
+    )
+
+
+def _folder(variant: Variant) -> str:
+    """Return the folder of a variant's torch: ``torch-2.8+cu128``, ``torch-2.10+cu12-stable``."""
+    return f"torch-{variant.torch}+{_backend(variant)}{'-stable' if variant.stable_abi else ''}"
+
+
+def _said(variant: Variant) -> str:
+    newer = " and newer" if variant.stable_abi else ""
+    if variant.cuda is None:
+        return f"torch {variant.torch}{newer}, any build"
+    major = variant.cuda.split(".")[0]
+    return f"torch {variant.torch}{newer}, built for CUDA {variant.cuda} or a newer {major}.x"
+
+
+def _backend(variant: Variant) -> str:
+    if variant.cuda is None:
+        return "cpu"
+    return f"cu{variant.cuda.split('.')[0] if variant.stable_abi else variant.cuda.replace('.', '')}"
+
+
+def _write_pages(out: Path, served: Sequence[Served]) -> None:
+    folders: dict[str, list[Served]] = defaultdict(list)
+    for each in served:
+        folders["simple"].append(each)
+        folders[f"whl/{each.torch}"].append(each)
+    for folder, inside in sorted(folders.items()):
+        projects: dict[str, list[Served]] = defaultdict(list)
+        for each in inside:
+            projects[each.project].append(each)
+        up = "../" * folder.count("/")
+        _page(out / folder, _list_of_projects(projects), {"meta": {"api-version": "1.1"}, "projects": _named(projects)})
+        for project, files in sorted(projects.items()):
+            links = sorted(files, key=lambda each: (Version(each.version), each.path.name))
+            _page(
+                out / folder / project,
+                _links(project, links, f"../../{up}{FILES}"),
+                _json(project, links, f"../../{up}{FILES}"),
+            )
+    (out / "index.html").write_text(_people(served), encoding="utf-8")
+
+
+def _page(folder: Path, html: str, data: Mapping[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "index.html").write_text(html, encoding="utf-8")
+    (folder / "index.json").write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _named(projects: Iterable[str]) -> list[dict[str, str]]:
+    return [{"name": project} for project in sorted(projects)]
+
+
+def _html(title: str, body: Iterable[str]) -> str:
+    head = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><meta name="pypi:repository-version" content="1.1">'
+    return "\n".join([f"{head}<title>{escape(title)}</title></head><body>", *body, "</body></html>"]) + "\n"
+
+
+def _list_of_projects(projects: Iterable[str]) -> str:
+    return _html(
+        "Simple index", (f'<a href="{escape(project)}/">{escape(project)}</a><br>' for project in sorted(projects))
+    )
+
+
+def _links(project: str, served: Iterable[Served], files: str) -> str:
+    lines = []
+    for each in served:
+        python = f' data-requires-python="{escape(each.requires_python)}"' if each.requires_python else ""
+        core = f' data-core-metadata="sha256={each.metadata_sha256}"'
+        href = f"{files}/{quote(each.path.name)}#sha256={each.sha256}"
+        lines.append(f'<a href="{href}"{python}{core}>{escape(each.path.name)}</a><br>')
+    return _html(project, lines)
+
+
+def _json(project: str, served: Sequence[Served], files: str) -> dict[str, object]:
+    return {
+        "meta": {"api-version": "1.1"},
+        "name": project,
+        "versions": list(dict.fromkeys(each.version for each in served)),
+        "files": [
+            {
+                "filename": each.path.name,
+                "url": f"{files}/{quote(each.path.name)}",
+                "hashes": {"sha256": each.sha256},
+                "size": each.path.stat().st_size,
+                "core-metadata": {"sha256": each.metadata_sha256},
+                **({"requires-python": each.requires_python} if each.requires_python else {}),
+            }
+            for each in served
+        ],
+    }
+
+
+def _people(served: Sequence[Served]) -> str:
+    """Return the page for people: one row for each torch, with what to type."""
+    newest: dict[tuple[str, str], Served] = {}
+    for each in sorted(served, key=lambda each: Version(each.version)):
+        newest[each.project, each.torch] = each
+    rows = []
+    for (project, torch), each in sorted(newest.items(), key=lambda item: _natural(item[0])):
+        public = each.version.partition("+")[0]
+        rows.append(
+            f"<tr><td>{escape(each.said)}</td><td>{escape(project)} {escape(public)}</td>"
+            f'<td><code>pip install {escape(project)} --index-url <span class="here"></span>whl/{escape(torch)}/'
+            f"</code></td></tr>"
+        )
+    template = (resources.files("hatch_torch_ext") / "resources" / "index.html").read_text(encoding="utf-8")
+    return template.replace("<!-- rows -->", "\n".join(rows))
+
+
+def _natural(key: tuple[str, str]) -> tuple[str, tuple[int, ...], str]:
+    project, torch = key
+    release = torch.removeprefix("torch-").partition("+")[0]
+    return project, tuple(int(part) for part in release.split(".")), torch

@@ -1,0 +1,181 @@
+"""A wheel of ours, taken apart: the author's members, and the variants as the build left them."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import wheel as wheels
+from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts.variant import BuiltVariant
+from hatch_torch_ext.wheel import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.wheel import Wheel
+    from hatch_torch_ext.wheel.listing import Manifest
+
+VARIANTS = "_variants.py"
+MANIFEST = "_torch_ext/manifest.json"
+SBOM = "sboms/torch-ext.cdx.json"
+"""Below ``.dist-info``."""
+EXECUTABLE = 0o100
+LOCAL_SEPARATOR = "+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of the archive as the writer needs it: ``attributes`` are the zip's, with the mode in the high bits."""
+
+    path: str
+    time: tuple[int, int, int, int, int, int]
+    attributes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A wheel of ours that was unpacked below ``wheel.folder``.
+
+    ``prefix`` is the package's folder in the wheel (``my_pkg/``); ``members`` come in the order of the archive;
+    ``generated`` are those that a build made and a writer makes anew: variants, files of CMake's, the loader.
+    """
+
+    wheel: Wheel
+    package: str
+    distribution: str
+    requires: str
+    tag: str
+    prefix: str
+    variants: tuple[BuiltVariant, ...]
+    members: tuple[Member, ...]
+    generated: frozenset[str]
+
+    @property
+    def public_version(self) -> str:
+        """Return the version without its local part."""
+        return self.wheel.version.partition(LOCAL_SEPARATOR)[0]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels of the variants, sorted."""
+        return tuple(sorted(built.variant.label for built in self.variants))
+
+    @property
+    def authors(self) -> Mapping[str, str]:
+        """Return path -> sha256 of the author's own members, those of ``.dist-info`` aside."""
+        return {
+            member.path: member.sha256
+            for member in self.wheel.members
+            if member.path not in self.generated and not member.path.startswith(f"{self.wheel.dist_info}/")
+        }
+
+    def member(self, path: str) -> Member:
+        """Return the member of that path."""
+        return next(member for member in self.members if member.path == path)
+
+
+def read(path: Path, *, folder: Path) -> Part:
+    """Take the wheel at ``path`` apart below ``folder``, which is empty.
+
+    Raises ``WheelError`` for a wheel that is not ours, or not whole: every byte is checked against the manifest.
+    """
+    found = wheels.read(path, folder=folder, keep=lambda _: True)
+    if found.problems:
+        worst = found.problems[0]
+        raise WheelError(f"{path}: {worst.file}: {worst.message}. Build or fetch the wheel again")
+    places = listing.places(found)
+    if not places:
+        raise WheelError(f"{path}: was not made by hatch-torch-ext: it holds no _torch_ext/manifest.json")
+    if len(places) > 1:
+        raise WheelError(
+            f"{path}: holds {len(places)} packages with variants ({', '.join(places)}), and one is expected"
+        )
+    (place,) = places
+    manifest = listing.read(found, place)
+    head = json.loads(found.text(place) or "")
+    fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
+    _check_hashes(path, found, manifest)
+    prefix = place.removesuffix(MANIFEST)
+    members = _members(path)
+    for member in members:  # programs stay programs
+        (folder / member.path).chmod(0o755 if (member.attributes >> 16) & EXECUTABLE else 0o644)
+    return Part(
+        wheel=found,
+        prefix=prefix,
+        variants=_built(found, manifest, head, prefix),
+        members=members,
+        generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
+        **{name: str(value) for name, value in fields.items()},
+    )
+
+
+def _check_hashes(path: Path, found: Wheel, manifest: Manifest) -> None:
+    hashes = {member.path: member.sha256 for member in found.members}
+    promised = dict(manifest.package_files)
+    for item in manifest.variants:
+        promised |= {place: file.sha256 for place, file in item.files.items()}
+    for place, sha256 in sorted(promised.items()):
+        if hashes.get(place) != sha256:
+            fault = "is damaged" if place in hashes else "is missing"
+            raise WheelError(f"{path}: {place} {fault}: the manifest lists it with another hash. Build the wheel again")
+
+
+def _built(found: Wheel, manifest: Manifest, head: Mapping[str, object], prefix: str) -> tuple[BuiltVariant, ...]:
+    root = found.folder / prefix / "_torch_ext"
+    installed = head.get("package_files")
+    built = []
+    for item in manifest.variants:
+        label = item.variant.label
+        own = [
+            str(each["target"])
+            for each in (installed if isinstance(installed, list) else [])
+            if label in each.get("variants", [label])
+        ]
+        built.append(
+            BuiltVariant(
+                variant=item.variant,
+                root=root,
+                package_files=tuple((target, found.folder / prefix / target) for target in sorted(own)),
+                elsewhere=tuple((file.path, found.folder / place) for place, file in sorted(item.files.items())),
+            )
+        )
+    return tuple(sorted(built, key=lambda each: each.variant.label))
+
+
+def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> frozenset[str]:
+    """Return what the build put into the wheel: variants, loader, manifest, and what CMake installed for the package.
+
+    hatchling writes the author's own members first, then those of the build in the order of ``forced_order``. What
+    CMake installed and the author's package has as well stands among the author's own.
+    """
+    found = {manifest.place, loader}
+    for item in manifest.variants:
+        found |= item.files.keys()
+    paths = [member.path for member in members]
+    start = min(paths.index(path) for path in found if path in paths)
+    while start and paths[start - 1] in manifest.package_files:
+        if forced_order(paths[start - 1]) > forced_order(paths[start]):
+            break
+        start -= 1
+    return frozenset(found | (manifest.package_files.keys() & set(paths[start:])))
+
+
+def forced_order(path: str) -> tuple[int, str]:
+    """Return the key by which hatchling sorts what build hooks add to a wheel."""
+    return path.count("/"), path
+
+
+def _members(path: Path) -> tuple[Member, ...]:
+    with zipfile.ZipFile(path) as archive:
+        return tuple(
+            Member(path=info.filename, time=info.date_time, attributes=info.external_attr)
+            for info in archive.infolist()
+            if not info.is_dir()
+        )

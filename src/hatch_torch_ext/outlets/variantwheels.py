@@ -1,0 +1,122 @@
+"""A fat wheel cut by backend into variant wheels of PEP 825, with the index's ``-variants.json`` beside them.
+
+The PEP is a draft, and the providers (``PROVIDERS``) come in a later one: what may still change stands in the constants
+below and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.outlets import parts, writing
+from hatch_torch_ext.outlets.merging import relaid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.outlets.parts import Part
+
+SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
+NAMESPACE = "nvidia"
+FEATURE = "cuda_version_lower_bound"
+PROVIDERS = {
+    NAMESPACE: {
+        "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+        "requires": ["nvidia-variant-provider"],
+    }
+}
+"""How installers ask what the machine can run; uv knows this one and runs no code of it."""
+NULL = "null"
+"""The label of the variant wheel without properties: it fits everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What was written: the variant wheels by label, the fat wheel beside them, and the index's description."""
+
+    wheels: tuple[tuple[str, Path], ...]
+    fat: Path
+    description: Path
+
+
+def cut(path: Path, *, out: Path) -> Cut:
+    """Cut the fat wheel at ``path`` by backend into the folder ``out``, and copy it there for today's installers.
+
+    Raises ``WheelError`` for a wheel that is not ours, ``MergeError`` for one that is cut already or has one backend.
+    """
+    with tempfile.TemporaryDirectory(prefix="torch-ext-variants-") as folder:
+        part = parts.read(path, folder=Path(folder))
+        refuse_cut(part)
+        groups = _groups(part)
+        if len(groups) == 1:
+            raise MergeError(
+                f"{path.name} has variants for one backend alone ({next(iter(groups))}): there is nothing that an "
+                f"installer could choose, and the wheel as it is serves all of them"
+            )
+        written = []
+        for label, variants in groups.items():
+            described = json.dumps(_variant_json({label: _properties(label)}), indent=2, sort_keys=True) + "\n"
+            layout = relaid(variants, [part])
+            wheel = writing.write(
+                part,
+                layout,
+                out=out,
+                version=part.wheel.version,
+                label=label,
+                dist_info={"variant.json": described.encode()},
+            )
+            written.append((label, wheel))
+        fat = out / path.name
+        if fat.resolve() != path.resolve():
+            shutil.copyfile(path, fat)
+        name = path.name.split("-")[0]
+        description = out / f"{name}-{part.wheel.version}-variants.json"
+        all_labels = {label: _properties(label) for label in groups}
+        description.write_text(json.dumps(_variant_json(all_labels), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return Cut(wheels=tuple(written), fat=fat, description=description)
+
+
+def refuse_cut(part: Part) -> None:
+    """Raise ``MergeError`` for a wheel that is no fat wheel: it was cut from one."""
+    name = part.wheel.path.name
+    if part.wheel.version != part.public_version:
+        raise MergeError(
+            f"{name} is not a whole wheel: its version has the local part "
+            f"{part.wheel.version.partition('+')[2]}. Name the fat wheel, or merge the parts first"
+        )
+    if any(member.path == f"{part.wheel.dist_info}/variant.json" for member in part.members):
+        raise MergeError(f"{name} was cut already: it holds variant.json. Name the fat wheel that it was cut from")
+
+
+def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
+    """Return label -> variants: one label for each major CUDA, the newest first, and ``null`` for the CPU."""
+    found: dict[str, list[BuiltVariant]] = defaultdict(list)
+    for built in part.variants:
+        cuda = built.variant.cuda if built.variant.backend == "cuda" else None
+        found[f"cu{cuda.split('.')[0]}" if cuda else NULL].append(built)
+    ordered = sorted((label for label in found if label != NULL), key=lambda label: -int(label.removeprefix("cu")))
+    return {label: found[label] for label in [*ordered, *([NULL] if NULL in found else [])]}
+
+
+def _properties(label: str) -> dict[str, dict[str, list[str]]]:
+    """Return what a machine must have: a driver of that CUDA major; a newer driver runs it too, so no upper bound."""
+    if label == NULL:
+        return {}
+    return {NAMESPACE: {FEATURE: [f"{label.removeprefix('cu')}.0"]}}
+
+
+def _variant_json(variants: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "$schema": SCHEMA,
+        "default-priorities": {"namespace": [NAMESPACE]},
+        "providers": PROVIDERS,
+        "variants": dict(variants),
+    }

@@ -1,0 +1,170 @@
+"""Another wheel out of a part: the author's members as they are, the variants of a layout, metadata that tell so.
+
+Members come in the order, and with the times and modes, that hatchling gives them: a wheel that is cut and merged again
+is the same bytes. That holds where the same zlib compresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import stat
+import zipfile
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import parse_tag
+
+from hatch_torch_ext.merge import loader, sbom
+from hatch_torch_ext.outlets.parts import MANIFEST, SBOM, VARIANTS, forced_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.outlets.parts import Member, Part
+
+CHUNK = 16384
+"""As hatchling reads: where deflate sees other pieces, its output may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What is written next: ``whole`` for texts, which hatchling writes at once."""
+
+    path: str
+    data: bytes
+    like: Member
+    whole: bool = False
+
+
+def write(
+    part: Part,
+    layout: Layout,
+    *,
+    out: Path,
+    version: str,
+    label: str | None = None,
+    dist_info: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
+
+    ``version`` may carry a local part; ``label`` is that of PEP 825; ``dist_info`` are more files for ``.dist-info``.
+    A file of that name is replaced, whole.
+    """
+    name = part.wheel.path.name.split("-")[0]
+    info = f"{name}-{version}.dist-info"
+    target = out / f"{'-'.join([name, version, layout.tag, *([label] if label else [])])}.whl"
+    out.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    record = io.StringIO()
+    lines = csv.writer(record, lineterminator="\n")
+    try:
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}):
+                _add(archive, file)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()
+                lines.writerow((file.path, f"sha256={digest}", str(len(file.data))))
+            own = f"{info}/RECORD"
+            lines.writerow((own, "", ""))
+            like = part.member(f"{part.wheel.dist_info}/RECORD")
+            _add(archive, _File(path=own, data=record.getvalue().encode(), like=like, whole=True))
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return target
+
+
+def _add(archive: zipfile.ZipFile, file: _File) -> None:
+    info = zipfile.ZipInfo(file.path, file.like.time)
+    info.external_attr = file.like.attributes
+    info.compress_type = zipfile.ZIP_DEFLATED
+    if file.whole:
+        archive.writestr(info, file.data, compress_type=zipfile.ZIP_DEFLATED)
+        return
+    info.file_size = len(file.data)
+    with archive.open(info, "w") as stream:
+        for start in range(0, len(file.data), CHUNK):
+            stream.write(file.data[start : start + CHUNK])
+
+
+def _files(part: Part, layout: Layout, *, info: str, version: str, dist_info: Mapping[str, bytes]) -> Iterator[_File]:
+    """Yield every member but RECORD: the author's, what the build adds where it was, then the metadata."""
+    old = f"{part.wheel.dist_info}/"
+    package = [member for member in part.members if not member.path.startswith(old)]
+    ours = [number for number, member in enumerate(package) if member.path in part.generated]
+    before, among, after = package[: ours[0]], package[ours[0] : ours[-1] + 1], package[ours[-1] + 1 :]
+    yield from (_kept(part, member) for member in before)
+    added = [*_ours(part, layout), *(_kept(part, member) for member in among if member.path not in part.generated)]
+    yield from sorted(added, key=lambda file: forced_order(file.path))
+    yield from (_kept(part, member) for member in after)
+    for member in part.members:
+        name = member.path.removeprefix(old)
+        if member.path.startswith(old) and name not in {"RECORD", "variant.json"}:
+            yield _metadata(part, layout, member, name, info=info, version=version)
+            if name == "WHEEL":
+                for extra, data in sorted(dist_info.items()):
+                    yield _File(path=f"{info}/{extra}", data=data, like=member, whole=True)
+
+
+def _kept(part: Part, member: Member) -> _File:
+    return _File(path=member.path, data=_read(part, member.path), like=member)
+
+
+def _ours(part: Part, layout: Layout) -> Iterator[_File]:
+    """Yield the files of the layout, the loader and the manifest."""
+    loader_member, manifest = part.member(f"{part.prefix}{VARIANTS}"), part.member(f"{part.prefix}{MANIFEST}")
+    for file in layout.files:
+        path = f"{part.prefix}{file.target}"
+        if path not in part.authors:
+            mode = stat.S_IFREG | stat.S_IMODE(file.source.stat().st_mode)
+            yield _File(path=path, data=file.source.read_bytes(), like=replace(manifest, attributes=mode << 16))
+    text = loader.render(layout, distribution=part.distribution)
+    yield _File(path=loader_member.path, data=text.encode(), like=loader_member)
+    yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)
+
+
+def _metadata(part: Part, layout: Layout, member: Member, name: str, *, info: str, version: str) -> _File:
+    data = _read(part, member.path)
+    path = f"{info}/{name}"
+    if name == "METADATA":
+        return _File(path=path, data=_core_metadata(data, part, layout, version), like=member, whole=True)
+    if name == "WHEEL":
+        kept = [line for line in data.decode().splitlines() if line and not line.startswith("Tag:")]
+        tags = [f"Tag: {tag}" for tag in sorted(map(str, parse_tag(layout.tag)))]
+        return _File(path=path, data=("\n".join([*kept, *tags]) + "\n").encode(), like=member, whole=True)
+    if name == SBOM:
+        text = sbom.render(layout, distribution=part.distribution)
+        return _File(path=path, data=text.encode(), like=member)
+    return _File(path=path, data=data, like=member, whole=not name.startswith(("sboms/", "extra_metadata/")))
+
+
+def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> bytes:
+    """Return METADATA with the version and the requirement of torch that this wheel has; not a byte else changes."""
+    head, blank, body = data.partition(b"\n\n")
+    lines = []
+    for line in head.decode().split("\n"):
+        field, _, value = line.partition(": ")
+        if field == "Version":
+            lines.append(f"Version: {version}")
+        elif field == "Requires-Dist" and _same(value, part.requires):
+            lines.append(f"Requires-Dist: {Requirement(layout.requires)}")
+        else:
+            lines.append(line)
+    return "\n".join(lines).encode() + blank + body
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return Requirement(one) == Requirement(other)
+    except InvalidRequirement:
+        return False
+
+
+def _read(part: Part, path: str) -> bytes:
+    return (part.wheel.folder / path).read_bytes()

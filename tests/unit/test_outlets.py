@@ -1,0 +1,269 @@
+"""Other forms of a finished wheel: cut by backend, one wheel for each variant, and merged again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+import wheels
+from hatch_torch_ext import audit, cli
+from hatch_torch_ext.errors import MergeError, WheelError
+from hatch_torch_ext.outlets import exact, merging, variantwheels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.facts.variant import Variant
+
+CPU = "torch2.8_cpu_cxx11_x86_64"
+CU12 = "torch2.8_cu12.8_cxx11_x86_64"
+CU13 = "stable2.11_cu13.0_x86_64"
+PEP_825 = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["$schema", "default-priorities", "variants"],
+    "properties": {
+        "$schema": {"type": "string"},
+        "default-priorities": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["namespace"],
+            "properties": {
+                "namespace": {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"pattern": "^[a-z0-9_]+$"}}
+            },
+        },
+        "variants": {
+            "additionalProperties": False,
+            "patternProperties": {
+                "^[a-z0-9_.]+$": {
+                    "additionalProperties": False,
+                    "patternProperties": {
+                        "^[a-z0-9_]+$": {
+                            "additionalProperties": False,
+                            "patternProperties": {
+                                "^[a-z0-9_]+$": {"type": "array", "minItems": 1, "items": {"pattern": "^[a-z0-9_.]+$"}}
+                            },
+                        }
+                    },
+                }
+            },
+        },
+    },
+}
+"""What PEP 825 asks of ``variant.json`` and ``-variants.json``, rule by rule (its schema 0.1.1)."""
+
+
+def described(label: str, **changes: object) -> tuple[Variant, dict[str, bytes]]:
+    """Return a variant with one file of its own and one that all share."""
+    files = {f"{label}/libx.so": label.encode(), "shared/0123456789ab/liby.so": b"shared"}
+    return wheels.variant(label, files, **changes), files
+
+
+@pytest.fixture
+def fat(tmp_path: Path) -> Path:
+    """Return a wheel for the CPU, CUDA 12 and CUDA 13 as a build leaves it; its author asked for manylinux_2_28."""
+    built = [
+        described(CPU),
+        described(CU12, backend="cuda", cuda="12.8"),
+        described(CU13, backend="cuda", cuda="13.0", torch="2.11", stable_abi=True, cxx11_abi=None),
+    ]
+    draft = wheels.ours(tmp_path, built, extra={"my_pkg/zz.py": b"x = 1\n"})
+    return merging.merge_wheels([draft], out=tmp_path / "fat")
+
+
+def labels(wheel: Path) -> list[str]:
+    """Return the labels of the variants in a wheel of ours."""
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(each["label"] for each in json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))["variants"])
+
+
+def metadata(wheel: Path, field: str) -> list[str]:
+    """Return the values of a field of METADATA."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    return [line.removeprefix(f"{field}: ") for line in lines if line.startswith(f"{field}: ")]
+
+
+def test_merging_one_wheel_gives_it_back(fat: Path, tmp_path: Path) -> None:
+    """What is whole stays as it is, byte for byte."""
+    assert merging.merge_wheels([fat], out=tmp_path / "again").read_bytes() == fat.read_bytes()
+
+
+def test_a_wheel_is_cut_by_backend(fat: Path, tmp_path: Path) -> None:
+    """One wheel for each CUDA major and one for the CPU, each still with its torches; the fat one lies beside them."""
+    cut = variantwheels.cut(fat, out=tmp_path / "out")
+    assert {label: labels(wheel) for label, wheel in cut.wheels} == {"cu13": [CU13], "cu12": [CU12], "null": [CPU]}
+    assert [wheel.name for _, wheel in cut.wheels] == [
+        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu13.whl",
+        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl",
+        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-null.whl",
+    ]
+    assert cut.fat.read_bytes() == fat.read_bytes()
+    requirements = [metadata(wheel, "Requires-Dist") for _, wheel in cut.wheels]
+    assert requirements == [["torch>=2.11"], ["torch<2.9,>=2.8"], ["torch<2.9,>=2.8"]]
+
+
+def test_installers_of_today_pass_over_variant_wheels(fat: Path, tmp_path: Path) -> None:
+    """Their names are no names for packaging, so that pip takes the plain wheel."""
+    for _, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels:
+        with pytest.raises(InvalidWheelFilename):
+            parse_wheel_filename(wheel.name)
+
+
+def test_the_variants_description_is_that_of_the_pep(fat: Path, tmp_path: Path) -> None:
+    """A lower bound for CUDA, no upper one; the null variant has no properties; providers come from a later PEP."""
+    cut = variantwheels.cut(fat, out=tmp_path / "out")
+    told = json.loads(cut.description.read_text(encoding="utf-8"))
+    assert cut.description.name == "my_pkg-1.0-variants.json"
+    assert told["variants"] == {
+        "cu12": {"nvidia": {"cuda_version_lower_bound": ["12.0"]}},
+        "cu13": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}},
+        "null": {},
+    }
+    providers = told.pop("providers")
+    jsonschema.validate(told, PEP_825)
+    assert set(providers) == {"nvidia"}
+    for label, wheel in cut.wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            own = json.loads(archive.read("my_pkg-1.0.dist-info/variant.json"))
+        assert own["variants"] == {label: told["variants"][label]}
+
+
+def test_the_description_equals_what_variantlib_makes_of_the_wheels(fat: Path, tmp_path: Path) -> None:
+    """Variantlib writes the index's file from the wheels: the same but for the address of its schema."""
+    variantlib = pytest.importorskip("variantlib.commands.main", reason="variantlib needs Python 3.11")
+    cut = variantwheels.cut(fat, out=tmp_path / "out")
+    ours = json.loads(cut.description.read_text(encoding="utf-8"))
+    cut.description.unlink()
+    assert variantlib.main(["generate-index-json", "-d", str(tmp_path / "out")]) in {None, 0}
+    theirs = json.loads(cut.description.read_text(encoding="utf-8"))
+    assert ours | {"$schema": None} == theirs | {"$schema": None}
+
+
+def test_variant_wheels_merge_to_the_fat_wheel(fat: Path, tmp_path: Path) -> None:
+    """The way back gives the same bytes, in whatever order the parts are named."""
+    parts = [wheel for _, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels]
+    for number, order in enumerate((parts, parts[::-1])):
+        assert merging.merge_wheels(order, out=tmp_path / f"back{number}").read_bytes() == fat.read_bytes()
+
+
+def test_exact_wheels_and_their_index(fat: Path, tmp_path: Path) -> None:
+    """One wheel for each variant, its torch in the local version; pages by torch, for installers and for people."""
+    served = exact.index([fat], out=tmp_path / "ix")
+    assert {each.version: each.torch for each in served} == {
+        "1.0+pt211stablecu13": "torch-2.11+cu13-stable",
+        "1.0+pt28cpu": "torch-2.8+cpu",
+        "1.0+pt28cu128": "torch-2.8+cu128",
+    }
+    data = json.loads((tmp_path / "ix/whl/torch-2.8+cu128/my-pkg/index.json").read_text(encoding="utf-8"))
+    (file,) = data["files"]
+    assert file["filename"] == "my_pkg-1.0+pt28cu128-py3-none-manylinux_2_28_x86_64.whl"
+    assert (tmp_path / "ix/whl/torch-2.8+cu128/my-pkg" / file["url"].replace("%2B", "+")).resolve().is_file()
+    assert metadata(served[1].path, "Version") == ["1.0+pt28cpu"]
+    people = (tmp_path / "ix/index.html").read_text(encoding="utf-8")
+    assert "torch 2.11 and newer, built for CUDA 13.0 or a newer 13.x" in people
+    assert 'pip install my-pkg --index-url <span class="here"></span>whl/torch-2.8+cpu/' in people
+
+
+def test_exact_wheels_merge_to_the_fat_wheel(fat: Path, tmp_path: Path) -> None:
+    """Local versions go, requirements widen again: the same bytes."""
+    parts = [each.path for each in exact.index([fat], out=tmp_path / "ix")]
+    assert merging.merge_wheels(parts, out=tmp_path / "back").read_bytes() == fat.read_bytes()
+
+
+def test_a_release_is_added_to_an_index(fat: Path, tmp_path: Path) -> None:
+    """Older releases stay on every page."""
+    exact.index([fat], out=tmp_path / "ix")
+    (tmp_path / "later").mkdir()
+    newer = tmp_path / "later" / fat.name.replace("1.0", "1.1")
+    with zipfile.ZipFile(fat) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    wheels.write(newer.parent, members, name=newer.name)
+    exact.index([newer], out=tmp_path / "ix")
+    page = (tmp_path / "ix/whl/torch-2.8+cpu/my-pkg/index.html").read_text(encoding="utf-8")
+    assert page.index("my_pkg-1.0+pt28cpu") < page.index("my_pkg-1.1+pt28cpu")
+
+
+def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
+    """A wheel for the CPU alone serves everybody as it is."""
+    wheel = wheels.ours(tmp_path, [described(CPU)])
+    with pytest.raises(MergeError) as caught:
+        variantwheels.cut(wheel, out=tmp_path / "out")
+    assert str(caught.value) == (
+        f"{wheel.name} has variants for one backend alone (null): there is nothing that an installer could choose, "
+        "and the wheel as it is serves all of them"
+    )
+
+
+def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
+    """Both outlets take the fat wheel, and say so."""
+    (_, variant), *_ = variantwheels.cut(fat, out=tmp_path / "out").wheels
+    single, *_ = exact.index([fat], out=tmp_path / "ix")
+    for wheel, words in ((variant, "was cut already: it holds variant.json"), (single.path, "is not a whole wheel")):
+        with pytest.raises(MergeError, match=words):
+            variantwheels.cut(wheel, out=tmp_path / "again")
+
+
+def test_a_wheel_that_is_not_ours(tmp_path: Path) -> None:
+    """It is told as such, not as damage."""
+    foreign = wheels.write(tmp_path, {"a/__init__.py": b""})
+    with pytest.raises(WheelError, match="was not made by hatch-torch-ext"):
+        merging.merge_wheels([foreign], out=tmp_path / "out")
+
+
+def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
+    """The file that differs is named."""
+    (tmp_path / "other").mkdir()
+    other = wheels.ours(tmp_path / "other", [described("torch2.9_cpu_cxx11_x86_64", torch="2.9")])
+    with pytest.raises(MergeError) as caught:
+        merging.merge_wheels([fat, other], out=tmp_path / "out")
+    assert "do not come from the same sources: `my_pkg/zz.py` is not the same in them" in str(caught.value)
+
+
+def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
+    """Both wheels are named; nothing is written."""
+    shutil.copy(fat, tmp_path / "my_pkg-1.0-1-py3-none-manylinux_2_28_x86_64.whl")
+    with pytest.raises(MergeError, match="leave one of the wheels out"):
+        merging.merge_wheels([fat, tmp_path / "my_pkg-1.0-1-py3-none-manylinux_2_28_x86_64.whl"], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
+    """An index is added to one release after the other."""
+    with pytest.raises(MergeError, match=r"two versions of my-pkg in one call \(1.0, 1.1\)"):
+        exact.index([fat, fat.with_name(fat.name.replace("1.0", "1.1"))], out=tmp_path / "ix")
+
+
+def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> None:
+    """Nothing is written among them."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(MergeError, match="holds other files: name an empty folder with `-o`"):
+        exact.index([fat], out=tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_variant_wheels_are_audited(fat: Path, tmp_path: Path) -> None:
+    """The name's label is held against variant.json; nothing else is found in them that the fat wheel has not."""
+    before = {finding.code for finding in audit.audit_wheel(fat)}
+    for label, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels:
+        assert {finding.code for finding in audit.audit_wheel(wheel)} <= before
+        renamed = wheel.rename(wheel.with_name(wheel.name.replace(f"-{label}.whl", "-other.whl")))
+        assert "variant-label" in {finding.code for finding in audit.audit_wheel(renamed)}
+
+
+def test_max_size_says_which_form_fits(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The status is 1 where not even the smallest form fits."""
+    assert cli.main(["variants", str(fat), "-o", str(tmp_path / "a"), "--max-size", "100MB"]) == 0
+    assert "variant wheels: the largest, my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl" in capsys.readouterr().out
+    assert cli.main(["index", str(fat), "-o", str(tmp_path / "b"), "--max-size", "1kB"]) == 1
+    assert "is over 1.0 kB" in capsys.readouterr().out
+    assert cli.main(["index", str(fat), "-o", str(tmp_path / "c"), "--max-size", "big"]) == 1
+    assert "--max-size must be a number of bytes" in capsys.readouterr().err
