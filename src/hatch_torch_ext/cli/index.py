@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("index", help="make exact wheels, one for each variant, and a static index of them")
-    command.add_argument("wheels", metavar="WHEEL", type=Path, nargs="+")
-    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder of the index")
+    command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
+    command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="the folder of the index")
     command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")
     command.set_defaults(run=run)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
@@ -14,8 +15,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "merge", help="join parts (or exact or variant wheels) into one wheel, the same bytes"
     )
-    command.add_argument("wheels", metavar="WHEEL", type=Path, nargs="+")
-    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="where the wheel goes")
+    command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
+    command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheel goes")
     command.set_defaults(run=run)
 
 
