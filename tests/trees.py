@@ -150,6 +150,7 @@ class Site:
             self.interpreter(),
             toolchain(),
             work=self.root / "work",
+            site_packages=self.root / "site",
             report=self.said.append,
         )
 

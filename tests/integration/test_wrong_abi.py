@@ -37,7 +37,10 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
     tree = cmake.build(ENTRY, config, environment, sdk, tools, work=tmp_path, slots=ninja.Fixed(jobs=1), report=print)
-    built = repair.repair(ENTRY, config, tree, sdk, environment.interpreter, tools, work=tmp_path, report=print)
+    site = environment.site_packages
+    built = repair.repair(
+        ENTRY, config, tree, sdk, environment.interpreter, tools, work=tmp_path, site_packages=site, report=print
+    )
     remember(sdk, tmp_path / "older")
     names = exports.of(sdk, built.variant.files[0].needed, fetch=False, report=print)
     assert names is not None

@@ -254,6 +254,24 @@ class Config:
         says="`[]`",
         sentence='globs over library names (`"libfoo.so*"`) that are never copied in: users have them',
     )
+    unopened: tuple[str, ...] = option(
+        "unopened",
+        kinds.STRINGS,
+        section=WHEEL,
+        default=(),
+        says="`[]`",
+        sentence='globs over compiled files (`"libcodec_core*.so"`) that the package opens itself, by '
+        "`_variants.path(name)`; the loader opens none of them",
+    )
+    variant_data: tuple[str, ...] = option(
+        "variant-data",
+        kinds.STRINGS,
+        section=WHEEL,
+        default=(),
+        says="`[]`",
+        sentence='globs over installed data (`"kernels/*.ptx"`) that lies beside the libraries of each variant, not '
+        "once in the package",
+    )
     manylinux: str | None = option(
         "manylinux",
         kinds.POLICY,

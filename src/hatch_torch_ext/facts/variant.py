@@ -45,6 +45,12 @@ class VariantFile:
     module: str | None = None
     registers: bool = False
     versions: tuple[str, ...] = ()
+    installed: str = ""
+    """The author's name for it: its place below the variant's folder (``plugins/libp.so``); none for grafts."""
+    fixed: bool = False
+    """It stays at ``path``, whatever other variants hold: others open it by name, or it finds data beside itself."""
+    unopened: bool = False
+    """The package opens it itself (option `unopened`): the loader does not."""
     origin: str | None = None
     """Where a graft came from, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 

@@ -169,7 +169,7 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
         shared = sorted({file.path for _, file in group if file.path.startswith(f"{SHARED}/")})
         names = sorted({file.path.rpartition("/")[2] for _, file in group})
         for label, file in group:
-            if file.path in shared:
+            if file.fixed or file.path in shared:
                 place = file.path  # others find it by this name
             elif len({owner for owner, _ in group}) > 1 and PurePosixPath(file.path).suffix not in DESCRIPTIONS:
                 place = shared[0] if shared else f"{SHARED}/{sha256[:12]}/{names[0]}"
@@ -189,8 +189,8 @@ def _package_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str])
             if digests[first] != digests[path]:
                 raise MergeError(
                     f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
-                    f"place for it. Let CMake write the same everywhere, or install it under a name that tells them "
-                    f"apart."
+                    f"place for it. Let CMake write the same everywhere, or give each variant its own, beside its "
+                    f'libraries: `variant-data = ["{target}"]`.'
                 )
     return {target: path for target, (_, path) in sorted(found.items())}
 

@@ -89,7 +89,17 @@ def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> BuiltVari
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
     tree = cmake.build(entry, config, environment, sdk, tools, work=work, slots=slots, report=report)
     step("repair")
-    built = repair.repair(entry, config, tree, sdk, environment.interpreter, tools, work=work, report=report)
+    built = repair.repair(
+        entry,
+        config,
+        tree,
+        sdk,
+        environment.interpreter,
+        tools,
+        work=work,
+        site_packages=environment.site_packages,
+        report=report,
+    )
     step("audit")
     _check_backend(entry, built, report=report)
     names = _exports(config, entry, built, sdk, report=report)

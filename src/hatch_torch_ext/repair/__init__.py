@@ -16,13 +16,14 @@ from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.facts import digest, labels, owners, policy
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
-from hatch_torch_ext.repair import contents, search
+from hatch_torch_ext.repair import contents, runpaths, search
+from hatch_torch_ext.repair.contents import matches
 from hatch_torch_ext.repair.linking import Linker
 from hatch_torch_ext.repair.provided import Provided
 from hatch_torch_ext.repair.writing import Writer, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.cmake import InstallTree
@@ -58,29 +59,56 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     toolchain: Toolchain,
     *,
     work: Path,
+    site_packages: Path,
     report: Callable[[str], None],
 ) -> BuiltVariant:
-    """Return the variant of ``entry``, its files in ``<work>/<entry's folder>/repaired``. Raises ``RepairError``."""
+    """Return the variant of ``entry``, its files in ``<work>/<entry's folder>/repaired``. Raises ``RepairError``.
+
+    ``site_packages`` is the entry's: what else users have beside the package.
+    """
     folder = work / entry.folder
     root = folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
     try:
-        found = contents.read(entry.name, tree, package=config.package, machine=interpreter.machine, report=report)
+        found = contents.read(
+            entry.name,
+            tree,
+            package=config.package,
+            machine=interpreter.machine,
+            variant_data=config.variant_data,
+            report=report,
+        )
         links, linker = _links(entry, config, found, sdk, interpreter, build=folder / "build", report=report)
         identity = _identity(entry, sdk, interpreter, tree, links)
     except (ElfError, FatbinError) as error:
         raise RepairError(entry.name, str(error)) from error
+    for line in _idle_globs(config, found):
+        report(f"{entry.name}: {line}")
+    around = runpaths.Surroundings(
+        package=config.package,
+        package_dir=config.package_dir,
+        site_packages=site_packages,
+        machine_folders=(*tree.build_dirs, sdk.prefix, sdk.library_dir, tree.prefix),
+    )
+    ties = runpaths.ties(
+        links,
+        around,
+        left=[name for name, who in linker.external.items() if who == "author"],
+        with_data=bool(found.variant_data),
+        report=lambda line: report(f"{entry.name}: {line}"),
+    )
     writer = Writer(
         entry=entry.name,
         config=config,
         toolchain=toolchain,
         label=identity.label,
+        ties=ties,
         root=root,
         debug=folder / "debug",
         log=folder / "log.txt",
     )
     written = writer.write(links)
-    files = [_describe(each) for each in written]
+    files = [_describe(each, config) for each in written]
     files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
     variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
     needed = {name for file in files for name in file.needed}
@@ -88,6 +116,16 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     variant = replace(variant, external=external)
     report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
+
+
+def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
+    """Say which globs of the options match no file: a misspelt one would otherwise be without effect, and a word."""
+    compiled = [binary.installed for binary in found.binaries]
+    data = [place for place, _ in found.variant_data]
+    for option, globs, places in (("unopened", config.unopened, compiled), ("variant-data", config.variant_data, data)):
+        for glob in globs:
+            if not any(matches(place, (glob,)) for place in places):
+                yield f"`{glob}` of `{option}` matches nothing that CMake installed ({', '.join(places) or 'no file'})"
 
 
 def _links(
@@ -197,11 +235,14 @@ def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
     return f"cp{int(newest[:2], 16)}{int(newest[2:4], 16)}" if newest else _OLDEST_LIMITED
 
 
-def _describe(written: Written) -> VariantFile:
+def _describe(written: Written, config: Config) -> VariantFile:
     binary, facts = written.binary, written.elf
     return VariantFile(
         path=written.place,
         kind=binary.kind,
+        installed="" if binary.kind == "graft" else binary.place,
+        fixed=written.fixed,
+        unopened=binary.kind != "graft" and matches(binary.installed, config.unopened),
         sha256=written.sha256,
         size=facts.path.stat().st_size,
         soname=facts.soname,
@@ -217,7 +258,14 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
     target = root / label / place
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    return VariantFile(path=f"{label}/{place}", kind="data", sha256=digest.sha256(target), size=target.stat().st_size)
+    return VariantFile(
+        path=f"{label}/{place}",
+        kind="data",
+        sha256=digest.sha256(target),
+        size=target.stat().st_size,
+        installed=place,
+        fixed=True,
+    )
 
 
 def _variant(  # noqa: PLR0917 - a description takes a word from every stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from hatch_torch_ext.errors import RepairError
 from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.elf import ElfFile
@@ -29,11 +30,14 @@ _TRANSPARENT = ("lib", "lib64", "bin")
 class Binary:
     """A shared object or program. ``place`` is its folded path; ``names`` are all that it can be found by.
 
+    ``installed`` is where the author sees it: the path below the package, with ``lib/`` and the like.
+
     ``origin`` is the package URL of a library that was not in the install tree.
     """
 
     source: Path
     place: str
+    installed: str
     names: frozenset[str]
     kind: Literal["library", "module", "graft", "program"]
     elf: ElfFile
@@ -55,30 +59,49 @@ class Contents:
     variant_data: tuple[tuple[str, Path], ...]
 
 
-def read(entry: str, tree: InstallTree, *, package: str, machine: str, report: Callable[[str], None]) -> Contents:
-    """Sort out ``tree``. Raises ``RepairError`` for broken links, files of another machine and places taken twice."""
+def matches(installed: str, globs: Iterable[str]) -> bool:
+    """Say whether a file is meant: a glob is of its place (with or without a leading `lib/`), or of its name alone."""
+    parts = installed.split("/")
+    places = {"/".join(parts[start:]) for start in range(len(parts)) if {*parts[:start]} <= {*_TRANSPARENT}}
+    return any(fnmatchcase(place, glob) for place in (*places, parts[-1]) for glob in globs)
+
+
+def read(
+    entry: str,
+    tree: InstallTree,
+    *,
+    package: str,
+    machine: str,
+    variant_data: tuple[str, ...],
+    report: Callable[[str], None],
+) -> Contents:
+    """Sort out ``tree``; ``variant_data`` are globs of files without code that belong to the variant.
+
+    Raises ``RepairError`` for broken links, files of another machine and places taken twice.
+    """
     binaries: dict[str, Binary] = {}
     data: dict[str, Path] = {}
-    variant_data: dict[str, Path] = {}
+    beside: dict[str, Path] = {}
     for source, links in _files(entry, tree):
         first = links[0]
-        if source.suffix in {".a", ".o"}:
+        left_out = source.suffix in {".a", ".o"}
+        facts = elf.read(source) if not left_out and elf.is_elf(source) else None
+        if left_out:
             report(f"{entry}: {first} is left out: static archives and object files serve no user of a wheel")
-            continue
-        facts = elf.read(source) if elf.is_elf(source) else None
-        if facts is None:
+        elif facts is None:
             for link in links:
-                _place(entry, data, _fold(link, package), source)
+                place = _fold(link, package)
+                if matches(place, variant_data):
+                    _place(entry, beside, _fold(link, package, transparent=True), source)
+                else:
+                    _place(entry, data, place, source)
         elif facts.machine == CUDA_MACHINE:
-            _place(entry, variant_data, _fold(first, package, transparent=True), source)
+            _place(entry, beside, _fold(first, package, transparent=True), source)
         elif facts.type == "other":
             report(f"{entry}: {first} is left out: an object file serves no user of a wheel")
         else:
             _check_machine(entry, first, facts, machine)
-            binary = _binary(source, links, facts, package)
-            other = binaries.setdefault(binary.place, binary)
-            if other is not binary and digest.sha256(other.source) != digest.sha256(source):
-                raise _taken(entry, binary.place, other.source, source)
+            _add(entry, binaries, _binary(source, links, facts, package))
     leading = _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data)
     if leading:
         report(
@@ -90,7 +113,7 @@ def read(entry: str, tree: InstallTree, *, package: str, machine: str, report: C
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
-        variant_data=tuple(sorted(variant_data.items())),
+        variant_data=tuple(sorted(beside.items())),
     )
 
 
@@ -150,7 +173,15 @@ def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Bin
         "program" if facts.type == "program" else "module" if module else "library"
     )
     names.add(facts.soname or place.rpartition("/")[2])
-    return Binary(source=source, place=place, names=frozenset(names), kind=kind, elf=facts, module=module)
+    return Binary(
+        source=source,
+        place=place,
+        installed=_fold(link, package),
+        names=frozenset(names),
+        kind=kind,
+        elf=facts,
+        module=module,
+    )
 
 
 def _module(place: str, facts: ElfFile) -> str | None:
@@ -162,6 +193,12 @@ def _module(place: str, facts: ElfFile) -> str | None:
     stem = name.partition(".")[0]
     own = next((init for init in (stem, stem.removeprefix("lib")) if init in inits), inits[0])
     return ".".join([*folder.split("/"), own]) if folder else own
+
+
+def _add(entry: str, binaries: dict[str, Binary], binary: Binary) -> None:
+    other = binaries.setdefault(binary.place, binary)
+    if other is not binary and digest.sha256(other.source) != digest.sha256(binary.source):
+        raise _taken(entry, binary.place, other.source, binary.source)
 
 
 def _check_machine(entry: str, relative: str, facts: ElfFile, machine: str) -> None:

@@ -259,7 +259,9 @@ class Linker:
 def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
     """Return the graft of ``source``; its name is of the file as it was found, so that all variants agree on it."""
     name = placing.name_by_content(facts.soname or source.name, digest.sha256(source))
-    return Binary(source=source, place=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin)
+    return Binary(
+        source=source, place=name, installed=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin
+    )
 
 
 def _idle(name: str, facts: ElfFile) -> bool:

@@ -9,10 +9,11 @@ two packages that each bring a ``libkernels.so`` the second would run with the f
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import digest
-from hatch_torch_ext.facts.variant import SHARED
+from hatch_torch_ext.facts.variant import FOLDER, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,26 +72,23 @@ def name_by_content(name: str, sha256: str) -> str:
     return f"{base}-{sha256[:NAME_HASH_LENGTH]}{dot}{suffix}{dot_so}{rest}"
 
 
-def run_path(place: str, *, depth: int, shared: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
+def run_path(place: str, *, package: str, inside: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
     """Return the RUNPATH of the file at ``place`` (below ``_torch_ext``): only folders that hold something it needs.
 
-    ``depth`` is the number of the package's dotted parts, ``shared`` the hashes and ``folders`` the places below
-    site-packages. A file of a label's folder may be moved to ``shared/<hash>/`` when another variant has the same
-    bytes, so that it carries the way from both.
+    ``inside`` are folders below ``_torch_ext``, ``folders`` those below site-packages. A file of a label's folder may
+    be moved to ``shared/<hash>/`` when another variant has the same bytes, so that it carries the way from both.
     """
-    hashes, outside = (
-        sorted(set(shared)),
-        sorted(set(folders), key=lambda folder: (not folder.startswith("torch/"), folder)),
-    )
-    parts = place.split("/")[:-1]
-    found: list[str] = []
-    if parts[0] != SHARED:
-        up = "/".join([".."] * len(parts))
-        found += [f"$ORIGIN/{up}/{SHARED}/{folder}" for folder in hashes]
-        found += [f"$ORIGIN/{up}/{'../' * (depth + 1)}{folder}" for folder in outside]
-    own = parts[1] if parts[0] == SHARED else None
-    found += ["$ORIGIN" if folder == own else f"$ORIGIN/../{folder}" for folder in hashes]
-    found += [f"$ORIGIN/../../{'../' * (depth + 1)}{folder}" for folder in outside]
+    root = f"{package.replace('.', '/')}/{FOLDER}"
+    outside = sorted(set(folders), key=lambda folder: (not folder.startswith("torch/"), folder))
+    targets = [*(f"{root}/{folder}" for folder in sorted(set(inside))), *outside]
+    homes = [posixpath.dirname(place)]
+    if not place.startswith(f"{SHARED}/"):
+        homes.append(f"{SHARED}/<hash>")
+    found = [
+        posixpath.join("$ORIGIN", posixpath.relpath(target, f"{root}/{home}")).removesuffix("/.")
+        for home in homes
+        for target in targets
+    ]
     return tuple(dict.fromkeys(found))
 
 

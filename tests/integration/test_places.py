@@ -1,0 +1,233 @@
+"""What an author's RPATH, name or neighbour leads to still leads there from the wheel; what cannot is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import elf, merge
+from hatch_torch_ext.errors import MergeError
+from trees import Site, compile_library, file_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.facts.variant import BuiltVariant
+
+LABEL = "torch2.8_cpu_cxx11_x86_64"
+OPENER = """
+#include <dlfcn.h>
+int f(void) {{
+  void *found = dlopen("{name}", RTLD_NOW);
+  if (!found) return -1;
+  int (*answer)(void) = (int (*)(void)) dlsym(found, "answer");
+  return answer ? answer() : -2;
+}}
+"""
+READER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+int f(void) {
+  Dl_info info;
+  char path[4096];
+  if (!dladdr((void *) f, &info)) return -1;
+  strncpy(path, info.dli_fname, sizeof path - 32);
+  strcpy(strrchr(path, '/') + 1, "data/kernel.ptx");
+  FILE *file = fopen(path, "r");
+  int found = file ? fgetc(file) : -2;
+  if (file) fclose(file);
+  return found;
+}
+"""
+
+
+def answer(library: Path) -> int:
+    """Return what ``f`` of ``library`` returns in a process of its own."""
+    program = f"import ctypes; print(ctypes.CDLL({str(library)!r}).f())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def installed(site: Site, built: BuiltVariant, name: str = "libops.so") -> Path:
+    """Install the variant and return one of its files."""
+    return site.install(built) / file_of(built, name).path
+
+
+def other_entry(built: BuiltVariant) -> BuiltVariant:
+    """Return the same variant as another entry of the matrix would give it: equal bytes in a folder of its own."""
+    label = LABEL.replace("2.8", "2.9")
+    files = tuple(replace(file, path=file.path.replace(LABEL, label)) for file in built.variant.files)
+    (built.root / label).symlink_to(LABEL)
+    build = replace(built.variant.build, entry="other")
+    return replace(built, variant=replace(built.variant, label=label, torch="2.9", files=files, build=build))
+
+
+@pytest.mark.parametrize(
+    ("library", "plugin", "rpath"),
+    [
+        pytest.param("libops.so", "libplugin.so", "$ORIGIN", id="beside"),
+        pytest.param("lib/libops.so", "lib/plugins/libplugin.so", "$ORIGIN/plugins", id="below"),
+        pytest.param("pkg/lib/libops.so", "pkg/plugins/libplugin.so", "${ORIGIN}/../plugins", id="across"),
+    ],
+)
+def test_a_plugin_is_opened_by_its_name(site: Site, library: str, plugin: str, rpath: str) -> None:
+    """The author's relative RPATH leads to the plugin from the wheel too, with a short name, in any of the layouts."""
+    site.add(plugin, "int answer(void) { return 42; }")
+    site.add(library, OPENER.format(name="libplugin.so"), options=[f"-Wl,-rpath,{rpath}"])
+    built = site.repair()
+    assert file_of(built, "libplugin.so").path.rpartition("/")[2] == "libplugin.so"
+    assert answer(installed(site, built)) == 42
+    assert not [line for line in site.said if "RPATH" in line]
+
+
+def test_a_plugin_that_others_link_keeps_its_name(site: Site) -> None:
+    """What is needed by name gets a hash into it, unless it is opened by name as well: one file serves both."""
+    plugin = site.add("libplugin.so", "int answer(void) { static int n = 41; return ++n; }")
+    site.add("libops.so", OPENER.format(name="libplugin.so"), options=["-Wl,-rpath,$ORIGIN"])
+    site.add("liblinked.so", "int answer(void); int f(void) { return answer(); }", links=[plugin])
+    built = site.repair()
+    assert "libplugin.so" in file_of(built, "liblinked.so").needed
+    folder = site.install(built) / LABEL
+    program = f"import ctypes; print(ctypes.CDLL('{folder}/liblinked.so').f(), ctypes.CDLL('{folder}/libops.so').f())"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "42 43\n"
+
+
+def test_files_tied_together_stay_together_when_variants_share(site: Site) -> None:
+    """Equal bytes of two variants lie once in shared/, but not those that find each other by their places."""
+    site.add("libplugin.so", "int answer(void) { return 42; }")
+    site.add("libops.so", OPENER.format(name="libplugin.so"), options=["-Wl,-rpath,$ORIGIN"])
+    site.add("plain/libplain.so", "int f(void) { return 1; }")
+    built = site.repair()
+    layout = merge.merge([built, other_entry(built)], package="pkg", distribution="d")
+    names = [file.target.removeprefix("_torch_ext/") for file in layout.files]
+    assert [name for name in names if not name.startswith("shared/")] == [
+        f"{label}/{name}" for label in (LABEL, LABEL.replace("2.8", "2.9")) for name in ("libops.so", "libplugin.so")
+    ]
+    assert len([name for name in names if name.startswith("shared/")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "rpath"),
+    [
+        pytest.param("lib/libops.so", "$ORIGIN/../../other_pkg/lib", id="as-installed"),
+        pytest.param("libops.so", "$ORIGIN/../other_pkg/lib", id="beside-the-package"),
+        pytest.param("libops.so", "$ORIGIN/../../../other_pkg/lib", id="as-in-the-wheel"),
+    ],
+)
+def test_a_library_of_another_wheel_is_found(site: Site, place: str, rpath: str) -> None:
+    """`exclude` leaves it to that wheel, and the author's RPATH leads there, counted from either place."""
+    vendor = compile_library(
+        site.root / "site" / "other_pkg" / "lib" / "libvendor.so.1", "int answer(void) { return 7; }"
+    )
+    site.add(
+        place, "int answer(void); int f(void) { return answer(); }", links=[vendor], options=[f"-Wl,-rpath,{rpath}"]
+    )
+    built = site.repair(config=site.config(exclude=("libvendor.so*",)))
+    library = installed(site, built)
+    assert elf.read(library).runpath == ("$ORIGIN/../../../other_pkg/lib",)
+    assert answer(library) == 7
+
+
+def test_libraries_in_the_packages_sources_are_found(site: Site) -> None:
+    """A library that the package itself ships as a file, beside its Python modules."""
+    (site.root / "lib").mkdir()
+    vendor = compile_library(site.root / "site" / "pkg" / "lib" / "libvendor.so.1", "int answer(void) { return 7; }")
+    source = "int answer(void); int f(void) { return answer(); }"
+    site.add("libops.so", source, links=[vendor], options=["-Wl,-rpath,$ORIGIN/lib"])
+    built = site.repair(config=site.config(exclude=("libvendor.so*",)))
+    folder = site.root / "site" / "pkg" / "_torch_ext"
+    for file in built.variant.files:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).write_bytes((built.root / file.path).read_bytes())
+    assert answer(folder / LABEL / "libops.so") == 7
+
+
+@pytest.mark.parametrize(
+    ("rpath", "why"),
+    [
+        ("/usr/lib", "it is a folder of this machine"),
+        ("$ORIGIN/../nothing", "it leads to nothing inside site-packages"),
+    ],
+)
+def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) -> None:
+    """A file that opens others by name loses an entry: the build says which, why, and what is not found any more."""
+    site.add("libops.so", OPENER.format(name="libgone.so"), options=[f"-Wl,-rpath,{rpath}"])
+    built = site.repair()
+    assert elf.read(built.root / LABEL / "libops.so").runpath == ()
+    assert site.said[0] == (
+        f"e: `libops.so`: the entry {rpath} of its RPATH is taken out, since {why}; what the file opens by name there "
+        "is not found that way. Let CMake install what it is for, or name a folder of site-packages relative to $ORIGIN"
+    )
+
+
+def test_an_rpath_that_nothing_depends_on_goes_quietly(site: Site) -> None:
+    """A library that opens nothing by name, and whose needs are in the wheel, loses nothing."""
+    site.add("libops.so", "int f(void) { return 1; }", options=["-Wl,-rpath,/usr/lib:$ORIGIN:$ORIGIN/../nothing"])
+    site.add("libother.so", "int g(void) { return 1; }")
+    assert elf.read(site.repair().root / LABEL / "libops.so").runpath == ()
+    assert not [line for line in site.said if "RPATH" in line]
+
+
+def test_data_of_the_variant_lies_beside_its_library(site: Site) -> None:
+    """A kernel that the library finds by dladdr: `variant-data` puts it where it is looked for, in each variant."""
+    site.add("lib/libops.so", READER)
+    kernel = site.prefix / "lib" / "data" / "kernel.ptx"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("A", encoding="utf-8")
+    built = site.repair(config=site.config(variant_data=("data/*.ptx",)))
+    assert file_of(built, "kernel.ptx").path == f"{LABEL}/data/kernel.ptx"
+    assert built.package_files == ()
+    assert answer(installed(site, built)) == ord("A")
+    layout = merge.merge([built, other_entry(built)], package="pkg", distribution="d")
+    assert len([file for file in layout.files if file.target.endswith(("libops.so", "kernel.ptx"))]) == 4
+
+
+def test_data_that_differs_per_entry_names_the_option(site: Site, tmp_path: Path) -> None:
+    """Without the option, two entries that install different data are refused; the message's remedy is the option."""
+    builds = []
+    for number, options in enumerate(((), (), ("lib/kernel.ptx",), ("lib/kernel.ptx",))):
+        each = Site(root=tmp_path / f"{number}", stubs=site.stubs)
+        each.add("libops.so", READER)
+        (each.prefix / "lib").mkdir()
+        (each.prefix / "lib" / "kernel.ptx").write_text(f"{number % 2}", encoding="utf-8")
+        built = each.repair(config=each.config(variant_data=options))
+        builds.append(built if number % 2 == 0 else other_entry(built))
+    with pytest.raises(MergeError, match=r'variant-data = \["lib/kernel\.ptx"\]'):
+        merge.merge(builds[:2], package="pkg", distribution="d")
+    layout = merge.merge(builds[2:], package="pkg", distribution="d")
+    assert len([file for file in layout.files if file.target.endswith("kernel.ptx")]) == 2
+
+
+def test_a_glob_that_matches_nothing_is_said(site: Site) -> None:
+    """A misspelt glob would otherwise have no effect, in silence."""
+    site.add("libops.so", "int f(void) { return 1; }")
+    site.repair(config=site.config(unopened=("libcore*.so",), variant_data=("*.ptx",)))
+    assert site.said[:2] == [
+        "e: `libcore*.so` of `unopened` matches nothing that CMake installed (libops.so)",
+        "e: `*.ptx` of `variant-data` matches nothing that CMake installed (no file)",
+    ]
+
+
+def test_unopened_files_are_left_to_the_package(site: Site) -> None:
+    """One library for each version of a system library: each registers the same, and the loader opens none."""
+    for number in (4, 5):
+        vendor = compile_library(site.root / "vendor" / f"libavcodec.so.{number}", "void decode(void) {}")
+        source = (
+            "void decode(void); void _ZN5torch7LibraryC1Ev(void); void f(void) { decode(); _ZN5torch7LibraryC1Ev(); }"
+        )
+        site.add(f"libcore{number}.so", source, links=[vendor])
+    config = site.config(exclude=("libavcodec.so.*",), unopened=("libcore*.so",))
+    built = site.repair(config=config)
+    assert [(file.installed, file.registers, file.unopened) for file in built.variant.files] == [
+        ("libcore4.so", True, True),
+        ("libcore5.so", True, True),
+    ]
+    assert site.audit(built, config) == []
