@@ -16,6 +16,7 @@ from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import Tool, Toolchain
 
@@ -38,6 +39,16 @@ TORCH = {
     "libtorch.so": "",
     "libgomp-a34b3233.so.1": "void GOMP_parallel(void) {}",
 }
+TORCH_MODULE = """
+import ctypes
+from types import SimpleNamespace
+__version__ = "2.8.0+cpu"
+version = SimpleNamespace(cuda=None, hip=None)
+_C = SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True)
+opened = []
+ops = SimpleNamespace(load_library=lambda path: opened.append(path) or ctypes.CDLL(path))
+"""
+"""A torch as far as the loader asks: what is opened is noted."""
 
 
 def compile_library(
@@ -176,6 +187,23 @@ class Site:
             f"{self.package}/_torch_ext/manifest.json": layout.manifest.encode(),
         }
         return wheels.write(folder, members, name=f"my_pkg-1.0-{layout.tag}.whl", record=record)
+
+    def install_wheel(self, *variants: BuiltVariant) -> Path:
+        """Install the package with its loader, as the wheel of ``variants`` does, beside a small torch."""
+        layout = merge.merge(variants, package=self.package, distribution="my-pkg")
+        folder = self.root / "site" / Path(*self.package.split("."))
+        for file in layout.files:
+            (folder / file.target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file.source, folder / file.target)
+        (folder / "__init__.py").touch()
+        (folder / "_variants.py").write_text(loader.render(layout, distribution="my-pkg"), encoding="utf-8")
+        (self.torch.parent / "__init__.py").write_text(TORCH_MODULE, encoding="utf-8")
+        return folder
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python in a process of its own that sees the site."""
+        environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.root / "site")}
+        return subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
 
     def install(self, built: BuiltVariant) -> Path:
         """Put the variant where a wheel would: return its folder ``_torch_ext`` in the site."""

@@ -216,18 +216,68 @@ def test_a_glob_that_matches_nothing_is_said(site: Site) -> None:
     ]
 
 
-def test_unopened_files_are_left_to_the_package(site: Site) -> None:
-    """One library for each version of a system library: each registers the same, and the loader opens none."""
+def _cores(site: Site) -> BuiltVariant:
+    """Return a variant with one library for each version of a system library, of which this machine has 5."""
     for number in (4, 5):
-        vendor = compile_library(site.root / "vendor" / f"libavcodec.so.{number}", "void decode(void) {}")
-        source = (
-            "void decode(void); void _ZN5torch7LibraryC1Ev(void); void f(void) { decode(); _ZN5torch7LibraryC1Ev(); }"
+        vendor = compile_library(
+            site.root / f"vendor{number}" / f"libavcodec.so.{number}",
+            f"int decode(void) {{ return {number}; }}",
         )
+        source = """
+            void aoti_torch_library_def(void); int decode(void);
+            int f(void) { aoti_torch_library_def(); return decode(); }
+        """
         site.add(f"libcore{number}.so", source, links=[vendor])
+    site.add("libops.so", "void aoti_torch_library_def(void); void g(void) { aoti_torch_library_def(); }")
     config = site.config(exclude=("libavcodec.so.*",), unopened=("libcore*.so",))
     built = site.repair(config=config)
-    assert [(file.installed, file.registers, file.unopened) for file in built.variant.files] == [
-        ("libcore4.so", True, True),
-        ("libcore5.so", True, True),
-    ]
     assert site.audit(built, config) == []
+    return built
+
+
+def test_unopened_files_are_left_to_the_package(site: Site) -> None:
+    """The loader opens none of them, though each registers; the package opens the one that can be, where it is told."""
+    built = _cores(site)
+    assert [(file.installed, file.unopened) for file in built.variant.files] == [
+        ("libcore4.so", True),
+        ("libcore5.so", True),
+        ("libops.so", False),
+    ]
+    site.install_wheel(built)
+    program = """
+import ctypes, sys, torch
+from pkg import _variants
+_variants.load()
+print(*[path.rpartition("/")[2] for path in torch.opened])
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+for number in (4, 5):
+    try:
+        print(ctypes.CDLL(_variants.path(f"libcore{number}.so")).f())
+    except OSError as error:
+        print(error)
+"""
+    done = site.python("-c", program, str(site.root / "vendor5" / "libavcodec.so.5"))
+    assert done.stdout.splitlines() == [
+        "libops.so",
+        "libavcodec.so.4: cannot open shared object file: No such file or directory",
+        "5",
+    ], done.stderr
+
+
+def test_every_file_of_the_variant_is_found_by_the_authors_name(site: Site) -> None:
+    """A library under a hashed name, a plugin, data: `_variants.path` and `--path` say where each is."""
+    kernels = site.add("lib/libkernels.so", "int k(void) { return 1; }")
+    site.add("lib/libops.so", "int k(void); int f(void) { return k(); }", links=[kernels])
+    (site.prefix / "lib" / "data").mkdir()
+    (site.prefix / "lib" / "data" / "kernel.ptx").write_text("A", encoding="utf-8")
+    built = site.repair(config=site.config(variant_data=("*.ptx",)))
+    folder = site.install_wheel(built, other_entry(built)) / "_torch_ext"
+    for name, file in (("libkernels.so", "libkernels.so"), ("kernel.ptx", "data/kernel.ptx")):
+        described = next(each for each in built.variant.files if each.installed == file)
+        asked = site.python("-m", "pkg._variants", "--path", name)
+        assert asked.stdout == f"{folder}/{described.path}\n", asked.stderr
+    missing = site.python("-m", "pkg._variants", "--path", "libgone.so")
+    assert (missing.returncode, missing.stderr) == (
+        1,
+        "pkg: its variant has no file called 'libgone.so', but: data/kernel.ptx, libkernels.so, libops.so\n",
+    )

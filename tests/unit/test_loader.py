@@ -34,6 +34,7 @@ SHA = hashlib.sha256(b"library").hexdigest()
 def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
     """Return a CPU variant with one library, unless said otherwise."""
     library = VariantFile(path=f"{label}/libops.so", kind="library", sha256=SHA, size=7, registers=True)
+    library = replace(library, installed="libops.so")
     plain = Variant(
         label=label,
         torch=torch,
@@ -70,6 +71,7 @@ BLOCK = f"""\
             "files": [
                 {{
                     "path": "LABEL/libops.so",
+                    "name": "libops.so",
                     "size": 7,
                     "sha256": "{SHA}",
                     "module": None,
@@ -124,13 +126,15 @@ def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
 
 
-MODULE = VariantFile(path="a/_C.so", kind="module", sha256=SHA, size=9, module="sub._C", registers=True)
+MODULE = VariantFile(
+    path="a/_C.so", kind="module", sha256=SHA, size=9, module="sub._C", registers=True, installed="_C.so"
+)
 GRAFT = VariantFile(path="shared/0123/libz.so", kind="graft", sha256=SHA, size=8)
-TABLE = VariantFile(path="a/table.bin", kind="data", sha256=SHA, size=8)
+TABLE = VariantFile(path="a/table.bin", kind="data", sha256=SHA, size=8, installed="table.bin")
 
 
 def test_the_literal_holds_what_the_loader_needs() -> None:
-    """Every field of the choice, every file that is opened or needed, its place; data files are left out."""
+    """Every field of the choice, every file that is opened or needed, data too, and its place."""
     made = variant(
         "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, MODULE, GRAFT)
     )
@@ -154,8 +158,12 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                 "libc": "glibc",
                 "libc_floor": "2.17",
                 "files": [
-                    {"path": "shared/4567/_C.so", "size": 9, "sha256": SHA, "module": "sub._C", "registers": True},
-                    {"path": "shared/0123/libz.so", "size": 8, "sha256": SHA, "module": None, "registers": False},
+                    {"path": path, "name": name, "size": size, "sha256": SHA, "module": module, "registers": registers}
+                    for path, name, size, module, registers in (
+                        ("shared/4567/_C.so", "_C.so", 9, "sub._C", True),
+                        ("a/table.bin", "table.bin", 8, None, False),
+                        ("shared/0123/libz.so", "", 8, None, False),
+                    )
                 ],
             }
         ],
@@ -504,7 +512,7 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     assert report["variants"][0]["files"][0]["path"] == "one/libops.so"
     wrong = run(tmp_path, "-c", start, "--jsno")
     assert wrong.returncode == 2
-    assert wrong.stderr == "usage: python -m my_pkg._variants [--json | --library-path | --check]\n"
+    assert wrong.stderr == "usage: python -m my_pkg._variants [--json | --library-path | --check | --path NAME]\n"
 
 
 def test_python_of_a_variant_is_a_module_of_the_package(tmp_path: Path) -> None:

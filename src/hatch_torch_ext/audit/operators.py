@@ -108,6 +108,8 @@ def _twice(found: Mapping[Binary, _Read], subject: Subject) -> Iterator[Finding]
     macros: dict[str, str] = {}
     operators: dict[tuple[str | None, str], str] = {}
     for binary, read in found.items():
+        if binary.unopened:  # one of several that stand for each other, as the package decides
+            continue
         again = sorted(read.spaces.whole & whole.keys())
         both = sorted((space, name) for space, name in read.operators & operators.keys() if space is not None)
         doubtful = sorted(name for space, name in read.operators & operators.keys() if space is None)

@@ -27,6 +27,8 @@ class Binary:
     elf: ElfFile
     module: str | None = None
     unstripped: Path | None = None
+    unopened: bool = False
+    """The package opens it itself, perhaps instead of another: the loader, and so the audit, opens it not."""
     depth: int | None = None
 
     @property

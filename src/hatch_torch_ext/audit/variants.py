@@ -122,6 +122,7 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
         place=file.path,
         elf=elf.read(built.root / file.path),
         module=file.module,
+        unopened=file.unopened,
         unstripped=_unstripped(tree, file.path),
         depth=depth,
     )
@@ -138,4 +139,4 @@ def _unstripped(tree: InstallTree, path: str) -> Path | None:
 def _is_opened(item: Binary, built: BuiltVariant) -> bool:
     """Say whether the loader opens the file itself; what those files need comes with them."""
     kinds = {file.path: file.kind for file in built.variant.files}
-    return kinds[item.place] in {"library", "module"}
+    return kinds[item.place] in {"library", "module"} and not item.unopened

@@ -189,7 +189,13 @@ def _subjects(
         variant = item.variant
         # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file comes to lie.
         own = [
-            Binary(place=path, elf=elves[path].elf, module=file.module, depth=(elves[path].depth or 0) + 1)
+            Binary(
+                place=path,
+                elf=elves[path].elf,
+                module=file.module,
+                unopened=file.unopened,
+                depth=(elves[path].depth or 0) + 1,
+            )
             for path, file in sorted(item.files.items())
             if path in elves
         ]
@@ -259,5 +265,9 @@ def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequenc
             continue
         item = variants[subject.variant]
         if opening.serves(item.variant, here):
-            loadable = [binary for binary in subject.binaries if item.files[binary.place].kind in {"library", "module"}]
+            loadable = [
+                binary
+                for binary in subject.binaries
+                if item.files[binary.place].kind in {"library", "module"} and not binary.unopened
+            ]
             yield opening.open_all(python, loadable, variant=subject.variant, package=item.package)

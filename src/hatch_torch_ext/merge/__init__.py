@@ -125,6 +125,7 @@ def _with_own(built: BuiltVariant, differing: Container[str], digests: Mapping[P
             kind="python" if target.endswith(".py") else "data",
             sha256=digests[path],
             size=path.stat().st_size,
+            installed=target,
             module=target.removesuffix(".py").replace("/", ".") if target.endswith(".py") else None,
         )
         for target, path in own

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
 TEMPLATE = "_variants.py"
-KINDS = ("library", "module", "graft", "python")
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
 _WIDTH = 120
@@ -77,18 +76,18 @@ def _default_cxx11_abi(variant: Variant) -> bool:
 
 
 def _files(placed: PlacedVariant) -> list[object]:
-    """Return what a variant runs, in the order of the paths; its data files are nothing to the loader."""
+    """Return the files of a variant, in the order of the paths."""
     places = dict(placed.places)
     return [
         {
             "path": PurePosixPath(places.get(file.path, f"{FOLDER}/{file.path}")).relative_to(FOLDER).as_posix(),
+            "name": file.installed,
             "size": file.size,
             "sha256": file.sha256,
             "module": file.module,
-            "registers": file.registers,
+            "registers": file.registers and not file.unopened,
         }
         for file in sorted(placed.variant.files, key=lambda file: file.path)
-        if file.kind in KINDS
     ]
 
 

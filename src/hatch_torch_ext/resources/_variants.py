@@ -647,6 +647,21 @@ def _watch_devices(variant: Variant) -> None:
         cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
 
 
+def path(name: str) -> str:
+    """Return the absolute path of one file of the variant that fits here: a library, a program, data. Opens nothing.
+
+    ``name`` is the author's: where CMake installed the file, ``libcodec6.so`` or ``kernels/add.ptx``; or its last part.
+    """
+    files = choose().variant["files"]
+    names = {file["name"] or os.path.basename(file["path"]): file for file in files}
+    found = [names[name]] if name in names else [file for each, file in names.items() if each.endswith(f"/{name}")]
+    if len(found) != 1:
+        what = "several files" if found else "no file"
+        raise ImportError(f"{PACKAGE}: its variant has {what} called {name!r}, but: {', '.join(sorted(names))}")
+    _inspect(found[0])
+    return _path(found[0])
+
+
 def library_path() -> str:
     """Return the absolute path of the library for programs without Python; one a line where there are several."""
     files = [file for file in choose().variant["files"] if file["registers"] and not file["module"]]
@@ -667,8 +682,10 @@ def main(arguments: Sequence[str]) -> int:
         "--check": _check,
     }
     action = actions.get(" ".join(arguments))
+    if len(arguments) == 2 and arguments[0] == "--path":
+        action = lambda: path(arguments[1])  # noqa: E731
     if action is None:
-        options = " | ".join(option for option in actions if option)
+        options = " | ".join([*(option for option in actions if option), "--path NAME"])
         print(f"usage: python -m {PACKAGE}._variants [{options}]", file=sys.stderr)
         return 2
     try:
@@ -736,8 +753,10 @@ def _check() -> str:
 #   cp              the first and the last CPython that torch has wheels for
 #   python          the Python that its modules are for (cp311, abi3-cp39); None: any
 #   machine, libc, libc_floor  the processor, the C library and the oldest version that will do
-#   files           below _torch_ext: `module` is the import name below the package, for Python modules;
-#                   `registers`: it registers operators or classes with torch, so it is opened by load()
+#   files           below _torch_ext: `name` is the author's, "" for libraries of others that were copied in;
+#                   `module` is the import name below the package, for Python modules;
+#                   `registers`: it registers operators or classes with torch, so it is opened by load(), unless the
+#                   package opens it itself
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
