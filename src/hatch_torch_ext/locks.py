@@ -44,19 +44,24 @@ def held(path: Path, *, what: str, report: Callable[[str], None] | None = None) 
         os.close(descriptor)
 
 
-def take(path: Path, *, shared: bool = False) -> int | None:
+def take(path: Path, *, shared: bool = False, certain: bool = False) -> int | None:
     """Return a descriptor that holds the folder or file ``path`` at once, or None: others hold it, or it is gone.
 
-    Close it to let go. A file system without locks gives a descriptor that holds nothing: no worse than before.
-    Raises ``OSError`` where the path cannot be opened for another reason than that it is gone; links are not followed.
+    Close it to let go. A file system without locks gives a descriptor that holds nothing; with ``certain``, an
+    ``OSError`` (one of ``UNSUPPORTED``). Raises ``OSError`` also where the path cannot be opened for
+    another reason than that it is gone; links are not followed.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    if _locked(descriptor, shared=shared) and _is_still(descriptor, path):
-        return descriptor
-    os.close(descriptor)
+    try:
+        if _locked(descriptor, shared=shared, certain=certain) and _is_still(descriptor, path):
+            kept, descriptor = descriptor, -1
+            return kept
+    finally:
+        if descriptor != -1:
+            os.close(descriptor)
     return None
 
 
@@ -81,13 +86,13 @@ def _acquire(path: Path, what: str, report: Callable[[str], None]) -> int:
         time.sleep(PAUSE)
 
 
-def _locked(descriptor: int, *, shared: bool) -> bool:
+def _locked(descriptor: int, *, shared: bool, certain: bool = False) -> bool:
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in UNSUPPORTED:
+        if certain or error.errno not in UNSUPPORTED:
             raise
     return True
 

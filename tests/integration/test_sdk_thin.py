@@ -226,6 +226,94 @@ def test_wrong_hash(builder: Builder, index: Index) -> None:
     )
 
 
+HOSTILE = b'#error "compiled by a stranger"\n'
+
+
+@pytest.mark.parametrize("first", ["hostile", "honest"])
+def test_no_index_speaks_for_another(builder: Builder, index: Index, first: str) -> None:
+    """An index that names the real hash for its own bytes feeds nobody but those who ask it."""
+    with serving() as hostile:
+        hostile.add(
+            fake_torch.wheel(fake_torch.contents(extra={"torch/include/c10/macros/Macros.h": HOSTILE})),
+            NAME,
+            sha256=index.hashes[NAME],
+        )
+        sdks = {}
+        for who in (first, "hostile", "honest"):
+            builder.environ["UV_DEFAULT_INDEX"] = (hostile if who == "hostile" else index).simple
+            sdks[who] = builder.acquire()
+            exports.of(sdks[who], ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+    header = "include/c10/macros/Macros.h"
+    assert (sdks["hostile"].prefix / header).read_bytes() == HOSTILE
+    assert (sdks["honest"].prefix / header).read_bytes() == b"#pragma once\n" * 10_000
+    assert len({path.parent.name for path in builder.store.root.glob("exports/*/*")}) == 2
+
+
+def test_one_index_is_shared(builder: Builder, index: Index) -> None:
+    """Two projects that name the same index share what it gave, also where one of them names a password."""
+    first = builder.acquire()
+    before = len(index.log)
+    other = Builder(builder.folder, index.with_password("user", "unneeded"))
+    assert other.acquire().prefix == first.prefix
+    assert len(index.log) == before
+
+
+def test_one_projects_settings_of_uv_are_not_anothers(builder: Builder) -> None:
+    """What a project's own uv.toml makes of a requirement is not remembered for others."""
+    with serving() as hostile:
+        hostile.add(fake_torch.wheel(fake_torch.contents("2.8.1")), f"torch-2.8.1-{fake_torch.TAG}.whl")
+        (builder.folder / "uv.toml").write_text(f'extra-index-url = ["{hostile.simple}"]\n')
+        assert builder.acquire().version == "2.8.1"
+    (builder.folder / "uv.toml").unlink()
+    assert builder.acquire().version == "2.8.0+cu128"
+
+
+def test_a_hash_that_the_author_names_is_checked(builder: Builder, index: Index) -> None:
+    """A requirement with `#sha256=` costs the whole wheel, and one byte too much is refused."""
+    requirement = f"torch @ {index.url}/files/{NAME}#sha256={index.hashes[NAME]}"
+    sdk = builder.acquire(requirement)
+    assert sdk.version == "2.8.0+cu128"
+    assert "fetching the whole wheel, since its hash is asked for" in builder.said[0]
+    extra = {"torch/include/c10/macros/Macros.h": HOSTILE}
+    index.files[NAME] = fake_torch.wheel(fake_torch.contents(extra=extra))
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    assert "has the SHA-256" in builder.fails(requirement)
+
+
+def test_nothing_of_the_index_outlives_a_kill(builder: Builder, index: Index) -> None:
+    """Uv gets the index's address, which may hold a password, by its input: a kill leaves no file with it."""
+    index.on_pages, index.fault, index.password = True, "silent", "s3cret"
+    builder.environ |= {"UV_DEFAULT_INDEX": index.with_password("user", "s3cret"), "UV_HTTP_TIMEOUT": "5"}
+    process = child(builder)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.kill()
+    process.communicate()
+    assert index.authorizations, "uv was not asking yet"
+    written = [path for path in builder.store.root.rglob("*") if path.is_file()]
+    assert not [path for path in written if b"s3cret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"time": 1e999, "wheels": [{"url": 3}]}',
+        '{"time": 9e9, "wheels": [{"name": "t", "version": "1", "url": "\\ud800", "sha256": null, "size": 0}]}',
+    ],
+)
+def test_a_damaged_resolution_is_asked_anew(builder: Builder, record: str) -> None:
+    """A record that says something else than an answer is removed; uv is asked again."""
+    builder.acquire()
+    (file,) = builder.store.root.glob("resolved/*")
+    file.write_text(record)
+    assert builder.acquire().version == "2.8.0+cu128"
+    assert b"2.8.0" in file.read_bytes()
+
+
 def test_wrong_crc(builder: Builder, index: Index) -> None:
     """A member whose CRC is wrong is refused, by ranges and in the whole wheel."""
     data = bytearray(index.files[NAME])
@@ -561,6 +649,7 @@ def test_prune(builder: Builder, index: Index) -> None:
         f"torch 2.8.0+cu128 ({NAME})",
         f"torch 2.9.0 (torch-2.9.0-{fake_torch.TAG}.whl)",
     ]
+    store.release()
     os.utime(old.prefix.parent / store.MARKER, (0, 0))
     (removed,) = builder.store.prune(older_than=3600)
     assert removed.title.startswith("torch 2.8.0")

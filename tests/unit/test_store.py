@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,7 +64,9 @@ def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
     assert (folder / "a/b.h").read_bytes() == b"y"
 
 
-@pytest.mark.parametrize("marker", ["", "{", "[1]", "{}", '{"title": 3}', "null"])
+@pytest.mark.parametrize(
+    "marker", ["", "{", "[1]", "[]", "{}", '{"title": 3}', "null", "[" * 100_000, '{"title": "\\ud800"}', "1" * 5000]
+)
 def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
     """Text that is cut off, and JSON that says something else than its reader expects: the thing is made anew."""
     kept = store.opened(tmp_path)
@@ -85,16 +93,276 @@ def test_a_damaged_blob_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_left_overs_of_killed_runs_go(tmp_path: Path) -> None:
-    """Scratch that is a day old is removed by the next run; younger scratch may be another build's."""
+    """What a dead process left is removed by the next run at once; what a living one fills stays, however old."""
     kept = store.opened(tmp_path)
-    for name, age in (("old", 2 * store.LEFT_OVER), ("young", 0.0)):
-        folder = tmp_path / "unfinished" / name
-        (folder / "made").mkdir(parents=True)
-        then = folder.stat().st_mtime - age
-        os.utime(folder, (then, then))
+    (tmp_path / "unfinished/dead/made").mkdir(parents=True)
+    with kept.scratch() as living:
+        os.utime(living, (0, 0))
+        with kept.scratch():
+            assert living.is_dir()
+            assert not (tmp_path / "unfinished/dead").exists()
+    assert not list(tmp_path.glob("unfinished/*"))
+
+
+def test_left_overs_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system without locks (a mock: there is none here), only what is a day old is nobody's."""
+
+    def refuse(_: int, __: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    kept = store.opened(tmp_path)
+    for name in ("old", "young"):
+        (tmp_path / "unfinished" / name / "made").mkdir(parents=True)
+    os.utime(tmp_path / "unfinished/old", (0, 0))
     with kept.scratch():
-        assert max(path.name for path in tmp_path.glob("unfinished/*")) == "young"
         assert not (tmp_path / "unfinished/old").exists()
+        assert (tmp_path / "unfinished/young").is_dir()
+    assert kept.make("torch", "key", filler(kept))[0].is_dir()
+
+
+@pytest.mark.parametrize("name", ["unfinished", "blobs", "torch", "locks", "seals", "resolved", "exports"])
+def test_a_link_in_place_of_a_folder_is_refused(name: str, tmp_path: Path) -> None:
+    """Neither cleaning nor sharing goes through a link: what it leads to is another's."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "precious").mkdir(parents=True)
+    os.utime(elsewhere / "precious", (0, 0))
+    root = tmp_path / "store"
+    kept = store.opened(root)
+    (root / name).symlink_to(elsewhere)
+    with pytest.raises(OSError, match="it is a link"):
+        store.opened(root)
+    if name in {"unfinished", "locks", "torch", "seals"}:
+        with pytest.raises(OSError, match="it is a link"):
+            kept.make("torch", "key", filler(kept))
+    assert (elsewhere / "precious").is_dir()
+
+
+def test_a_link_among_left_overs(tmp_path: Path) -> None:
+    """Of a link in the folder for scratch, the link goes."""
+    kept = store.opened(tmp_path / "store")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "precious").mkdir(parents=True)
+    (tmp_path / "store/unfinished").mkdir()
+    (tmp_path / "store/unfinished/link").symlink_to(elsewhere)
+    with kept.scratch():
+        assert (elsewhere / "precious").is_dir()
+        assert not (tmp_path / "store/unfinished/link").is_symlink()
+
+
+def change(file: Path, how: str) -> None:
+    """Change a file of a sealed folder in one of the ways in which files are changed."""
+    file.parent.chmod(0o755)
+    file.chmod(0o644)
+    status = file.stat()
+    if how == "bytes":
+        file.write_bytes(b"y")
+    elif how == "bytes, times restored":
+        file.write_bytes(b"y")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif how == "replaced":
+        file.unlink()
+        file.write_bytes(b"y")
+    elif how == "a link":
+        file.unlink()
+        file.symlink_to("/etc/hostname")
+    elif how == "gone":
+        file.unlink()
+    else:
+        (file.parent / "more.h").write_bytes(b"y")
+
+
+WAYS = ["bytes", "bytes, times restored", "replaced", "a link", "gone", "one more"]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
+    """Another byte of the same size, a file too many or too few: said by name, and made anew."""
+    said: list[str] = []
+    kept = store.opened(tmp_path, said.append)
+    folder, _ = kept.make("torch", "key", filler(kept))
+    change(folder / "a/b.h", how)
+    assert kept.finished("torch", "key") is None
+    name = "a/more.h" if how == "one more" else "a/b.h"
+    assert said == [f"torch key in the cache was changed since it was made ({name}): it is made anew"]
+    folder, _ = kept.make("torch", "key", filler(kept))
+    assert [path.read_bytes() for path in folder.rglob("*.h")] == [b"x"]
+    assert kept.finished("torch", "key") is not None
+
+
+def test_a_changed_blob_is_not_shared(tmp_path: Path) -> None:
+    """The shared copy of a header was changed, size kept: the next release gets the bytes of its own wheel."""
+    kept = store.opened(tmp_path)
+    folder, _ = kept.make("torch", "one", filler(kept))
+    (blob,) = tmp_path.glob("blobs/*/*")
+    change(blob, "bytes")
+    assert (folder / "a/b.h").read_bytes() == b"y"  # one file
+    other, _ = kept.make("torch", "two", filler(kept))
+    assert (other / "a/b.h").read_bytes() == b"x"
+    assert kept.finished("torch", "one") is None
+
+
+def test_a_blob_that_is_a_link_is_not_shared(tmp_path: Path) -> None:
+    """A link in place of a shared file, to a file of the right bytes even, is taken away."""
+    kept = store.opened(tmp_path / "store")
+    kept.make("torch", "one", filler(kept))
+    (blob,) = (tmp_path / "store").glob("blobs/*/*")
+    blob.unlink()
+    (tmp_path / "theirs").write_bytes(b"x")
+    blob.symlink_to(tmp_path / "theirs")
+    folder, _ = kept.make("torch", "two", filler(kept))
+    assert not (folder / "a/b.h").is_symlink()
+    assert not (folder / "a/b.h").samefile(tmp_path / "theirs")
+
+
+def test_what_moved_is_still_believed(tmp_path: Path) -> None:
+    """Other times and inodes (another hard link, a cache that CI put back), the same bytes: hashed once, used on."""
+    first = store.opened(tmp_path / "one")
+    first.make("torch", "key", filler(first))
+    shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
+    for path in (tmp_path / "two").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o444)
+    second = store.opened(tmp_path / "two")
+    assert second.finished("torch", "key") is not None
+    before = (tmp_path / "two/seals/torch-key.json").stat().st_ino
+    assert second.finished("torch", "key") is not None
+    assert (tmp_path / "two/seals/torch-key.json").stat().st_ino == before  # the facts of today were noted
+
+
+def test_without_a_seal_nothing_is_believed(tmp_path: Path) -> None:
+    """A seal that is gone, or damaged in any way, is no proof."""
+    kept = store.opened(tmp_path)
+    for text in (
+        None,
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"files": {"a": []}, "folders": {}}',
+        '{"files": 3}',
+        '"\\ud800"',
+    ):
+        kept.make("torch", "key", filler(kept))
+        file = tmp_path / "seals/torch-key.json"
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        assert kept.finished("torch", "key") is None
+    assert kept.make("torch", "key", filler(kept))[0].is_dir()
+
+
+def test_verify(tmp_path: Path) -> None:
+    """Every byte is read; what is damaged is named and removed, shared files too, and the next build makes it anew."""
+    kept = store.opened(tmp_path)
+    kept.make("torch", "good", filler(kept, b"good"))
+    bad, _ = kept.make("torch", "bad", filler(kept))
+    assert kept.verify() == store.Verified(whole=2, damaged=())
+    change(bad / "a/b.h", "bytes, times restored")
+    found = kept.verify()
+    assert found.whole == 1
+    assert [title.partition(" file")[0] for title, _ in found.damaged] == ["thing", "shared"]
+    assert found.damaged[0][1] == "a/b.h"
+    assert not bad.exists()
+    assert kept.verify() == store.Verified(whole=1, damaged=())
+    assert kept.make("torch", "bad", filler(kept))[0].is_dir()
+
+
+def test_private(tmp_path: Path) -> None:
+    """A store is made for its user alone, whatever the umask."""
+    store.opened(tmp_path / "store")
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+
+
+def test_others_could_write(tmp_path: Path) -> None:
+    """A store that others can write is made private, with a sentence; so is a folder in it."""
+    said: list[str] = []
+    root = tmp_path / "store"
+    kept = store.opened(root)
+    kept.make("torch", "key", filler(kept))
+    root.chmod(0o777)
+    (root / "torch").chmod(0o775)
+    again = store.opened(root, said.append)
+    assert said == [
+        f"{folder}, of the cache, could be written by other users: it is private now"
+        for folder in (root, root / "torch")
+    ]
+    assert root.stat().st_mode & 0o077 == 0
+    assert again.finished("torch", "key") is not None
+
+
+def test_a_folder_of_everybody(tmp_path: Path) -> None:
+    """A folder such as /tmp, that others write and that holds other things, is left as it is: another is used."""
+    root, said = tmp_path / "shared", list[str]()
+    root.mkdir()
+    (root / "theirs").touch()
+    root.chmod(0o1777)
+    kept = store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
+    assert kept.root == tmp_path / "own"
+    assert said == [
+        f"the cache {root} is not used: {root}: other users can write it, and it holds more than a cache; using "
+        f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
+    ]
+    assert root.stat().st_mode & 0o7777 == 0o1777
+    other = store.usable({store.VARIABLE: str(tmp_path / "mine")}, tmp_path / "own", said.append)  # the remedy
+    assert (other.root, len(said)) == (tmp_path / "mine", 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_another_users(tmp_path: Path) -> None:
+    """A store that another user owns is not used; a file that another user put into one of ours is not believed."""
+    said: list[str] = []
+    root = tmp_path / "store"
+    kept = store.opened(root)
+    folder, _ = kept.make("torch", "key", filler(kept))
+    os.chown(folder / "a/b.h", 12345, 12345)
+    assert kept.finished("torch", "key") is None
+    os.chown(root, 12345, 12345)
+    assert store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
+    assert f"{root}: it belongs to another user (uid 12345); using" in said[0]
+
+
+PRUNE = """
+import os, sys
+from hatch_torch_ext.cli import main
+sys.exit(main(["sdk", "prune"]))
+"""
+
+
+def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
+    """Another process prunes during a build: what is in use is named and stays, until it has ended."""
+    kept = store.opened(tmp_path / "store")
+    environ = {**os.environ, store.VARIABLE: str(tmp_path / "store")}
+
+    def prune() -> str:
+        done = subprocess.run([sys.executable, "-c", PRUNE], env=environ, capture_output=True, text=True, check=True)
+        return done.stderr
+
+    with store.using():
+        folder, _ = kept.make("torch", "key", filler(kept))
+        kept.make("torch", "idle", filler(kept, b"idle"))
+        store.release()
+        assert kept.finished("torch", "key") is not None
+        assert prune() == "hatch-torch-ext: thing is in use by a build and stays; prune again when that has ended\n"
+        assert (folder / "a/b.h").read_bytes() == b"x"
+        assert not (tmp_path / "store/torch/idle").exists()
+        assert kept.finished("torch", "key") is not None
+    assert prune() == ""
+    assert not folder.exists()
+    assert not list((tmp_path / "store").rglob("*.h"))
+
+
+def test_who_waits_for_another_build_says_so(tmp_path: Path) -> None:
+    """Two builds want the same SDK: the second says which process it waits for."""
+    said: list[str] = []
+    kept = store.opened(tmp_path, said.append)
+    with kept.lock("torch", "key"):
+        waiting = threading.Thread(target=kept.make, args=("torch", "key", filler(kept)))
+        waiting.start()
+        time.sleep(0.3)
+    waiting.join(20)
+    (sentence,) = said
+    assert sentence.startswith(f"waiting for torch key of the cache, which process {os.getpid()} (")
 
 
 def test_path(tmp_path: Path) -> None:

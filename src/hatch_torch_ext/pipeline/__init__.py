@@ -81,6 +81,7 @@ def work_folder(root: Path) -> Path:
             # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
             (preferred / ".gitignore").write_text("*\n", encoding="ascii")
             return preferred
+    store.private(store.path(os.environ))
     fallback = _elsewhere(root)
     fallback.mkdir(parents=True, exist_ok=True)
     return fallback
@@ -131,6 +132,7 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, views:
     work = work_folder(config.root)
     waiting = events.Stream(None, views)
     with (
+        store.using(),
         _lock(work, lambda line: waiting(events.Note(text=line))),
         (work / events.FILE).open("w", encoding="utf-8") as file,
     ):

@@ -168,10 +168,14 @@ class Http:
         if code not in {200, 206}:
             raise RemoteError(f"{public(url)} answered {code}. Check the index address")
 
-    def _client(self, url: str) -> httpx.Client:
+    def is_trusted(self, url: str) -> bool:
+        """Say whether the settings trust the server of ``url`` without looking at its certificate."""
         parts = urlsplit(url)
         hosts = {parts.hostname, f"{parts.hostname}:{parts.port}"}
-        trusted = not hosts.isdisjoint(self.settings.trusted_hosts)
+        return not hosts.isdisjoint(self.settings.trusted_hosts)
+
+    def _client(self, url: str) -> httpx.Client:
+        trusted = self.is_trusted(url)
         with self._lock:
             if trusted not in self._clients:
                 self._clients[trusted] = self._new_client(trusted=trusted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -21,18 +22,21 @@ from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 from hatch_torch_ext.resolve import explain
 from hatch_torch_ext.resolve.values import Wheel
+from hatch_torch_ext.store import record
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.resolve.values import Scope
+    from hatch_torch_ext.store import Store
 
 LIFETIME = 24 * 3600.0
 """Seconds for which a resolution is used again: a new patch release is noticed within a day."""
 UV_TIMEOUT = 600.0
+IDLE = frozenset({*UV_INDEX_VARIABLES, "UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_NO_PROGRESS"})
+"""Variables of uv that are said otherwise, or change no answer."""
 UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
 
 
@@ -43,7 +47,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
     Raises ``SdkError``.
     """
     name = _record_name(scope, requirements, dependencies=dependencies) + ".json"
-    kept = _kept(scope.store.text("resolved", name))
+    kept = _kept(scope.store, name)
     if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
         return kept[1]
     try:
@@ -60,17 +64,22 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\nCheck `index-url`"
         )
         raise SdkError(scope.entry.name, detail) from error
-    found = _read(scope.entry, lock)
-    record = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
-    scope.store.set_text("resolved", name, json.dumps(record).encode())
+    found = _read(scope, requirements, lock)
+    answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
+    scope.store.set_text("resolved", name, json.dumps(answer).encode())
     return found
 
 
-def _kept(record: bytes | None) -> tuple[float, tuple[Wheel, ...]] | None:
+def _kept(store: Store, name: str) -> tuple[float, tuple[Wheel, ...]] | None:
+    """Return what was resolved before, and when; a record that is damaged is removed."""
+    data = store.text("resolved", name)
+    if data is None:
+        return None
     try:
-        answer = json.loads(record or b"")
-        return float(answer["time"]), tuple(Wheel(**one) for one in answer["wheels"])
-    except (ValueError, KeyError, TypeError):
+        answer = record(data)
+        return float(answer["time"]), tuple(Wheel.parse(one) for one in answer["wheels"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        store.remove_text("resolved", name)
         return None
 
 
@@ -78,8 +87,31 @@ def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: boo
     python, settings = scope.interpreter, scope.settings
     stamps = [(link, _mtime(link)) for link in settings.find_links]
     asked = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
-    where = (settings.indexes, stamps, settings.strategy)
+    ours = (settings.indexes, stamps, settings.strategy, settings.trusted_hosts)
+    where = (*ours, _uv_settings(scope.root, os.environ))
     return hashlib.sha256(repr((asked, where)).encode()).hexdigest()
+
+
+def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what else changes uv's answer: its configuration as the project sees it, and its variables.
+
+    What one project's files make of a requirement is never another project's answer.
+    """
+    said = [(name, value) for name, value in sorted(environ.items()) if name.startswith("UV_") and name not in IDLE]
+    for folder in (root, *root.parents):
+        for name in ("uv.toml", "pyproject.toml"):
+            try:
+                text = (folder / name).read_text(encoding="utf-8")
+                own = tomllib.loads(text).get("tool", {}).get("uv") if name == "pyproject.toml" else text
+            except (OSError, ValueError, AttributeError):
+                continue
+            if own:
+                said.append((str(folder), repr(own)))
+    config = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent"), ".config"))
+    for file in (config / "uv" / "uv.toml", Path("/etc/uv/uv.toml")):
+        with contextlib.suppress(OSError, ValueError):
+            said.append((str(file), file.read_text(encoding="utf-8")))
+    return tuple(said)
 
 
 def _mtime(link: str) -> int:
@@ -117,14 +149,15 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     return lock
 
 
-def _read(entry: Entry, lock: Mapping[str, object]) -> tuple[Wheel, ...]:
+def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object]) -> tuple[Wheel, ...]:
     found = []
+    pinned = any("#sha256=" in requirement for requirement in requirements)
     packages = lock.get("packages", [])
     for package in packages if isinstance(packages, list) else []:
         files = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
         if not files:
             raise SdkError(
-                entry.name,
+                scope.entry.name,
                 f"{package.get('name')} comes from a folder or a repository, not from a wheel: "
                 'use `sdk = "environment"` for it',
             )
@@ -137,6 +170,8 @@ def _read(entry: Entry, lock: Mapping[str, object]) -> tuple[Wheel, ...]:
                 url=without_credentials(where) if urlsplit(where).scheme != "file" else where,
                 sha256=file.get("hashes", {}).get("sha256"),
                 size=file.get("size"),
+                unverified=scope.http.is_trusted(where),
+                pinned=pinned,
             )
         )
     return tuple(sorted(found, key=lambda wheel: wheel.name))

@@ -52,7 +52,7 @@ class Sdk:
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
     wheel_sha256: str | None = None
-    """The wheel's hash where it is known: the key of the store and of the exported symbols."""
+    """The wheel's hash as its index says it, where it does: what was read by ranges is not checked against it."""
 
     @property
     def minor(self) -> str:

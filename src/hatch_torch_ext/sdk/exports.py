@@ -55,7 +55,7 @@ def read(path: Path) -> list[str]:
     try:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return sorted(set(_names(data)))
-    except (OSError, ValueError, struct.error, IndexError, UnicodeDecodeError) as error:
+    except (OSError, OverflowError, MemoryError, ValueError, struct.error, IndexError) as error:
         raise UnreadableError(f"{path} is not a shared object that can be read ({error})") from error
 
 
@@ -189,7 +189,10 @@ def _unpacked(store: Store, source: Source, member: Member) -> list[str]:
 
 def _of_file(store: Store | None, path: Path, version: str) -> list[str]:
     status = path.stat()
-    key = "file-" + hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    key = (
+        "file-"
+        + hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()).hexdigest()
+    )
     names = _kept(store, key, path.name) if store is not None else None
     if names is None:
         try:
@@ -205,9 +208,12 @@ def _of_file(store: Store | None, path: Path, version: str) -> list[str]:
 
 def _kept(store: Store, key: str, soname: str) -> list[str] | None:
     data = store.text("exports", f"{key}/{soname}.gz")
+    if data is None:
+        return None
     try:
-        return gzip.decompress(data).decode().split("\n") if data is not None else None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        return gzip.decompress(data).decode().split("\n")
+    except (OSError, EOFError, MemoryError, zlib.error, UnicodeDecodeError):
+        store.remove_text("exports", f"{key}/{soname}.gz")
         return None
 
 

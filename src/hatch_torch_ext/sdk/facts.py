@@ -68,7 +68,7 @@ def version_values(text: str) -> dict[str, str | None]:
     """Return the string and None constants that a ``version.py`` assigns, by name."""
     try:
         module = ast.parse(text)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FactError("version.py is not Python") from error
     values: dict[str, str | None] = {}
     for node in module.body:

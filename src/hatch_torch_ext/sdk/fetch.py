@@ -7,6 +7,7 @@ import errno
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.digest import sha256
 from hatch_torch_ext.remote import archive, progress
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
@@ -42,19 +43,26 @@ def read(
 ) -> Fetched:
     """Return the wheel's files whose names match ``wanted`` as a whole, each checked by size and CRC.
 
-    Where the server gives no ranges, or wrong ones, the whole wheel is fetched and checked by its hash; it is handed
-    to ``with_whole`` before it is removed again. Raises ``FetchError``.
+    Where the server gives no ranges, or wrong ones, or the author's requirement names the hash, the whole wheel is
+    fetched and checked by its hash; it is handed to ``with_whole`` before it is removed again. Raises ``FetchError``.
     """
     path, title = wheel.path, f"{wheel.name} {wheel.version}"
     if path is not None:
         try:
+            if wheel.pinned and wheel.sha256 is not None and (found := sha256(path)) != wheel.sha256:
+                raise FetchError(
+                    f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is asked for. Fetch it again, or "
+                    "correct the requirement"
+                )
             return _read(FileSource(path), wanted, title)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
     http = scope.http
+    problem = "its hash is asked for, which only all of its bytes tell"
     try:
-        source = HttpSource(http, wheel.url, wheel.size)
-        return replace(_read(source, wanted, title), received=source.received)
+        if not wheel.pinned:
+            source = HttpSource(http, wheel.url, wheel.size)
+            return replace(_read(source, wanted, title), received=source.received)
     except (NoRangesError, ArchiveError) as error:
         problem = str(error)
     except RemoteError as error:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext.sdk import fetch
+from hatch_torch_ext.sdk.fetch import FetchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -102,7 +103,13 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
     }
     found = []
     for line in requires:
-        requirement = Requirement(line)
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement as error:
+            raise FetchError(
+                f"torch's wheel requires {ascii(line)[:100]}, which is no requirement: {ascii(str(error))[:100]}. "
+                "Tell the owner of the index"
+            ) from error
         if PACKAGES.fullmatch(requirement.name) and (
             requirement.marker is None or requirement.marker.evaluate(environment)
         ):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.remote.archive import Member
 from hatch_torch_ext.resolve.values import Wheel
 from hatch_torch_ext.sdk.facts import TorchFacts
-from hatch_torch_ext.store import MARKER
+from hatch_torch_ext.store import MARKER, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +38,12 @@ class Record:
         """Return the record that a marker holds."""
         return cls(
             facts=TorchFacts(**said["facts"]),
-            wheel=Wheel(**said["wheel"]),
+            wheel=Wheel.parse(said["wheel"]),
             libraries=tuple(Member(**one) for one in said["libraries"]),
-            requires=tuple(said["requires"]),
+            requires=tuple(map(str, said["requires"])),
         )
 
     @classmethod
     def read(cls, folder: Path) -> Record:
         """Return the record of a finished SDK's folder."""
-        return cls.parse(json.loads((folder / MARKER).read_text(encoding="utf-8")))
+        return cls.parse(record((folder / MARKER).read_bytes()))

@@ -156,5 +156,6 @@ def _requires(made: Path) -> tuple[str, ...]:
     metadata: Iterable[Path] = made.glob("torch-*.dist-info/METADATA")
     lines: list[str] = []
     for file in metadata:
-        lines += HeaderParser().parsestr(file.read_text(encoding="utf-8")).get_all("Requires-Dist", [])
+        text = file.read_text(encoding="utf-8", errors="replace")
+        lines += HeaderParser().parsestr(text).get_all("Requires-Dist", [])
     return tuple(lines)
