@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import uv
 
+import fake_torch
 from hatch_torch_ext import environments, process
 from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError
 from hatch_torch_ext.matrix import Entry
@@ -153,7 +157,7 @@ def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> N
 
 
 def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(tmp_path: Path) -> None:
-    """The entry, hatch's words, and the command that shows the same thing alone."""
+    """The entry, hatch's words, and what to correct: the environment is ours, no command of the author's shows it."""
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.without_torch(
             entry("no-such-distribution-of-ours==1"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={}
@@ -161,7 +165,9 @@ def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(t
     message = str(caught.value)
     assert message.startswith("matrix.2.8: hatch cannot make the environment.\n")
     assert "no-such-distribution-of-ours" in message
-    assert message.endswith("Run `hatch env create matrix.2.8` to see it alone.")
+    assert message.endswith(
+        "\nCorrect the environment's dependencies, or the settings that say where packages come from."
+    )
 
 
 def test_matrix_of_pythons_is_not_served_by_one_python(tmp_path: Path) -> None:
@@ -187,3 +193,149 @@ def test_what_the_front_end_set_for_itself_does_not_leak(tmp_path: Path, monkeyp
     made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})
     done = process.run([made.python, "-c", "import packaging"], env_changes={"PYTHONPATH": None})
     assert done.returncode == 0
+
+
+@pytest.fixture
+def another_python(tmp_path: Path) -> Path:
+    """Return a Python that is somebody else's."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "another"], check=True)
+    return tmp_path / "another"
+
+
+@pytest.mark.parametrize("thin", [True, False], ids=["uv", "pip"])
+def test_the_entrys_own_interpreter_whatever_the_environment_says(
+    thin: bool,  # noqa: FBT001 -- a parameter of the test
+    another_python: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Variables that send packages to another Python or folder reach neither hatch nor its installer."""
+    elsewhere = str(tmp_path / "elsewhere")
+    for name, value in {
+        "UV_PYTHON": str(another_python / "bin" / "python"),
+        "UV_SYSTEM_PYTHON": "1",
+        "UV_PROJECT_ENVIRONMENT": str(another_python),
+        "UV_WORKING_DIR": str(another_python),
+        "VIRTUAL_ENV": str(another_python),
+        "CONDA_PREFIX": str(another_python),
+        "PYTHONHOME": "/nope",
+        "PIP_PYTHON": str(another_python / "bin" / "python"),
+        "PIP_TARGET": elsewhere,
+        "PIP_NO_DEPS": "1",
+        "HATCH_ENV_TYPE_VIRTUAL_PATH": str(tmp_path / "hatchs"),
+        "HATCH_QUIET": "3",
+    }.items():
+        if thin or name != "HATCH_ENV_TYPE_VIRTUAL_PATH":  # the author's own wish for his own environments
+            monkeypatch.setenv(name, value)
+    if thin:
+        made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})
+    else:
+        text = PROJECT.replace('"torch==2.9.*"', '"packaging"')
+        asked = Entry(name="plain", variables=(), dependencies=("packaging",), torch_requirement="torch", python=None)
+        made = environments.of_entry(asked, root=project(tmp_path, text), shared_with_author=False, data=tmp_path)
+    assert made.prefix.is_relative_to(tmp_path)
+    assert (made.site_packages / "packaging").is_dir()
+    assert not list(another_python.rglob("packaging"))
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "hatchs").exists()
+
+
+def test_an_environment_is_finished_when_what_it_should_hold_is_there(tmp_path: Path) -> None:
+    """A package that is gone, or that never arrived, is installed by the next build."""
+    asked, uv_path = entry("packaging", "no-such-distribution-of-ours; python_version < '3'"), Path(uv.find_uv_bin())
+    made = environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={})
+    before = (made.prefix / "pyvenv.cfg").stat().st_mtime_ns
+    assert environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={}) == made
+    assert (made.prefix / "pyvenv.cfg").stat().st_mtime_ns == before
+    for folder in made.site_packages.glob("packaging*"):
+        shutil.rmtree(folder)
+    assert environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={}) == made
+    assert (made.site_packages / "packaging").is_dir()
+
+
+def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No variable of ours outdoes `target` in pip.conf: the message says what to take out, and the command to type."""
+    conf = tmp_path / "pip.conf"
+    conf.write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n", encoding="utf-8")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+    root = project(tmp_path, PROJECT.replace('"torch==2.9.*"', '"packaging"'))
+    asked = Entry(name="plain", variables=(), dependencies=("packaging",), torch_requirement="torch", python=None)
+    with pytest.raises(EnvironmentCreationError) as caught:
+        environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
+    message = str(caught.value)
+    assert "but `packaging` is not in it: a setting sends packages elsewhere. `pip config list`" in message
+    removal = message.partition("remove the environment with `")[2].removesuffix("`.")
+    conf.write_text("", encoding="utf-8")
+    process.run(shlex.split(removal))
+    made = environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
+    assert (made.site_packages / "packaging").is_dir()
+
+
+@pytest.fixture
+def torches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have pip find two releases of torch, and hatch keep its environments in a folder of the test."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for version in ("2.8.0", "2.9.0"):
+        name = f"torch-{version}-{fake_torch.TAG}.whl"
+        (folder / name).write_bytes(fake_torch.wheel(fake_torch.contents(version, cuda=None)))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("HATCH_DATA_DIR", str(tmp_path / "hatch"))
+    return folder
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_a_constraint_on_torch_is_named_and_its_remedy_works(
+    where: str, torches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images for GPUs pin torch for every installation: the line is told, and the command frees the build."""
+    assert torches.is_dir()
+    pins = tmp_path / "constraint.txt"
+    pins.write_text("# of the image\nnumpy==1.26\ntorch==2.8.0  # theirs\n", encoding="utf-8")
+    if where == "variable":
+        monkeypatch.setenv("PIP_CONSTRAINT", str(pins))
+        expected, command = f"`PIP_CONSTRAINT` ({pins})", "unset PIP_CONSTRAINT"
+    else:
+        conf = tmp_path / "pip.conf"
+        conf.write_text(f"[global]\nconstraint = {pins}\n", encoding="utf-8")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+        expected, command = f"`constraint` in {conf} ({pins})", "export PIP_CONSTRAINT=/dev/null"
+    asked = Entry(
+        name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch==2.9.*", python=None
+    )
+    root = project(tmp_path)
+    with pytest.raises(EnvironmentCreationError) as caught:
+        environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    message = str(caught.value)
+    assert "torch==2.9.*" in message
+    assert message.endswith(
+        f"\nIt is held back by constraints: {expected} has the line `torch==2.8.0`. Run `{command}` before the build, "
+        'or correct the matrix. `sdk = "thin"` installs no torch, and follows no constraint of pip.'
+    )
+    monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
+    if command.startswith("export"):
+        name, _, value = command.removeprefix("export ").partition("=")
+        monkeypatch.setenv(name, value)
+    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    assert (made.site_packages / "torch-2.9.0.dist-info").is_dir()
+    assert made.removal == "hatch env remove plain"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:
+    """It is typed when the environment exists already, without its packages, and shows the cause."""
+    (torches / f"torch-2.9.0-{fake_torch.TAG}.whl").unlink()
+    asked = Entry(name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch", python=None)
+    root = project(tmp_path)
+    with pytest.raises(EnvironmentCreationError) as caught:
+        environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    command = str(caught.value).partition("\nRun `")[2].partition("`")[0]
+    assert command == "hatch run plain:python -V"
+    typed = process.run([sys.executable, "-m", *shlex.split(command)], cwd=root, check=False)
+    assert typed.returncode != 0
+    assert "torch==2.9.*" in typed.stdout + typed.stderr
+    assert "already exists" not in typed.stdout + typed.stderr

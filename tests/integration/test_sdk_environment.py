@@ -30,7 +30,12 @@ def environment_of(prefix: Path) -> Environment:
     here = Interpreter(version="3.11.0", tag="cp311", ext_suffix=".so", machine="x86_64", include=Path("/nowhere"))
     (site,) = prefix.glob("lib/python3.*/site-packages")
     return Environment(
-        prefix=prefix, python=prefix / "bin" / "python", bin=prefix / "bin", site_packages=site, interpreter=here
+        prefix=prefix,
+        python=prefix / "bin" / "python",
+        bin=prefix / "bin",
+        site_packages=site,
+        interpreter=here,
+        removal="hatch env remove matrix.2.13",
     )
 
 
@@ -64,7 +69,7 @@ def test_a_torch_left_in_the_environment_is_refused_before_compiling(torch_cpu_p
     )
     sdk = environment.acquire(changed, environment_of(torch_cpu_python.parent.parent))
     with pytest.raises(SdkError) as caught:
-        check(changed, sdk)
+        check(changed, sdk, removal="hatch env remove matrix.2.9")
     assert str(caught.value) == (
         f"matrix.2.9: the matrix asks for `torch==2.9.*`, but torch {sdk.version} is there. "
         "Make the environment anew: `hatch env remove matrix.2.9`"
@@ -98,7 +103,7 @@ def test_damaged_torch(empty: Environment) -> None:
         environment.acquire(ENTRY, empty)
     assert str(caught.value) == (
         f"matrix.2.13: the torch in {torch} is not one to compile against: TorchConfig.cmake cannot be read. "
-        'Reinstall it, or use `sdk = "thin"`'
+        'Make the environment anew: `hatch env remove matrix.2.13`, or use `sdk = "thin"`'
     )
 
 

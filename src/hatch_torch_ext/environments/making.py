@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
+import shutil
 import sys
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 from packaging.requirements import Requirement
@@ -18,6 +21,7 @@ from hatch_torch_ext.environments import program
 from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.facts import labels
+from hatch_torch_ext.remote import constraints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +37,14 @@ def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) 
     With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so that a
     project unpacked from an sdist leaves nothing behind.
     """
-    changes: dict[str, str | None] = {} if shared_with_author else {"HATCH_DATA_DIR": str(data / "hatch")}
-    return _parse(_run(entry, root, entry.name, changes))
+    if shared_with_author:
+        removal, changes = f"hatch env remove {entry.name}", {}
+    else:
+        folder = data / "hatch"
+        removal, changes = f"rm -r {shlex.quote(str(folder))}", {"HATCH_DATA_DIR": str(folder)}
+    said = _run(entry, root, entry.name, changes, removal=removal)
+    _check_complete(entry, said, entry.dependencies, removal=removal)
+    return _parse(said, removal=removal)
 
 
 def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str]) -> Environment:
@@ -45,29 +55,36 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
     ``installer`` are environment variables for uv (index settings).
     """
     dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
+    # The base of this Python, since a front end's own environment is gone after the build and lies elsewhere each time.
+    base = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
     settings = {
         "python": entry.python,
         "dependencies": dependencies,
         "installer": dict(sorted(installer.items())),
-        "base": sys.executable,
+        "base": [str(base), sys.version],
     }
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     folder = data / "environments" / key
     folder.mkdir(parents=True, exist_ok=True)
+    removal = f"rm -r {shlex.quote(str(folder))}"
     with FileLock(folder / "lock"):
         finished = folder / "finished.json"
         if finished.is_file():
-            environment = _parse(json.loads(finished.read_text(encoding="utf-8")))
-            if environment.python.exists():
-                return environment
+            said = json.loads(finished.read_text(encoding="utf-8"))
+            if Path(said["python"]).exists() and not _missing(said, dependencies):
+                return _parse(said, removal=removal)
         overrides = folder / "overrides.txt"
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         _write_scratch(folder, entry.python, dependencies, uv)
         # By its bare name, seen from the scratch project: uv reads a list in the variable, parted by spaces.
-        changes = {**installer, "UV_OVERRIDE": overrides.name, "HATCH_DATA_DIR": str(folder / "hatch")}
-        answer = _run(entry, folder, "build", changes)
-        finished.write_text(json.dumps(answer), encoding="utf-8")
-        return _parse(answer)
+        listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
+        changes = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
+        # Nobody mends this environment by hand: what was made wrongly is made anew by the next build.
+        shutil.rmtree(folder / ".venv", ignore_errors=True)
+        said = _run(entry, folder, "build", {**changes, "HATCH_ENV_TYPE_VIRTUAL_PATH": None}, removal=None)
+        _check_complete(entry, said, dependencies, removal=None)
+        finished.write_text(json.dumps(said), encoding="utf-8")
+        return _parse(said, removal=removal)
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path) -> None:
@@ -85,36 +102,45 @@ def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str]
     (folder / "pyproject.toml").write_text('[project]\nname = "torch-ext-build"\nversion = "0"\n', encoding="utf-8")
 
 
-def _run(entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+def _run(
+    entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None], *, removal: str | None
+) -> dict[str, Any]:
+    """Make the environment and return what its Python says; ``removal`` is None where the next build makes it anew."""
     script = resources.files("hatch_torch_ext") / "resources" / "interpreter.py"
     with resources.as_file(script) as path:
         try:
             done = program.run(["run", f"{name}:python", "-I", str(path)], cwd=cwd, changes=changes)
         except ProcessError as error:
-            raise _not_made(entry, error) from error
+            raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
-            answer: dict[str, str] = json.loads(line.removeprefix(_ANSWER))
-            _check_interpreter(entry, answer)
+            answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
+            _check_interpreter(entry, answer, removal=removal)
             return answer
     raise EnvironmentCreationError(
         entry.name, f"the environment's Python did not answer:\n{process.tail(done.stdout + done.stderr)}"
     )
 
 
-def _not_made(entry: Entry, error: ProcessError) -> EnvironmentCreationError:
+def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
     said = program.said(error.output)
+    constrained = constraints.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in said for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
             f"leave the entry out with the option `skip`."
         )
+    elif constrained is not None:
+        remedy = constrained
+    elif removal is None or not removal.startswith("hatch "):
+        remedy = "Correct the environment's dependencies, or the settings that say where packages come from."
     else:
-        remedy = f"Run `hatch env create {entry.name}` to see it alone."
+        # `hatch env create` would say that it exists already: it does, without its packages.
+        remedy = f"Run `hatch run {entry.name}:python -V` to see it alone."
     return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{said}\n{remedy}")
 
 
-def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:
+def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str | None) -> None:
     if answer["implementation"] != "cpython":
         raise EnvironmentCreationError(
             entry.name,
@@ -122,15 +148,47 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, str]) -> None:
         )
     wanted = labels.python_tag(entry.python)
     if wanted not in {None, answer["tag"]}:
+        anew = f" and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
             f"the matrix asks for Python {entry.python}, but the environment runs Python {answer['version']} "
-            f"({answer['python']}, {answer['tag']}). Put the right one on PATH and remove the environment with "
-            f"`hatch env remove {entry.name}`.",
+            f"({answer['python']}, {answer['tag']}). Put the right one on PATH{anew}.",
         )
 
 
-def _parse(answer: Mapping[str, str]) -> Environment:
+def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str]:
+    """Return the dependencies that the environment should hold and does not."""
+    if "markers" not in answer:
+        return list(dependencies)
+    places = {answer["site_packages"], answer["platlib"]}
+    there = {canonicalize_name(found.name): found.version for found in metadata.distributions(path=sorted(places))}
+    missing = []
+    for line in dependencies:
+        wanted = Requirement(line)
+        if wanted.marker is not None and not wanted.marker.evaluate({**answer["markers"], "extra": ""}):
+            continue
+        version = there.get(canonicalize_name(wanted.name))
+        if version is None or not wanted.specifier.contains(version, prereleases=True):
+            missing.append(line)
+    return missing
+
+
+def _check_complete(
+    entry: Entry, answer: Mapping[str, Any], dependencies: Sequence[str], *, removal: str | None
+) -> None:
+    missing = _missing(answer, dependencies)
+    if missing:
+        listed = ", ".join(f"`{line}`" for line in missing)
+        anew = f", and remove the environment with `{removal}`" if removal else ""
+        raise EnvironmentCreationError(
+            entry.name,
+            f"hatch made the environment in {answer['prefix']}, and the installer said nothing, but {listed} is not in "
+            "it: a setting sends packages elsewhere. `pip config list`, and the table `pip` of uv.toml, show it as "
+            f"`target`, `prefix`, `root`, `user`, `python` or `system`: take it out{anew}.",
+        )
+
+
+def _parse(answer: Mapping[str, Any], *, removal: str) -> Environment:
     return Environment(
         prefix=Path(answer["prefix"]),
         python=Path(answer["python"]),
@@ -143,4 +201,5 @@ def _parse(answer: Mapping[str, str]) -> Environment:
             machine=answer["machine"],
             include=Path(answer["include"]),
         ),
+        removal=removal,
     )

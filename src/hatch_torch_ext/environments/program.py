@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
 """Set for every program that this hook starts: a build that finds it was started by a build."""
 
-# What the front end of the build set for itself must not reach the environments that are made here.
 _FOREIGN = (
+    # What the front end of the build set for itself.
     "HATCH_ENV",
     "HATCH_ENV_ACTIVE",
     "HATCH_PYTHON",
@@ -25,7 +25,26 @@ _FOREIGN = (
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
+    # What would send the packages of an environment elsewhere, bring others, or none.
+    "PIP_DRY_RUN",
+    "PIP_IGNORE_INSTALLED",
+    "PIP_NO_DEPS",
+    "PIP_PREFIX",
+    "PIP_PYTHON",
+    "PIP_REQUIREMENT",
+    "PIP_ROOT",
+    "PIP_TARGET",
+    "PIP_USER",
+    "UV_PROJECT",
+    "UV_PROJECT_ENVIRONMENT",
+    "UV_PYTHON",
+    "UV_SYSTEM_PYTHON",
+    "UV_WORKING_DIR",
+    # What changes the output that is read here.
+    "HATCH_QUIET",
+    "HATCH_VERBOSE",
 )
+"""Variables that must not reach the environments that are made here: each has its own interpreter and packages."""
 
 
 def run(arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:

@@ -29,7 +29,8 @@ class Interpreter:
 class Environment:
     """A hatch environment that exists: ``prefix`` is its folder, ``python`` its interpreter.
 
-    ``bin`` is where its programs lie and ``site_packages`` where its packages are (purelib).
+    ``bin`` is where its programs lie and ``site_packages`` where its packages are (purelib). ``removal`` is the command
+    that removes it, so that the next build makes it anew.
     """
 
     prefix: Path
@@ -37,6 +38,7 @@ class Environment:
     bin: Path
     site_packages: Path
     interpreter: Interpreter
+    removal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.process import Family
     from hatch_torch_ext.sdk import Sdk
 
-    Acquired = tuple[Environment, Sdk]
+    Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]
-    Exports = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,30 +60,30 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     """Make the entry's environment and fetch its SDK: waits for the network more than for the processor."""
     emit(events.Step(entry=task.name, step="prepare"))
     entry, config, work = task.entry, task.config, task.work
+    environ = _environ(entry)
     if config.sdk == "environment":
         # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
         lasting = not (config.root / "PKG-INFO").exists()
         environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
-        return environment, sdk_environment.acquire(entry, environment)
-    environ = _environ(entry)
+        return environment, sdk_environment.acquire(entry, environment), environ
     environment = environments.without_torch(
         entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
     )
     report = _notes(task, emit)
     sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
-    return environment, sdk
+    return environment, sdk, environ
 
 
 def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> BuiltVariant:
     """Compile, repair and audit the entry; whoever calls holds a token of the pool. Raises ``EntryError``."""
-    environment, sdk = acquired
+    environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
 
     def step(name: str) -> None:
         emit(events.Step(entry=task.name, step=name))
 
     step("configure")
-    torch_sdk.check(entry, sdk)
+    torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
     tree = cmake.build(entry, config, environment, sdk, tools, work=work, slots=slots, report=report)
@@ -102,7 +101,13 @@ def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> BuiltVari
     )
     step("audit")
     _check_backend(entry, built, report=report)
-    names = _exports(config, entry, built, sdk, report=report)
+    names = exports.of(
+        sdk,
+        {name for file in built.variant.files for name in file.needed},
+        fetch=config.audit_symbols == "fetch",
+        report=report,
+        settings=settings.read(entry, config, environ),
+    )
     others = exports.AtHand(os.environ, besides=sdk.version)
     findings = audit.audit_variant(
         built,
@@ -197,14 +202,6 @@ def _check_backend(entry: Entry, built: BuiltVariant, *, report: Callable[[str],
         )
     if entry.cuda not in {None, "cpu"} and backend == "cpu":
         report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
-
-
-def _exports(
-    config: Config, entry: Entry, built: BuiltVariant, sdk: Sdk, *, report: Callable[[str], None]
-) -> Exports | None:
-    needed = {name for file in built.variant.files for name in file.needed}
-    indexes = settings.read(entry, config, _environ(entry))
-    return exports.of(sdk, needed, fetch=config.audit_symbols == "fetch", report=report, settings=indexes)
 
 
 def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> None:

@@ -36,6 +36,23 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     that pip could not read either.
     """
     said: dict[str, str] = {}
+    for _, key, value in _settings(environ):
+        if (variable := VARIABLES.get(key)) is not None:
+            said[variable] = value
+    return said
+
+
+def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
+    """Return (file of pip, constraints file that it names) for the strongest file that names any. Raises likewise."""
+    found: tuple[tuple[Path, str], ...] = ()
+    for file, key, value in _settings(environ):
+        if key == "constraint":
+            found = tuple((file, named) for named in value.split())
+    return found
+
+
+def _settings(environ: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
+    """Yield (file, key with dashes, value), the strongest last."""
     for file in _files(environ):
         parser = RawConfigParser()
         try:
@@ -44,9 +61,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
             raise ConfigurationError([f"{file}, which configures pip, cannot be read: {error}"]) from error
         for section in filter(parser.has_section, SECTIONS):
             for key, value in parser.items(section):
-                if (variable := VARIABLES.get(key.replace("_", "-"))) is not None:
-                    said[variable] = value
-    return said
+                yield file, key.replace("_", "-"), value
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -42,8 +42,12 @@ _OF_PATHS = {
     "UV_INDEX": None,
     "UV_EXTRA_INDEX_URL": None,
     "UV_FIND_LINKS": ",",
+    "UV_BUILD_CONSTRAINT": None,
+    "UV_CONFIG_FILE": "\n",
+    "UV_CONSTRAINT": None,
+    "UV_OVERRIDE": None,
 }
-"""uv's variables that may hold paths of folders, and what parts their values (None: blanks)."""
+"""uv's variables that may hold paths, and what parts their values (None: blanks)."""
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 """What names a proxy to uv for one scheme, before ``ALL_PROXY``."""

@@ -19,6 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError, SdkError
+from hatch_torch_ext.remote import constraints
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 from hatch_torch_ext.resolve import explain
 from hatch_torch_ext.resolve.values import Wheel
@@ -58,7 +59,8 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
             scope.report(f"{scope.entry.name}: the index cannot be reached; using {names} as resolved before")
             return kept[1]
-        why = None if dependencies else explain.why_none(scope, requirements[0])
+        held = constraints.named(os.environ, requirements, pip=False)
+        why = held or (None if dependencies else explain.why_none(scope, requirements[0]))
         asked = ", ".join(requirements)
         detail = (
             why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\nCheck `index-url`"

@@ -13,6 +13,23 @@ def tag() -> str:
     return "cp{}{}{}".format(sys.version_info[0], sys.version_info[1], threads)
 
 
+def markers() -> "dict[str, str]":
+    """Return what the markers of a requirement may ask for (PEP 508)."""
+    return {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": platform.python_version(),
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_python_implementation": platform.python_implementation(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": platform.python_version(),
+        "python_version": "{}.{}".format(*sys.version_info[:2]),
+        "sys_platform": sys.platform,
+    }
+
+
 if __name__ == "__main__":
     print(
         "torch-ext-interpreter:"
@@ -28,6 +45,8 @@ if __name__ == "__main__":
                 "prefix": sys.prefix,
                 "bin": os.path.dirname(sys.executable),
                 "site_packages": sysconfig.get_path("purelib"),
+                "platlib": sysconfig.get_path("platlib"),
+                "markers": markers(),
             }
         )
     )

@@ -60,18 +60,19 @@ class Sdk:
         return ".".join(self.version.split(".")[:2])
 
 
-def check(entry: Entry, sdk: Sdk) -> None:
+def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
     """Raise ``SdkError`` when the torch that was acquired is not the one that the matrix asks for.
 
     What is installed can differ from what is written: an environment made before the matrix was changed, an index
-    that serves another build, a variable ``cuda`` that selects nothing.
+    that serves another build, a variable ``cuda`` that selects nothing. ``removal`` is the command that removes the
+    entry's environment.
     """
     try:
         specifier = Requirement(entry.torch_requirement).specifier
     except InvalidRequirement as error:
         raise SdkError(entry.name, f"`{entry.torch_requirement}` is not a requirement: {error}") from error
     remedy = (
-        f"Make the environment anew: `hatch env remove {entry.name}`"
+        f"Make the environment anew: `{removal}`"
         if sdk.kind == "environment"
         else "Check `index-url` of the hook and the matrix"
     )

@@ -31,13 +31,14 @@ def acquire(entry: Entry, environment: Environment) -> Sdk:
     except facts.FactError as error:
         raise SdkError(
             entry.name,
-            f'the torch in {prefix} is not one to compile against: {error}. Reinstall it, or use `sdk = "thin"`',
+            f"the torch in {prefix} is not one to compile against: {error}. Make the environment "
+            f'anew: `{environment.removal}`, or use `sdk = "thin"`',
         ) from error
     if not (prefix / "lib" / "libtorch_cpu.so").is_file():
         raise SdkError(
             entry.name,
             f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. "
-            'Reinstall it, or use `sdk = "thin"`',
+            f'Make the environment anew: `{environment.removal}`, or use `sdk = "thin"`',
         )
     libraries = _shared_objects(prefix / "lib")
     return Sdk(
@@ -70,13 +71,13 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
         raise SdkError(
             entry.name,
             f"the Python of the environment cannot be asked about torch: {error}\n{process.tail(error.output)}\n"
-            f"Make the environment anew: `hatch env remove {entry.name}`",
+            f"Make the environment anew: `{environment.removal}`",
         ) from error
     if found["torch"] is None:
         raise SdkError(
             entry.name,
             f"torch is not installed in {environment.prefix}, although `{entry.torch_requirement}` is asked for. "
-            f"Make the environment anew: `hatch env remove {entry.name}`",
+            f"Make the environment anew: `{environment.removal}`",
         )
     return Path(found["torch"]), tuple(Path(folder) for folder in found["nvidia"])
 
