@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import zipfile
@@ -219,6 +221,32 @@ def test_the_command_line_resumes_as_hatch_does(project: Project, reference: str
     process.run([*command, "--fresh"], cwd=project.root, env_changes=project.environ)
     assert made.stat().st_mtime_ns != first
     assert project.digest("../out") == reference
+
+
+def front_end(folder: Path) -> Path:
+    """Return the Python of a build environment in ``folder``, as front ends make them: it has what this one has."""
+    process.run([sys.executable, "-m", "venv", "--without-pip", folder])
+    (site,) = folder.glob("lib/python3.*/site-packages")
+    (site / "all.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n", encoding="utf-8"
+    )
+    return folder / "bin" / "python"
+
+
+def test_front_ends_in_their_own_environments_share_the_work(project: Project, reference: str, tmp_path: Path) -> None:
+    """Each isolated build has a Python in another temporary folder, gone afterwards: nothing is compiled again."""
+    made = project.root / "build" / "torch-ext" / "matrix.2.8" / "build" / "libplain.so"
+    written, folders = [], []
+    for name in ("first", "second"):
+        python = front_end(tmp_path / name)
+        process.run([python, *COMMAND[1:], "-d", name], cwd=project.root, env_changes=project.environ)
+        shutil.rmtree(tmp_path / name)
+        written.append(made.stat().st_mtime_ns)
+        folders.append(sorted(path.name for path in (made.parents[2] / "environments").iterdir()))
+        assert project.digest(name) == reference
+    assert written[0] == written[1]
+    assert len(folders[0]) == 1
+    assert folders[0] == folders[1]
 
 
 def test_killed_in_the_middle_and_run_again(project: Project, reference: str) -> None:

@@ -142,7 +142,7 @@ def test_check_passes(requirement: str, version: str, cuda: str | None, variable
 def test_check_fails(requirement: str, version: str, cuda: str | None, variables: dict[str, str], message: str) -> None:
     """A torch that the matrix does not ask for is an error that names both and the remedy."""
     with pytest.raises(SdkError) as caught:
-        check(entry(requirement, **variables), sdk(version, cuda))
+        check(entry(requirement, **variables), sdk(version, cuda), removal="hatch env remove matrix.x")
     assert str(caught.value) == (
         f"matrix.x: the matrix asks for {message} Make the environment anew: `hatch env remove matrix.x`"
     )
