@@ -40,7 +40,8 @@ def shared_object(
 ) -> bytes:
     """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` lies behind all tables.
 
-    It has no sections, so a reader must go by the program headers, as the dynamic linker does.
+    An undefined name may ask for one of the ``versions``, as in ``memcpy@GLIBC_2.14``. The file has no sections, so a
+    reader must go by the program headers, as the dynamic linker does.
     """
     strings = _Strings()
     tags = [(DYNAMIC_TAGS["needed"], strings.add(name)) for name in needed]
@@ -50,25 +51,37 @@ def shared_object(
         if text is not None
     ]
     symbols = bytes(24)
+    numbers = _version_numbers(versions or {})
+    asked = [0]
     for name in undefined:
-        symbols += struct.pack("<IBBHQQ", strings.add(name), GLOBAL_FUNCTION, 0, 0, 0, 0)
+        symbol, _, version = name.partition("@")
+        symbols += struct.pack("<IBBHQQ", strings.add(symbol), GLOBAL_FUNCTION, 0, 0, 0, 0)
+        asked.append(numbers[version] if version else 1)
+    asked += [1] * len(exported)
     for name in exported:
         symbols += struct.pack("<IBBHQQ", strings.add(name), GLOBAL_FUNCTION, 0, 1, PAGE, 1)
     count = 1 + len(undefined) + len(exported)
     # One bucket whose chain runs through all symbols: right, if slow.
     hashes = struct.pack(f"<{3 + count}I", 1, count, count - 1, 0, *range(count - 1))
-    needs = _version_needs(versions or {}, strings)
+    needs = _version_needs(versions or {}, numbers, strings)
+    of_symbols = struct.pack(f"<{len(asked)}H", *asked)
 
     headers = 64 + 56 * 3
     places: dict[str, int] = {}
     body = b""
-    for name, table in (("strings", strings.data), ("symbols", symbols), ("hashes", hashes), ("needs", needs)):
+    for name, table in (
+        ("strings", strings.data),
+        ("symbols", symbols),
+        ("hashes", hashes),
+        ("needs", needs),
+        ("versions", of_symbols),
+    ):
         body += bytes(-len(body) % 8)
         places[name] = headers + len(body)
         body += table
     tags += [(5, places["strings"]), (10, len(strings.data)), (6, places["symbols"]), (11, 24), (4, places["hashes"])]
     if versions:
-        tags += [(0x6FFFFFFE, places["needs"]), (0x6FFFFFFF, len(versions))]
+        tags += [(0x6FFFFFFE, places["needs"]), (0x6FFFFFFF, len(versions)), (0x6FFFFFF0, places["versions"])]
     if text_relocations:
         tags.append((22, 0))
     dynamic = b"".join(struct.pack("<QQ", tag, value) for tag, value in [*tags, (0, 0)])
@@ -92,11 +105,16 @@ def shared_object(
     return header + table + body
 
 
-def _version_needs(versions: Mapping[str, Sequence[str]], strings: _Strings) -> bytes:
+def _version_numbers(versions: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the number that .gnu.version has for each version; 0 and 1 stand for names without one."""
+    return {name: number for number, name in enumerate((name for names in versions.values() for name in names), 2)}
+
+
+def _version_needs(versions: Mapping[str, Sequence[str]], numbers: Mapping[str, int], strings: _Strings) -> bytes:
     found = b""
     for number, (file, names) in enumerate(versions.items(), 1):
         following = 0 if number == len(versions) else 16 + 16 * len(names)
         found += struct.pack("<HHIII", 1, len(names), strings.add(file), 16, following)
         for position, name in enumerate(names, 1):
-            found += struct.pack("<IHHII", 0, 0, position + 1, strings.add(name), 0 if position == len(names) else 16)
+            found += struct.pack("<IHHII", 0, 0, numbers[name], strings.add(name), 0 if position == len(names) else 16)
     return found

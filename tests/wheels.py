@@ -87,7 +87,8 @@ def ours(
     folder: Path, built: Sequence[tuple[Variant, Mapping[str, bytes]]], *, extra: Mapping[str, bytes] | None = None
 ) -> Path:
     """Write a wheel of ours: the variants' files, the manifest that lists them, and ``extra``."""
-    members = {"my_pkg/__init__.py": b"", "my_pkg/_variants.py": b""}
+    init = b"from my_pkg import _variants\n\n_variants.load()\n"
+    members = {"my_pkg/__init__.py": init, "my_pkg/_variants.py": b""}
     for _, files in built:
         members |= {f"my_pkg/_torch_ext/{path}": data for path, data in files.items()}
     listed = [{**variants.to_json(described), "places": {}} for described, _ in built]

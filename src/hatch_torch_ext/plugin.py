@@ -98,6 +98,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         build_data["dependencies"].append(str(Requirement(product.layout.requires)))  # as hatchling writes the others
         build_data["pure_python"] = False
         if version == "editable":
+            pipeline.check_package(config, report=self._say)
             # Hatchling takes this instead of the author's own `force-include`, so his go in first.
             inclusion = {**self.build_config.get_force_include(), **editable.inclusion(config, product)}
             build_data["force_include_editable"].update(inclusion)

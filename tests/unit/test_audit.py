@@ -34,7 +34,7 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
         runpath="$ORIGIN/../../../torch/lib:$ORIGIN/../../../nvidia/cuda_runtime/lib",
         undefined=(
             "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-            "memcpy",
+            "memcpy@GLIBC_2.14",
         ),
         versions={"libc.so.6": ("GLIBC_2.14",)},
         facts={"machines": ("x86_64",), "cxx11_abi": True, "ours": True},

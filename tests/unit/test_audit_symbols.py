@@ -8,6 +8,7 @@ import pytest
 
 from hatch_torch_ext.audit import python, symbols
 from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.facts import shims
 from subjects import Making
 
 if TYPE_CHECKING:
@@ -78,6 +79,121 @@ def test_a_name_that_nobody_defines(make: Making) -> None:
     assert "missing-symbol" not in dict(make.one(undefined=(KERNEL,), needed=needed))
 
 
+def test_c_names_that_nobody_defines(make: Making) -> None:
+    """CASE 41: a launcher that nobody defines is told; names of glibc, Python, torch and the linker are not."""
+    others = (
+        *("memcpy@GLIBC_2.14", "dlsym", "PyErr_SetString", "aoti_torch_get_dim", "cblas_sgemm", "dgemm_"),
+        *("omp_get_thread_num", "mkl_set_num_threads", "_GLOBAL_OFFSET_TABLE_"),
+    )
+    parts: dict[str, Any] = {"versions": {"libc.so.6": ("GLIBC_2.14",)}, "facts": {"python": "cp311"}, **NEEDS}
+    found = make.one(undefined=("launch_kernel", "cublas_gemm_launcher", *others), **parts)
+    assert ("missing-symbol", "needs cublas_gemm_launcher, launch_kernel, which no file that it loads defines") in found
+    assert "missing-symbol" not in dict(make.one(undefined=others, **parts))
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [
+        ("libc.so.6", "libz.so.1"),
+        ("libc.so.6", "libcustom.so.3"),
+        ("libc.musl-x86_64.so.1",),
+        (),
+    ],
+)
+def test_c_names_that_somebody_may_define(needed: tuple[str, ...], make: Making) -> None:
+    """CASE 41: a library whose names have no versions (zlib, one that is not known, musl) may have any C name."""
+    assert "missing-symbol" not in dict(make.one(undefined=("inflate",), needed=needed))
+    facts = {"external": {"libvendor.so": "author"}}
+    assert make.one(undefined=("vendor_open", KERNEL), needed=("libc.so.6", "libvendor.so"), facts=facts) == []
+
+
+def test_extern_c_on_one_side(make: Making) -> None:
+    """CASE 41: a launcher without `extern "C"`: the name is there, as the other language's."""
+    message = (
+        "needs launch, which no file that it loads defines; launch is there as a C++ name and wanted as a C name: "
+        '`extern "C"` is missing on one side'
+    )
+    assert make.one(undefined=("launch",), exported=("_Z6launchPf",), **NEEDS) == [("missing-symbol", message)]
+    (found,) = make.one(undefined=("_Z6launchPf",), exported=("launch",), **NEEDS)
+    assert found[1].endswith(
+        'launch is there as a C name and wanted as a C++ name: `extern "C"` is missing on one side'
+    )
+
+
+@pytest.mark.parametrize(
+    ("symbol", "library", "line"),
+    [
+        ("curandCreateGenerator", "libcurand", "CUDA::curand"),
+        ("cublasSgemm_v2", "libcublas", "CUDA::cublas"),
+        ("cublasLtMatmul", "libcublasLt", "CUDA::cublasLt"),
+        ("cufftExecC2C", "libcufft", "CUDA::cufft"),
+        ("cusolverDnCreate", "libcusolver", "CUDA::cusolver"),
+        ("cusparseSpMM", "libcusparse", "CUDA::cusparse"),
+        ("nvrtcCompileProgram", "libnvrtc", "CUDA::nvrtc"),
+        ("nvjpegCreateSimple", "libnvjpeg", "CUDA::nvjpeg"),
+        ("cudaMalloc", "libcudart", "CUDA::cudart"),
+        ("cuCtxGetCurrent", "libcuda", "CUDA::cuda_driver"),
+        ("cudnnCreate", "libcudnn", "${CUDNN}"),
+        ("ncclAllReduce", "libnccl", "${NCCL}"),
+    ],
+)
+def test_a_function_of_cuda_whose_library_is_not_loaded(symbol: str, library: str, line: str, make: Making) -> None:
+    """CASE 41: a fault that names the library and the CMake line; none where the library is in NEEDED."""
+    subject = Subject(variant="label", binaries=(make.binary("x/libmine.so", undefined=(symbol,), **NEEDS),), ours=True)
+    (found,) = symbols.check(subject)
+    assert (found.code, found.warning) == ("undefined-symbol", False)
+    assert found.message == f"needs {symbol} of {library}, but {library} is not in NEEDED"
+    assert f"target_link_libraries(mine PRIVATE {line})" in found.remedy
+    needed = (*NEEDS["needed"], f"{library}.so.12")
+    assert "undefined-symbol" not in dict(make.one(undefined=(symbol,), needed=needed, facts={"ours": True}))
+    helper = make.binary("x/libhelper.so", needed=(f"{library}.so.12",), soname="libhelper.so")
+    user = make.binary("x/libuser.so", needed=("libc.so.6", "libhelper.so"), undefined=(symbol,), runpath="$ORIGIN")
+    assert "undefined-symbol" not in dict(make.all(user, helper, ours=True))
+
+
+def test_a_library_that_torchs_own_loads(make: Making) -> None:
+    """CASE 41: what libtorch_cuda.so loads is found by way of it: a warning; cuSOLVER and nvJPEG are not loaded so."""
+    needed = ("libc.so.6", "libtorch_cuda.so", "libtorch_cpu.so", "libc10.so")
+    names = ("cublasSgemm_v2", "cusolverDnCreate")
+    subject = Subject(variant="l", binaries=(make.binary("x/libmine.so", undefined=names, needed=needed),), ours=True)
+    assert [(item.message.split()[3], item.warning) for item in symbols.check(subject)] == [
+        ("libcublas,", True),
+        ("libcusolver,", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "said"),
+    [
+        ("_Z6helperNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "_Z6helperSs", True),
+        ("_Z6helperSs", "_Z6helperNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", True),
+        ("_Z4nameB5cxx11v", "_Z4namev", True),
+        ("_Z6helperNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "_Z6helperi", False),
+        ("_Z6helperl", "_Z6helperi", False),
+    ],
+)
+def test_a_name_defined_with_the_other_string(wanted: str, there: str, said: bool, make: Making) -> None:  # noqa: FBT001
+    """CASE 67: told as such, and a fault; another overload is no such thing."""
+    subject = Subject(variant="l", binaries=(make.binary(undefined=(wanted,), exported=(there,), **NEEDS),), ours=True)
+    (found,) = symbols.check(subject)
+    assert (found.code, found.warning) == (("torch-abi", False) if said else ("missing-symbol", True))
+    if said:
+        assert "with the std::string of one C++ ABI" in found.message
+
+
+def test_the_lowest_torch_of_a_stable_binary(make: Making) -> None:
+    """CASE 70: the functions say which torch they need; a promise of an older one is a fault that names both."""
+    new, old = "torch_from_blob", "aoti_torch_get_dim"
+    assert shims.lowest([old, "memcpy"]) == shims.Lowest(torch=(2, 4), functions=(old,), unknown=())
+    found = shims.lowest([old, new, "aoti_torch_of_tomorrow"])
+    assert found == shims.Lowest(torch=(2, 11), functions=(new,), unknown=("aoti_torch_of_tomorrow",))
+    assert shims.lowest(["memcpy"]) is None
+    facts = {"stable_abi": True, "promised": "2.10"}
+    message = f"needs {new} of torch 2.11, but the variant promises torch 2.10"
+    assert make.one(undefined=(old, new), facts=facts, **NEEDS) == [("lowest-torch", message)]
+    assert make.one(undefined=(old, new), facts={**facts, "promised": "2.11"}, **NEEDS) == []
+
+
 EXPORTS = {
     "libc10.so": frozenset({NEW}),
     "libtorch_cpu.so": frozenset({PLAIN}),
@@ -89,7 +205,8 @@ def test_symbols_that_torch_does_not_export(make: Making) -> None:
     """A symbol of another release is named with that release; one of a library that is not in NEEDED, with it."""
     gone = "_ZN2at4_ops4goneEv"
     found = make.one(
-        undefined=(gone, PLAIN, NEW, "_ZN2at4cuda20getCurrentCUDAStreamEa", "memcpy"),
+        undefined=(gone, PLAIN, NEW, "_ZN2at4cuda20getCurrentCUDAStreamEa", "memcpy@GLIBC_2.14"),
+        versions={"libc.so.6": ("GLIBC_2.14",)},
         facts={"exports": EXPORTS, "torch": "2.8.0", "others": {"2.9.1": {"libtorch_cpu.so": frozenset({gone})}}},
         **NEEDS,
     )
@@ -148,14 +265,51 @@ def test_python_in_a_library(make: Making) -> None:
 
 
 def test_python_in_a_library_of_modules_alone(make: Making) -> None:
-    """A library that only modules of one Python open is as good as a part of them; one that others open is not."""
+    """CASE 69: where one Python alone opens the files (the variant has modules; a cp311 wheel), nothing is said."""
     helper = make.binary("my_pkg/_torch_ext/label/libcore.so", undefined=("PyErr_SetString",), soname="libcore.so")
     caller = module(make, "_C.cpython-311-x86_64-linux-gnu.so", needed=("libcore.so",))
     assert not list(python.check(Subject(variant="label", binaries=(helper, caller), python="cp311", ours=True)))
-    other = make.binary("my_pkg/_torch_ext/label/libops.so", needed=("libcore.so",), soname="libops.so")
-    for binaries, named in (((helper, caller, other), "cp311"), ((helper, caller), None)):
-        found = list(python.check(Subject(variant="label", binaries=binaries, python=named)))
-        assert [each.code for each in found] == ["python-in-library"]
+    other = make.binary("my_pkg/_torch_ext/label/libops.so", undefined=("PyErr_SetString",), soname="libops.so")
+    for binaries, named, ours, codes in (
+        ((helper, caller, other), "cp311", True, []),
+        ((other,), "cp311", True, ["python-in-library"]),
+        ((other,), "cp311", False, []),
+        ((helper, caller), None, False, ["python-in-library"]),
+    ):
+        found = list(python.check(Subject(variant="label", binaries=binaries, python=named, ours=ours)))
+        assert [each.code for each in found] == codes
+
+
+def test_a_library_in_a_wheel_of_the_limited_api(make: Making) -> None:
+    """A library of a wheel tagged abi3 is opened by every Python that the tag names, as its modules are."""
+    library = make.binary("pkg/libcore.so", undefined=("PyErr_SetString", "_PyObject_GetDictPtr"), depth=1)
+    (found,) = python.check(Subject(variant=None, binaries=(library,), python="abi3-cp39"))
+    assert found.message == "says abi3, but needs _PyObject_GetDictPtr, which is not in Python's limited API"
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "wanted"),
+    [
+        ("_C.cpython-311-x86_64-linux-gnu.so", ("PyInit__C",), "_C"),
+        ("_C.so", ("PyInit_other", "PyInit__C"), "_C"),
+        ("größe.so", ("PyInitU_gre_6ka8i", "PyInit_x"), "größe"),
+        ("_C.so", ("PyInit_TORCH_EXTENSION_NAME",), None),
+        ("lib_C.so", ("PyInit__C",), None),
+    ],
+)
+def test_a_module_that_cannot_be_imported_by_its_name(
+    name: str, entries: tuple[str, ...], wanted: str | None, make: Making
+) -> None:
+    """CASE 50: Python looks for PyInit_ and the file's name; a foreign package may load a file by another name."""
+    binary = module(make, name, exported=entries)
+    for ours in (True, False):
+        found = list(python.check(Subject(variant="label", binaries=(binary,), ours=ours)))
+        if wanted is not None:
+            assert found == []
+            continue
+        file = name.partition(".")[0]
+        assert [(item.code, item.warning) for item in found] == [("module-name", not ours)]
+        assert found[0].message == f"exports {entries[0]}, so that Python cannot import it as `{file}`"
 
 
 @pytest.mark.parametrize(

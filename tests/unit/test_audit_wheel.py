@@ -298,3 +298,71 @@ def test_what_is_no_wheel(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(WheelError, match="is no zip archive, or its end is missing"):
         audit.audit_wheel(path)
+
+
+LOADS = b"from my_pkg import _variants\n\n_variants.load()\n"
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (
+            {"my_pkg/__init__.py": b"import torch\n", "my_pkg/_variants.py": b"_variants"},
+            "loads no variant, and no other Python file does: `import my_pkg` registers no operator",
+        ),
+        ({"my_pkg/__init__.py": b"", "my_pkg/ops.py": b"from my_pkg._variants import load"}, None),
+        ({"my_pkg/__init__.py": LOADS}, None),
+    ],
+)
+def test_a_package_that_forgets_to_load(extra: dict[str, bytes], message: str | None, tmp_path: Path) -> None:
+    """CASE 51: a warning with the lines to write; what the remedy says makes it vanish."""
+    data = library()
+    path = wheels.ours(tmp_path, [(wheels.variant("l", {"l/libx.so": data}), {"l/libx.so": data})], extra=extra)
+    findings = [item for item in audit.audit_wheel(path) if item.code == "never-loaded"]
+    assert [(item.file, item.message, item.warning) for item in findings] == (
+        [("my_pkg/__init__.py", message, True)] if message else []
+    )
+    for item in findings:
+        lines = re.findall("`([^`]+)`", item.remedy)
+        assert lines == ["from my_pkg import _variants", "_variants.load()"]
+        mended = {**extra, item.file: "\n".join(lines).encode()}
+        path = wheels.ours(tmp_path, [(wheels.variant("l", {"l/libx.so": data}), {"l/libx.so": data})], extra=mended)
+        assert "never-loaded" not in {item.code for item in audit.audit_wheel(path)}
+
+
+def test_a_package_without_init() -> None:
+    """CASE 51: a folder of files without `__init__.py` is imported, and nothing is run."""
+    (found,) = audit.check_loading("my_pkg.sub", {"my_pkg/__init__.py": "", "my_pkg/sub/ops.py": "_variants"})
+    assert (found.file, found.message) == (
+        "my_pkg/sub/__init__.py",
+        "is not there: `import my_pkg.sub` works and loads nothing",
+    )
+    assert list(audit.check_loading("my_pkg", {"my_pkg/__init__.py": "", "my_pkg/large.py": None})) == []
+
+
+@pytest.mark.parametrize(
+    ("requires", "found"),
+    [
+        (("torch>=2.10",), "needs torch_from_blob of torch 2.11, but the wheel's metadata admit torch 2.10"),
+        (
+            ("numpy", "Torch (>=2.9,!=2.9.*)"),
+            "needs torch_from_blob of torch 2.11, but the wheel's metadata admit torch 2.10",
+        ),
+        (("torch",), "needs torch_from_blob of torch 2.11, but the wheel's metadata admit torch 1.0"),
+        (("torch>=2.11",), None),
+        (("torch==2.13.0",), None),
+        (("torch>=2.8; extra == 'dev'",), None),
+        (("numpy",), None),
+        (
+            ("torch @ file:///x", "not a requirement ("),
+            "needs torch_from_blob of torch 2.11, but the wheel's metadata admit torch 1.0",
+        ),
+    ],
+)
+def test_the_torch_that_the_metadata_admit(requires: tuple[str, ...], found: str | None, tmp_path: Path) -> None:
+    """CASE 70: a foreign wheel promises what its metadata admit; one that asks for no torch promises nothing."""
+    data = library(undefined=("torch_from_blob",), needed=("libtorch_cpu.so", "libc.so.6"))
+    path = wheels.write(tmp_path, {"p/lib.so": data}, name="p-1-py3-none-linux_x86_64.whl", requires=requires)
+    assert [item.message for item in audit.audit_wheel(path) if item.code == "lowest-torch"] == (
+        [found] if found else []
+    )

@@ -86,6 +86,10 @@ CODES = {
     "libpython": Code(
         remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load.",
     ),
+    "lowest-torch": Code(
+        remedy="Promise the torch that it needs, or a newer one (`torch>=` in the metadata, the entry's `torch` in the "
+        "matrix), or take the newer functions out.",
+    ),
     "manifest-hash": Code(remedy=_REBUILD),
     "manifest-invalid": Code(remedy=_REBUILD),
     "manifest-missing-file": Code(remedy=_REBUILD),
@@ -98,6 +102,15 @@ CODES = {
         warning=True,
         remedy="Add the source that defines it to the library (`add_library`, `target_sources`), or link the library "
         "that has it.",
+    ),
+    "module-name": Code(
+        remedy="Give the file the name that its PyInit_ function says (set_target_properties(... PROPERTIES "
+        "OUTPUT_NAME ... PREFIX ...), the prefix being empty), or the function the name of the file: "
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) has it in every target that links Torch::Python.",
+    ),
+    "never-loaded": Code(
+        warning=True,
+        remedy="Write `from <package> import _variants` and `_variants.load()` into the package's `__init__.py`.",
     ),
     "no-policy": Code(
         warning=True,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import process
+from hatch_torch_ext.audit import symbols
 from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.errors import ProcessError
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import owners, sonames
 from hatch_torch_ext.resources import _variants
 
 if TYPE_CHECKING:
@@ -81,6 +82,24 @@ class Opened:
 
     findings: tuple[Finding, ...] = ()
     operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def expects_another(binary: Binary, here: Facts) -> str | None:
+    """Return what of a foreign file's needs another build of torch than that of ``here`` has, or None."""
+    major = next((sonames.version(name) for name in binary.elf.needed if sonames.stem(name) == "libcudart"), "")
+    cuda = here["backend"].removeprefix("CUDA ") if here["backend"].startswith("CUDA ") else None
+    of_cuda = [name for name in binary.elf.needed if sonames.is_cuda(name) and not sonames.is_driver(name)]
+    of_cuda += [name for name in binary.elf.needed if sonames.is_torch(name) and "_cuda" in name]
+    if of_cuda and cuda is None:
+        return of_cuda[0]
+    if major and cuda is not None and major.partition(".")[0] != cuda.partition(".")[0]:
+        return f"CUDA {major.partition('.')[0]}"
+    torchs = [symbol for symbol in binary.elf.undefined if owners.owner(symbol)]
+    if any(symbols.old_string(symbol) for symbol in torchs) and here["cxx11_abi"]:
+        return "a torch of the old C++ ABI"
+    if any(symbols.new_string(symbol) for symbol in torchs) and not here["cxx11_abi"]:
+        return "a torch of the C++11 ABI"
+    return None
 
 
 def open_all(

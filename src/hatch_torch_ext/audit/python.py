@@ -9,6 +9,7 @@ from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
 from abi3info.models import PyVersion, Symbol  # type: ignore[import-untyped]
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.subject import PYTHON_MODULE_ENTRY
 from hatch_torch_ext.facts import owners
 from hatch_torch_ext.facts.windows import windows
 
@@ -52,8 +53,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         symbols = sorted(symbol for symbol in binary.symbols if owners.PYTHON_SYMBOL.match(symbol))
         if not binary.is_module:
             yield from _library(binary, symbols, subject)
+            if (subject.python or "").startswith("abi3-") and not subject.ours:
+                yield from _limited(binary, symbols, subject)
             continue
         suffix = _SUFFIX.search(binary.name)
+        yield from _name(binary, subject)
         yield from _tag(binary, suffix, subject)
         if (suffix and suffix["abi3"]) or (subject.python or "").startswith("abi3-"):
             yield from _limited(binary, symbols, subject)
@@ -62,11 +66,20 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    if not symbols or (subject.python is not None and _serves_modules_alone(binary, subject)):
+    if not symbols or _opened_by_its_python(binary, subject):
         return
     message = f"is a library, but needs {some(symbols)} of Python"
     broken = subject.ours and subject.python is None
     yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
+
+
+def _opened_by_its_python(library: Binary, subject: Subject) -> bool:
+    """Say whether no other Python than the right one opens ``library``, and leaving Python out would gain nothing."""
+    if subject.python is None:
+        return False
+    if not subject.ours:  # a wheel for one Python: its tag says so, whatever is in it
+        return True
+    return _serves_modules_alone(library, subject) or any(item.is_module for item in subject.binaries)
 
 
 def _serves_modules_alone(library: Binary, subject: Subject) -> bool:
@@ -74,6 +87,18 @@ def _serves_modules_alone(library: Binary, subject: Subject) -> bool:
     names = {library.name, library.elf.soname}
     users = [binary for binary in subject.binaries if not names.isdisjoint(binary.elf.needed)]
     return bool(users) and all(user.is_module for user in users)
+
+
+def _name(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    """Compare the name that the file is imported under with its PyInit functions."""
+    name = (binary.module or binary.name.partition(".")[0]).rpartition(".")[2]
+    entries = [symbol for symbol in binary.elf.exported if symbol.startswith(PYTHON_MODULE_ENTRY)]
+    encoded = name.encode("punycode").decode().replace("-", "_")
+    if f"{PYTHON_MODULE_ENTRY}{name}" in entries or f"PyInitU_{encoded}" in binary.elf.exported:
+        return
+    message = f"exports {some(entries)}, so that Python cannot import it as `{name}`"
+    # A foreign package may load it under another name than the file's.
+    yield finding("module-name", binary.place, message, variant=subject.variant, warning=not subject.ours)
 
 
 def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:

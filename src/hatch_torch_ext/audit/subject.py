@@ -55,6 +55,7 @@ def facts(variant: Variant) -> dict[str, Any]:
         "python": variant.python,
         "ours": True,
         "stable_abi": variant.stable_abi,
+        "promised": variant.torch if variant.stable_abi else None,
         "external": dict(variant.external),
         "build": variant.build,
         "keep_symbols": variant.build.debug_symbols == "keep",
@@ -78,6 +79,10 @@ class Subject:
     """It was made by us: what the manifest does not say is not so."""
     torch: str | None = None
     stable_abi: bool = False
+    promised: str | None = None
+    """The lowest release line (``2.10``) that users may have, where it was promised."""
+    promise: str = "the variant promises"
+    """Who promises it, for a message that goes on with the release."""
     cxx11_abi: bool | None = None
     exports: Mapping[str, frozenset[str]] | None = None
     """SONAME -> exported names of torch's own libraries; one that is missing is not known."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
-from hatch_torch_ext.facts import owners, sonames
+from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.facts import owners, releases, shims, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,6 +46,23 @@ CLOSURE = {
 """What torch's own libraries load in turn: ld.so resolves a symbol in any of them, as it walks the whole graph."""
 
 
+LOADED_BY_TORCH_CUDA = frozenset((
+    "libcudart", "libcublas", "libcublasLt", "libcudnn", "libcufft", "libcufile", "libcurand", "libcusparse",
+    "libcusparseLt", "libnccl",
+))  # fmt: skip
+"""Libraries of CUDA in NEEDED of libtorch_cuda.so, as in torch's wheel of 2.8: builds of other people may differ."""
+
+_WITH_VERSIONS = re.compile(
+    r"(?:lib(?:c|m|mvec|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s|atomic|gomp|quadmath)|ld-linux[\w-]*|ld64)\.so\.\d+"
+)
+"""Libraries of glibc and GCC, all of whose names have versions."""
+_LINKERS = frozenset({"_GLOBAL_OFFSET_TABLE_", "_DYNAMIC", "__ehdr_start", "__dso_handle", "_end", "_edata", "_etext"})
+_INSIDE_TORCH_C = re.compile(
+    r"(?:mklg?|MKL|Sleef|uv|xnn|cpuinfo|nnp|pthreadpool|pytorch|__itt|mz|vml|omp|GOMP|kmp|__kmpc|cblas|LAPACKE)_?\w*"
+    r"|[cdsz][a-z][a-z0-9]{2,5}_"
+)
+"""C names of libraries that torch's own hold, and export: MKL with BLAS and LAPACK above all, and OpenMP."""
+
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 """Libraries of torch that only load others, or that no extension takes a symbol from."""
 
@@ -68,6 +90,16 @@ def new_string(name: str) -> bool:
     return _NEW_STRING.search(name) is not None
 
 
+def other_string(wanted: str, there: str) -> bool:
+    """Say whether the mangled names differ in the ``std::string`` that they take or give, one's being that of C++11."""
+    if new_string(wanted) == new_string(there):
+        return False
+    new, old = (wanted, there) if new_string(wanted) else (there, wanted)
+    if "NSt7__cxx11" in new:
+        return old_string(old) or "St4list" in old
+    return new.replace("B5cxx11", "") == old  # a function without such arguments that gives one
+
+
 def plain(symbol: str) -> str:
     """Return the scopes and the name of a mangled symbol (``at::_ops::add::call``), without its arguments."""
     start = _BEFORE_SCOPES.match(symbol)
@@ -89,6 +121,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _stable(binary, wanted, subject)
         yield from _exported(binary, wanted, subject)
         yield from _nobodys(binary, siblings, subject)
+        yield from _lowest(binary, siblings, subject)
 
 
 def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
@@ -139,22 +172,155 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
 
 
 def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
-    """Find C++ names that nothing which the file loads can define. The system's have versions; torch's, an owner."""
-    if unknown(binary, subject) or not subject.external.keys().isdisjoint(binary.elf.needed):
-        return
+    """Find names that nothing which the file loads can define: the system's have versions; torch's, an owner."""
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = frozenset[str]().union(*(subject.exports or {}).values())
-    symbols = [
+    left = [
         symbol
         for symbol in binary.elf.undefined
-        if symbol.startswith("_Z")
-        and symbol not in siblings | versioned | torchs
+        if symbol not in siblings | versioned | torchs
         and not owners.owner(symbol)
-        and not _STANDARD.match(symbol)
-        and not _INSIDE_TORCH.match(symbol)
+        and not owners.PYTHON_SYMBOL.match(symbol)
+        and symbol not in _LINKERS
     ]
-    if symbols:
-        message = f"needs {some(sorted({plain(symbol) for symbol in symbols}))}, which no file that it loads defines"
+    cudas = [symbol for symbol in left if sonames.cuda_owner(symbol)]
+    yield from _of_cuda(binary, cudas, subject)
+    if unknown(binary, subject) or not subject.external.keys().isdisjoint(binary.elf.needed):
+        return
+    names = [symbol for symbol in left if symbol.startswith("_Z") and _is_own(symbol)]
+    if not _opaque(binary, subject):
+        c_names = [symbol for symbol in left if symbol not in cudas and not symbol.startswith("_Z")]
+        names += [symbol for symbol in c_names if not _INSIDE_TORCH_C.fullmatch(symbol) and not _of_glibc(symbol)]
+    nobodys = []
+    having = _defined(binary, subject) if names else {}
+    for symbol in sorted(names):
+        twin = next((other for other in having.get(plain(symbol), ()) if other_string(symbol, other)), None)
+        if twin is None:
+            nobodys.append(symbol)
+            continue
+        kinds = ("that of C++11", "the old one")
+        wants, has = kinds if new_string(symbol) or not new_string(twin) else kinds[::-1]
+        message = (
+            f"needs {plain(symbol)} with the std::string of one C++ ABI ({wants}), but it is defined with the other "
+            f"({has}): its sources were compiled with another _GLIBCXX_USE_CXX11_ABI"
+        )
+        yield finding("torch-abi", binary.place, message, variant=subject.variant)
+    if nobodys:
+        shown = sorted({plain(symbol) for symbol in nobodys})
+        message = f"needs {some(shown)}, which no file that it loads defines{_linkage(nobodys, having)}"
+        yield finding("missing-symbol", binary.place, message, variant=subject.variant)
+
+
+def _is_own(symbol: str) -> bool:
+    return not _STANDARD.match(symbol) and not _INSIDE_TORCH.match(symbol)
+
+
+def _of_cuda(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+    """Find functions of CUDA's libraries in a file that does not load the library that has them."""
+    loaded = _loaded(binary, subject)
+    stems = {sonames.stem(name) for name in loaded}
+    by_library: dict[str, list[str]] = {}
+    for symbol in symbols:
+        library = sonames.cuda_owner(symbol)
+        if library is not None and library not in stems:
+            by_library.setdefault(library, []).append(symbol)
+    for library, names in sorted(by_library.items()):
+        by_torch = library in LOADED_BY_TORCH_CUDA and "libtorch_cuda.so" in loaded
+        others = unknown(binary, subject) or not subject.external.keys().isdisjoint(loaded)
+        message = f"needs {some(names)} of {library}, but {library} is not in NEEDED"
+        if by_torch:
+            message += ": it is found where libtorch_cuda.so loads it, as torch's own wheels do"
+        target = binary.name.partition(".")[0].removeprefix("lib")
+        yield finding(
+            "undefined-symbol",
+            binary.place,
+            message,
+            variant=subject.variant,
+            remedy=f"Link the library: {sonames.cmake_link(library, target)}.",
+            warning=bool(by_torch or others),
+        )
+
+
+def _loaded(binary: Binary, subject: Subject) -> set[str]:
+    """Return the names of all libraries that ld.so loads with the file, as far as they are known."""
+    own = {name: item for item in subject.binaries for name in (item.name, item.elf.soname) if name}
+    found: set[str] = set()
+    left = list(binary.elf.needed)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += own[name].elf.needed if name in own else CLOSURE.get(name, ())
+    return found
+
+
+def _opaque(binary: Binary, subject: Subject) -> bool:
+    """Say whether a library that the file loads may define C names that nothing here tells.
+
+    Those of glibc and of GCC's runtimes have versions, so that a name without one is not theirs; musl's have none.
+    """
+    if "libc.so.6" not in binary.elf.needed:
+        return True
+    known = subject.own_names
+    return any(
+        name not in known
+        and not sonames.is_torch(name)
+        and sonames.cuda_prefixes(name) is None
+        and not _WITH_VERSIONS.fullmatch(name)
+        for name in binary.elf.needed
+    )
+
+
+def _of_glibc(symbol: str) -> bool:
+    """Say whether glibc has the name: unlinked it has no version, and is found where Python has loaded glibc's part."""
+    return any(hasattr(library, symbol) for library in _glibc())
+
+
+@cache
+def _glibc() -> tuple[ctypes.CDLL, ...]:
+    found = []
+    for name in ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1"):
+        with contextlib.suppress(OSError):
+            found.append(ctypes.CDLL(name))
+    return tuple(found)
+
+
+def _defined(binary: Binary, subject: Subject) -> dict[str, list[str]]:
+    """Return plain name -> symbols of what the file itself, hidden names too, and those beside it define."""
+    names = {symbol for item in subject.binaries for symbol in item.elf.exported}
+    with contextlib.suppress(ElfError):
+        names |= elf.defined(binary.unstripped or binary.elf.path)
+    found: dict[str, list[str]] = {}
+    for symbol in sorted(names):
+        found.setdefault(plain(symbol), []).append(symbol)
+    return found
+
+
+def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
+    """Say where a name is defined as C++ and wanted as C, or the other way round."""
+    for symbol in symbols:
+        as_c = not symbol.startswith("_Z")
+        if any(other.startswith("_Z") is as_c for other in having.get(plain(symbol), ())):
+            wanted, there = ("C", "C++") if as_c else ("C++", "C")
+            return (
+                f'; {plain(symbol)} is there as a {there} name and wanted as a {wanted} name: `extern "C"` is missing '
+                "on one side"
+            )
+    return ""
+
+
+def _lowest(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
+    """Hold the functions of the stable ABI that the file takes against the lowest torch that is promised."""
+    found = shims.lowest(symbol for symbol in binary.elf.undefined if symbol not in siblings)
+    if found is None or subject.promised is None:
+        return
+    if found.torch > releases.minor_of(subject.promised):
+        needs = f"needs {some(found.functions)} of torch {releases.format_minor(found.torch)}"
+        message = f"{needs}, but {subject.promise} torch {subject.promised}"
+        yield finding("lowest-torch", binary.place, message, variant=subject.variant)
+    if found.unknown and subject.exports is None and subject.stable_abi:
+        newest = releases.format_minor(shims.newest())
+        message = f"needs {some(found.unknown)}, which the stable ABI of no torch up to {newest} has"
         yield finding("missing-symbol", binary.place, message, variant=subject.variant)
 
 

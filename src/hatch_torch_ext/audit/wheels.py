@@ -7,19 +7,24 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from hatch_torch_ext import elf, wheel
-from hatch_torch_ext.audit import opening, operators, policies
+from hatch_torch_ext.audit import loading, opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
-from hatch_torch_ext.facts import owners
+from hatch_torch_ext.facts import owners, releases
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from packaging.specifiers import SpecifierSet
 
     from hatch_torch_ext.wheel import Wheel
     from hatch_torch_ext.wheel.listing import Listed, Manifest
@@ -34,11 +39,13 @@ def audit_wheel(
     ignore: Collection[str] = (),
     exports: Mapping[str, frozenset[str]] | None = None,
     max_size: int | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with the wheel at ``path``, faults before warnings.
 
     ``open_with`` is a Python with torch: what is for that torch is opened in it. ``exports`` maps SONAMEs of the torch
     that a foreign wheel is for to the names that they export. ``max_size`` is the wheel's budget in bytes.
+    ``report`` is told what was not opened there, and why.
     Raises ``WheelError`` for what is no wheel at all.
     """
     settle((), ignore=ignore)  # an unknown code is told before the work
@@ -53,10 +60,13 @@ def audit_wheel(
         listed, manifest_faults = _manifests(read)
         found += manifest_faults
         subjects = _subjects(read, listed, elves, exports)
-        used = operators.uses(_python_texts(read))
+        texts = dict(_python_texts(read))
+        for package in sorted({item.package for item in listed}):
+            found += loading.check(package, texts)
+        used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
-            for outcome in _open(open_with, read, listed, subjects):
+            for outcome in _open(open_with, read, listed, subjects, report=report):
                 found += outcome.findings
                 opened |= outcome.operators
         for subject in subjects:
@@ -217,6 +227,8 @@ def _subjects(
                 machines=_machines(read.tags),
                 python=_python(read.tags),
                 exports=exports,
+                promised=_promised(read),
+                promise="the wheel's metadata admit",
             )
         )
     return subjects
@@ -241,27 +253,36 @@ def _python(tags: Sequence[str]) -> str | None:
     return abi if abi.startswith("cp") else None
 
 
-def _python_texts(read: Wheel) -> Iterator[str]:
+def _python_texts(read: Wheel) -> Iterator[tuple[str, str | None]]:
+    """Yield (member, text) of the wheel's Python files; None for those beyond a bound on all of them."""
     left = wheel.MAX_TEXT
     for member in read.members:
-        if member.path.endswith(".py") and member.size <= left:
-            left -= member.size
-            yield read.text(member.path) or ""
+        if member.path.endswith(".py"):
+            fits = member.size <= left
+            left -= member.size if fits else 0
+            yield member.path, read.text(member.path) if fits else None
 
 
-def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequence[Subject]) -> Iterator[Opened]:
-    """Open what is for the torch of ``python``: variants by the loader's rules, foreign files by the wheel's tags."""
+def _open(
+    python: Path,
+    read: Wheel,
+    listed: Sequence[Listed],
+    subjects: Sequence[Subject],
+    *,
+    report: Callable[[str], None],
+) -> Iterator[Opened]:
+    """Open what is for the torch of ``python``: variants by the loader's rules, foreign files by what they need."""
     here = opening.probe(python)
     if here is None:
         message = f"{python} has no torch that can be imported, so nothing was opened"
         yield Opened(findings=(finding("cannot-open", read.path.name, message),))
         return
+    torch = f"torch {here['torch']} ({here['backend']})"
     variants = {item.variant.label: item for item in listed}
+    idle = []
     for subject in subjects:
         if subject.variant is None:
-            if opening.python_fits(subject.python, here):
-                loadable = [item for item in subject.binaries if item.is_module or owners.registers(item.elf.undefined)]
-                yield opening.open_all(python, loadable, variant=None, package=None)
+            yield _open_foreign(python, read, subject, here, report=report)
             continue
         item = variants[subject.variant]
         if opening.serves(item.variant, here):
@@ -271,3 +292,47 @@ def _open(python: Path, read: Wheel, listed: Sequence[Listed], subjects: Sequenc
                 if item.files[binary.place].kind in {"library", "module"} and not binary.unopened
             ]
             yield opening.open_all(python, loadable, variant=subject.variant, package=item.package)
+        else:
+            idle.append(subject.variant)
+    if idle:
+        report(f"not opened, because they are not for {here['python']} and {torch}: {', '.join(idle)}")
+
+
+def _open_foreign(
+    python: Path, read: Wheel, subject: Subject, here: opening.Facts, *, report: Callable[[str], None]
+) -> Opened:
+    """Open files that no variant lists, but for those that are for another Python, torch or backend."""
+    torch = f"torch {here['torch']} ({here['backend']})"
+    if not opening.python_fits(subject.python, here):
+        report(f"not opened: the wheel is for {subject.python}, and the Python is {here['python']}")
+        return Opened()
+    wanted = _torch_requirement(read)
+    if wanted is not None and not wanted.contains(here["torch"].partition("+")[0], prereleases=True):
+        report(f"not opened: the wheel requires torch{wanted}, and there is {torch}")
+        return Opened()
+    loadable = [item for item in subject.binaries if item.is_module or owners.registers(item.elf.undefined)]
+    reasons = {item.place: opening.expects_another(item, here) for item in loadable}
+    for place, reason in sorted(reasons.items()):
+        if reason:
+            report(f"{place} was not opened: it needs {reason}, and there is {torch}")
+    return opening.open_all(python, [item for item in loadable if not reasons[item.place]], variant=None, package=None)
+
+
+def _torch_requirement(read: Wheel) -> SpecifierSet | None:
+    """Return which torch the wheel's metadata ask for, extras left aside; None where they ask for none."""
+    for name, value in read.metadata("METADATA"):
+        if name == "Requires-Dist":
+            try:
+                requirement = Requirement(value)
+            except InvalidRequirement:
+                continue
+            if canonicalize_name(requirement.name) == "torch" and "extra" not in str(requirement.marker or ""):
+                return requirement.specifier
+    return None
+
+
+def _promised(read: Wheel) -> str | None:
+    """Return the lowest release line of torch that the wheel's metadata admit, None where they say nothing of torch."""
+    wanted = _torch_requirement(read)
+    admitted = releases.minors_of(releases.admitted_versions(wanted)) if wanted is not None else ()
+    return releases.format_minor(admitted[0]) if admitted else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,12 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import audit
 
-    findings = audit.audit_wheel(options.wheel, open_with=options.python, ignore=options.ignore)
+    findings = audit.audit_wheel(
+        options.wheel,
+        open_with=options.python,
+        ignore=options.ignore,
+        report=lambda text: print(text, file=sys.stderr),
+    )
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -10,9 +10,10 @@ from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Imag
 from hatch_torch_ext.errors import ElfError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["ElfError", "ElfFile", "is_elf", "read"]
+__all__ = ["ElfError", "ElfFile", "defined", "is_elf", "read"]
 
 MACHINES = {3: "i686", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 ET_EXEC, ET_DYN = 2, 3
@@ -79,6 +80,34 @@ def read(path: Path) -> ElfFile:
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error
+
+
+def defined(path: Path) -> frozenset[str]:
+    """Return every name that the file defines, those that it hides too, where it still has its symbol table.
+
+    Raises ``ElfError`` as ``read`` does.
+    """
+    try:
+        with path.open("rb") as stream, _map(stream) as data:
+            return frozenset(_defined(Image(data)))
+    except (Malformed, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error
+
+
+def _defined(image: Image) -> Iterator[str]:
+    for section in image.sections:
+        if section.type != SHT_SYMTAB or not 0 <= section.link < len(image.sections):
+            continue
+        names = image.sections[section.link]
+        count = section.size // (24 if image.wide else 16)
+        if count > MAX_SYMBOLS:
+            raise Malformed(f"{count} symbols")
+        layout = "IBBHQQ" if image.wide else "IIIBBH"
+        for row in image.records(layout, section.offset, count, "its symbol table"):
+            name, index = row[0], row[3] if image.wide else row[5]
+            if name and index:
+                yield image.string((names.offset, names.size), name, "a symbol's name")
 
 
 def _map(stream: BinaryIO) -> mmap.mmap:

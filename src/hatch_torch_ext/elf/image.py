@@ -51,6 +51,8 @@ class Section:
     offset: int
     size: int
     entry_size: int
+    link: int
+    """The number of the section that belongs to it: of a symbol table, that of its names."""
 
 
 class Image:
@@ -147,6 +149,8 @@ class Image:
             names = (rows[names_index][4], rows[names_index][5])
             self.bytes(names[0] + names[1], 0, "the names of its sections")
         return tuple(
-            Section(self.string(names, r[0], "a section's name") if names[1] else "", r[1], r[3], r[4], r[5], r[9])
+            Section(
+                self.string(names, r[0], "a section's name") if names[1] else "", r[1], r[3], r[4], r[5], r[9], r[6]
+            )
             for r in rows
         )

@@ -43,8 +43,29 @@ _CUDA_SYMBOLS = {
     "libnvJitLink": ("nvJitLink", "__nvJitLink"),
     "libcupti": ("cupti",),
     "libnvidia-ml": ("nvml",),
+    "libcusolverMg": ("cusolverMg",),
+    "libcusparseLt": ("cusparseLt",),
+    "libcufile": ("cuFile",),
+    "libnvjpeg": ("nvjpeg",),
 }
 """How the C names begin that a library of CUDA exports: without one of them, NEEDED of the library is idle."""
+
+_OWN_CUDA = re.compile(
+    r"(?P<stem>__cuda(?=Register|Unregister|PushCall|PopCall|InitModule)|cuda(?=[A-Z])|cublasLt(?=[A-Z])|cublas(?=[A-Z])"
+    r"|cufft(?=[A-Z])|curand(?=[A-Z])|cusolverMg(?=[A-Z])|cusolver(?=[A-Z])|cusparseLt(?=[A-Z])|cusparse(?=[A-Z])"
+    r"|cudnn(?=[A-Z])|cuFile(?=[A-Z])|nvrtc(?=[A-Z])|nvjpeg(?=[A-Z])|nvJitLink(?=[A-Z])|p?nccl(?=[A-Z])|cupti(?=[A-Z])"
+    r"|nvml(?=[A-Z])"
+    r"|cu(?=(?:Ctx|Device|DevicePrimary|Driver|Event|Func|Get|Graph|Init|Kernel|Launch|Library|Link|Mem|Module|Multicast"
+    r"|Occupancy|Pointer|Stream|Tensor|TexObject)(?:[A-Z_]|$)))\w*"
+)
+_CMAKE_TARGETS = {
+    "libcufile": "cuFile",
+    "libcuda": "cuda_driver",
+    "libnvidia-ml": "nvml",
+    "libcusolverMg": "cusolver",
+}
+_NO_CMAKE_TARGET = frozenset({"libcudnn", "libnccl", "libcusparseLt"})
+"""Libraries that are no part of the toolkit, so that CMake's FindCUDAToolkit has no target for them."""
 
 
 def stem(name: str) -> str:
@@ -112,3 +133,24 @@ def is_python(name: str) -> bool:
 def cuda_prefixes(name: str) -> tuple[str, ...] | None:
     """Return how the symbols of a CUDA library begin, or None where that is not known."""
     return _CUDA_SYMBOLS.get(stem(name))
+
+
+def cuda_owner(symbol: str) -> str | None:
+    """Return the stem of the CUDA library that has ``symbol`` (``curandCreateGenerator``: ``libcurand``), or None.
+
+    NVIDIA's names go on with a capital letter; ``cublas_gemm_launcher`` is somebody's own.
+    """
+    match = _OWN_CUDA.fullmatch(symbol)
+    if match is None:
+        return None
+    return next(name for name, prefixes in _CUDA_SYMBOLS.items() if match["stem"] in prefixes)
+
+
+def cmake_link(library: str, target: str) -> str:
+    """Return the CMake lines that link the CUDA ``library`` (a stem) to ``target``."""
+    word = library.removeprefix("lib")
+    if library in _NO_CMAKE_TARGET:
+        first, linked = f"find_library({word.upper()} NAMES {word} REQUIRED)", f"${{{word.upper()}}}"
+    else:
+        first, linked = "find_package(CUDAToolkit REQUIRED)", f"CUDA::{_CMAKE_TARGETS.get(library, word)}"
+    return f"{first} and target_link_libraries({target} PRIVATE {linked})"

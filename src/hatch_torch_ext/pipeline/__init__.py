@@ -152,10 +152,27 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     faults = [finding for finding in findings if not finding.warning]
     if faults:
         raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}")
+    of_the_package = [finding for finding in findings if finding.variant is None and finding.code != "no-policy"]
+    if of_the_package:
+        report(audit.text(of_the_package))
     largest = ", ".join(f"{target} {size(count)}" for target, count in merge.largest(layout, 3))
     count = len(layout.variants)
     variants = f"{count} variant{'s' if count != 1 else ''}"
     report(f"{wheel.name}: {size(wheel.stat().st_size)}, {variants}; largest: {largest}")
+
+
+def check_package(config: Config, *, report: Report) -> None:
+    """Say where the package in the project's sources loads no variant: an editable install has no wheel to audit."""
+    folder = config.package.replace(".", "/")
+    files: dict[str, str | None] = {
+        f"{folder}/{path.relative_to(config.package_dir).as_posix()}": path.read_text(
+            encoding="utf-8", errors="replace"
+        )
+        for path in sorted(config.package_dir.rglob("*.py"))
+    }
+    found = audit.settle(audit.check_loading(config.package, files), ignore=config.ignore)
+    if found:
+        report(audit.text(found))
 
 
 def clean(root: Path, *, report: Report) -> None:

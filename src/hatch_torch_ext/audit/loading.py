@@ -1,0 +1,28 @@
+"""Whether a package loads its variants: an author who forgets the two lines gets a package that registers nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.audit.findings import Finding, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Find a ``package`` (dotted) of whose Python ``files`` none speaks of the loader, or that has no ``__init__.py``.
+
+    ``files`` maps POSIX paths below site-packages to their text; None is a text that was not read, and may do it.
+    """
+    folder = package.replace(".", "/")
+    init = f"{folder}/__init__.py"
+    texts = [text for path, text in files.items() if path != f"{folder}/_variants.py"]
+    if init not in files:
+        message = f"is not there: `import {package}` works and loads nothing"
+    elif all(text is not None and "_variants" not in text for text in texts):
+        message = f"loads no variant, and no other Python file does: `import {package}` registers no operator"
+    else:
+        return
+    remedy = f"Write `from {package} import _variants` and `_variants.load()` into {init}."
+    yield finding("never-loaded", init, message, remedy=remedy)
