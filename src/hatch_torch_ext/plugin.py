@@ -33,10 +33,11 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     """What ``initialize`` built, and from what, for ``finalize``: hatchling calls both on one instance."""
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
-        """Remove the work folder: called by ``hatch clean`` and ``hatch build --clean``."""
+        """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
         from hatch_torch_ext import pipeline
 
-        pipeline.clean(Path(self.root), report=self._say)
+        if self.target_name == "wheel":  # an sdist made anew is no reason to compile anew
+            pipeline.clean(Path(self.root), report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
@@ -88,7 +89,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         config = self._config()
         if version != "editable":
             self._check_selection(config)
-        entries = pipeline.expand(config, distribution=self._distribution)
+        entries = pipeline.expand(config, distribution=self._distribution, remember=True)
         if version == "editable":
             selected = pipeline.select_editable(config, entries)
         else:

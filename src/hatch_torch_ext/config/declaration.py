@@ -187,6 +187,31 @@ class Config:
         sentence="compile jobs over all entries together",
         variable="HATCH_TORCH_EXT_JOBS",
     )
+    memory_per_job: int | None = option(
+        "memory-per-job",
+        kinds.SIZE,
+        section=BUILT,
+        default=None,
+        says="what each entry's largest compiler took last time",
+        sentence="memory that one compile job is counted with: no more run at once than the free memory has room for",
+    )
+    keep_going: bool = option(
+        "keep-going",
+        kinds.BOOLEAN,
+        section=BUILT,
+        default=True,
+        says="`true`",
+        sentence="whether the other entries are built on when one fails; the build fails in the end all the same",
+    )
+    keep: Literal["all", "results"] = option(
+        "keep",
+        kinds.choice("all", "results"),
+        section=BUILT,
+        default="all",
+        says='`"all"`',
+        sentence='`"results"` removes build trees and environments as entries finish: the next change compiles from '
+        "the start, but a large matrix needs little disk",
+    )
     cmake: CMakeConfig = field(default_factory=CMakeConfig)
     compiler_launcher: str = option(
         "compiler-launcher",

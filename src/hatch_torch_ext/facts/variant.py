@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, g
 from hatch_torch_ext.errors import WheelError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FOLDER = "_torch_ext"
@@ -135,6 +136,27 @@ def to_json(variant: Variant) -> dict[str, object]:
 def from_json(data: object) -> Variant:
     """Return the variant that ``to_json`` described. Raises ``WheelError`` naming the field that is wrong."""
     return _decode(Variant, data, "variant")
+
+
+def built_to_json(built: BuiltVariant, base: Path) -> dict[str, object]:
+    """Return ``built`` as JSON holds it; its files lie below ``base``, and are named from there."""
+    data = dataclasses.asdict(built)
+    data["root"] = _from(base, built.root)
+    for name in ("package_files", "elsewhere"):
+        data[name] = [(place, _from(base, path)) for place, path in getattr(built, name)]
+    return data
+
+
+def built_from_json(data: Mapping[str, Any], base: Path) -> BuiltVariant:
+    """Return what ``built_to_json`` described, its files below ``base``. Raises ``WheelError``."""
+    fields = {**data, "variant": from_json(data["variant"]), "root": base / data["root"]}
+    for name in ("package_files", "elsewhere"):
+        fields[name] = tuple((place, base / path) for place, path in data[name])
+    return BuiltVariant(**fields)
+
+
+def _from(base: Path, path: Path) -> str:
+    return path.relative_to(base).as_posix() if path.is_relative_to(base) else path.as_posix()
 
 
 def _decode(kind: type[_Value], data: object, where: str) -> _Value:

@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
@@ -23,12 +24,14 @@ from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule
 from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Slots, Task, prepare
 from hatch_torch_ext.pipeline.task import build as build_task
 from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -38,7 +41,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.events import View
-    from hatch_torch_ext.pipeline.task import Acquired
+    from hatch_torch_ext.pipeline.record import Inputs, Kept
+    from hatch_torch_ext.pipeline.task import Acquired, Result
 
     Report = Callable[[str], None]
 
@@ -71,7 +75,7 @@ def check_platform() -> None:
 
 def work_folder(root: Path) -> Path:
     """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache."""
-    preferred = root / "build" / "torch-ext"
+    preferred, fallback = _work_folders(root)
     try:
         preferred.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -82,21 +86,33 @@ def work_folder(root: Path) -> Path:
             (preferred / ".gitignore").write_text("*\n", encoding="ascii")
             return preferred
     store.private(store.path(os.environ))
-    fallback = _elsewhere(root)
     fallback.mkdir(parents=True, exist_ok=True)
     return fallback
 
 
-def _elsewhere(root: Path) -> Path:
-    return store.path(os.environ) / "work" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+def _work_folders(root: Path) -> tuple[Path, Path]:
+    name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    return root / "build" / "torch-ext", store.path(os.environ) / "work" / name
 
 
-def expand(config: Config, *, distribution: str) -> tuple[Entry, ...]:
-    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied."""
+def expand(config: Config, *, distribution: str, remember: bool = False) -> tuple[Entry, ...]:
+    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied.
+
+    With ``remember``, what hatch said is kept in the work folder and taken from there while it cannot have changed.
+    """
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
-    found = environments.read(config.root, config.environment, project_name=distribution)
+    if remember:
+        found = environments.remembered(
+            config.root,
+            config.environment,
+            project_name=distribution,
+            file=work_folder(config.root) / "matrix.json",
+            environ=os.environ,
+        )
+    else:
+        found = environments.read(config.root, config.environment, project_name=distribution)
     for variables in found.env_vars.values():
         scrub.learn_environ(dict(variables))
     return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
@@ -177,7 +193,7 @@ def check_package(config: Config, *, report: Report) -> None:
 
 def clean(root: Path, *, report: Report) -> None:
     """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is at work."""
-    for folder in (root / "build" / "torch-ext", _elsewhere(root)):
+    for folder in _work_folders(root):
         if folder.is_symlink():
             folder.unlink()
         elif folder.is_dir():
@@ -191,70 +207,134 @@ def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
 
 
 def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVariant]:
+    """Return every entry's variant, those that need no work first looked for. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
-    family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
-    family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
-    pool = Pool(_jobs(config))
-    stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=pool.size, last={}))
-
-    def work_on(task: Task, acquired: Future[Acquired]) -> BuiltVariant:
-        return _work_on(task, acquired, pool, family, stream)
-
-    with contextlib.closing(pool), family.guarded(pool.folder):
-        outcomes = schedule.run(
-            tasks,
-            prepare=lambda task: prepare(task, stream),
-            work=work_on,
-            threads=pool.size,
-            family=family,
-            pool=pool,
-            keep_going=True,
-        )
+    records = Records(config, work)
+    inputs = {task.name: records.inputs(task) for task in tasks}
+    kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
+    waiting = [task for task in tasks if task.name not in kept]
+    jobs = _jobs(config)
+    stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last={}))
+    for task in tasks:
+        if (found := kept.get(task.name)) is not None:
+            _say_kept(task, found, stream)
+    crew = _Crew(config, waiting, records, inputs, stream)
+    outcomes = crew.run(jobs) if waiting else []
+    records.digests.save()
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
-    built = [outcome.value for outcome in outcomes if outcome.value is not None]
+    made = {outcome.item.name: outcome.value for outcome in outcomes if outcome.value is not None}
     stream(
         events.Ended(
-            built=len(built),
-            reused=0,
+            built=len(made),
+            reused=len(kept),
             failed=len(failures),
-            left=len(tasks) - len(built) - len(failures),
+            left=len(waiting) - len(made) - len(failures),
             seconds=time.monotonic() - began,
         )
     )
     if failures:
         raise failures[0] if len(failures) == 1 else BuildError(failures, total=len(tasks))
-    return built
+    return [made[task.name] if task.name in made else kept[task.name].built for task in tasks]
 
 
-def _work_on(task: Task, acquired: Future[Acquired], pool: Pool, family: Family, stream: events.Stream) -> BuiltVariant:
-    began = time.monotonic()
-    try:
-        ready = acquired.result()
-        stream(events.Step(entry=task.name, step="wait"))
-        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
-        with pool.token(), own.active():
-            began = time.monotonic()
-            slots = Slots(task, pool, own, stream)
-            built = build_task(task, ready, slots, stream)
-    except EntryError as error:
-        time.sleep(INTERRUPTED)
-        if family.stopped:
-            raise Stopped from error
-        log = str(task.log) if task.log.exists() else ""
-        stream(events.Failed(entry=task.name, message=error.message, seconds=time.monotonic() - began, log=log))
-        raise
+def _say_kept(task: Task, kept: Kept, stream: events.Stream) -> None:
+    for text in kept.warnings:
+        stream(events.Note(text=text, entry=task.name, warning=True))
     stream(
         events.Done(
             entry=task.name,
-            label=built.variant.label,
-            size=sum(file.size for file in built.variant.files),
-            seconds=time.monotonic() - began,
-            peak=slots.peak,
+            label=kept.built.variant.label,
+            size=_bytes(kept.built),
+            seconds=0.0,
+            peak=kept.peak,
+            reused=True,
             log=str(task.log),
         )
     )
-    return built
+
+
+class _Crew:
+    """The work on the entries that have to be built."""
+
+    def __init__(
+        self,
+        config: Config,
+        tasks: Sequence[Task],
+        records: Records,
+        inputs: Mapping[str, Inputs],
+        stream: events.Stream,
+    ) -> None:
+        self._config, self._tasks, self._records, self._inputs, self._stream = config, tasks, records, inputs, stream
+        self._leftovers = Leftovers(tasks[0].work, len(tasks)) if tasks and config.keep == "results" else None
+
+    def run(self, jobs: int) -> list[schedule.Outcome[Task, BuiltVariant]]:
+        work = self._tasks[0].work
+        family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
+        family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
+        pool = Pool(jobs)
+        with contextlib.closing(pool), family.guarded(pool.folder):
+            return schedule.run(
+                self._tasks,
+                prepare=self._prepare,
+                work=partial(self._work_on, pool, family),
+                threads=jobs,
+                family=family,
+                pool=pool,
+                keep_going=self._config.keep_going,
+            )
+
+    def _prepare(self, task: Task) -> Acquired:
+        prefix = None
+        try:
+            acquired = prepare(task, self._stream)
+            prefix = acquired[0].prefix
+        finally:
+            if self._leftovers is not None:
+                self._leftovers.prepared(prefix)
+        return acquired
+
+    def _work_on(self, pool: Pool, family: Family, task: Task, acquired: Future[Acquired]) -> BuiltVariant:
+        began = time.monotonic()
+        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
+        try:
+            ready = acquired.result()
+            self._stream(events.Step(entry=task.name, step="wait"))
+            with pool.token(), own.active():
+                began = time.monotonic()
+                self._records.forget(task)
+                result = build_task(task, ready, Slots(task, pool, own, self._stream), self._stream)
+                built = self._keep(task, result)
+        except EntryError as error:
+            time.sleep(INTERRUPTED)
+            if family.stopped:
+                raise Stopped from error
+            log = str(task.log) if task.log.exists() else ""
+            seconds = time.monotonic() - began
+            self._stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
+            raise
+        self._stream(
+            events.Done(
+                entry=task.name,
+                label=built.variant.label,
+                size=_bytes(built),
+                seconds=time.monotonic() - began,
+                peak=result.peak,
+                log=str(task.log),
+            )
+        )
+        return built
+
+    def _keep(self, task: Task, result: Result) -> BuiltVariant:
+        used = self._records.used(task, result.environment, result.sdk, result.toolchain)
+        built = self._records.keep(task, self._inputs[task.name], result, used)
+        if self._leftovers is not None:
+            self._leftovers.finished(task, result.environment.prefix)
+        return built
+
+
+def _bytes(built: BuiltVariant) -> int:
+    return sum(file.size for file in built.variant.files)
 
 
 def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:

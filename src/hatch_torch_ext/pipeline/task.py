@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.jobserver import Pool
     from hatch_torch_ext.process import Family
     from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
 
     Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]
@@ -74,7 +75,19 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     return environment, sdk, environ
 
 
-def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> BuiltVariant:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a task gave, with what it was built by and what was said of it."""
+
+    built: BuiltVariant
+    environment: Environment
+    sdk: Sdk
+    toolchain: Toolchain
+    warnings: tuple[str, ...]
+    peak: int
+
+
+def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> Result:
     """Compile, repair and audit the entry; whoever calls holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
@@ -119,8 +132,8 @@ def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> BuiltVari
         others=others,
         toolkit=tools.cuda,
     )
-    _judge(task, findings, emit)
-    return built
+    warnings = _judge(task, findings, emit)
+    return Result(built=built, environment=environment, sdk=sdk, toolchain=tools, warnings=warnings, peak=slots.peak)
 
 
 class Slots:
@@ -204,10 +217,12 @@ def _check_backend(entry: Entry, built: BuiltVariant, *, report: Callable[[str],
         report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
 
 
-def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> None:
+def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:
     warnings = [finding for finding in findings if finding.warning]
-    if warnings:
-        emit(events.Note(text=audit.text(warnings), entry=task.name, warning=True))
+    said = (audit.text(warnings),) if warnings else ()
+    for text in said:
+        emit(events.Note(text=text, entry=task.name, warning=True))
     faults = [finding for finding in findings if not finding.warning]
     if faults:
         raise EntryError(task.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
+    return said

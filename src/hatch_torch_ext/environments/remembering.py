@@ -1,0 +1,81 @@
+"""Remembers what hatch said of a matrix: asking it takes a second, and its answer is the same while its files are."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platformdirs import user_config_path
+
+from hatch_torch_ext import __version__
+from hatch_torch_ext.environments.reading import read
+from hatch_torch_ext.environments.values import Matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILES = ("pyproject.toml", "hatch.toml")
+_UNKNOWN = "collectors"  # code of the author's or of a plugin, which may read anything
+
+
+def remembered(root: Path, name: str, *, project_name: str, file: Path, environ: Mapping[str, str]) -> Matrix:
+    """Return what ``read`` returns; the answer is kept in ``file`` until what hatch reads has changed.
+
+    That is the project's files, the user's configuration of hatch, variables of hatch's own, and every environment
+    variable whose name stands in one of the files.
+    """
+    texts = [_text(path) for path in (*(root / each for each in FILES), _user_file(environ))]
+    if any(_UNKNOWN in text for text in texts):
+        return read(root, name, project_name=project_name)
+    words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
+    facts = {
+        "texts": texts,
+        "environ": {key: value for key, value in environ.items() if key in words or key.startswith("HATCH_")},
+        "asked": [os.fspath(root), name, project_name],
+        "versions": [__version__, metadata.version("hatch"), metadata.version("hatchling")],
+    }
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["key"] == key:
+            return _parse(kept["matrix"])
+    except (KeyError, OSError, TypeError, ValueError):
+        pass
+    matrix = read(root, name, project_name=project_name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_name(f"{file.name}.{os.getpid()}")
+    scratch.touch(0o600)  # environment variables of the matrix may hold secrets
+    scratch.write_text(json.dumps({"key": key, "matrix": dataclasses.asdict(matrix)}), encoding="utf-8")
+    scratch.replace(file)
+    return matrix
+
+
+def _parse(data: Mapping[str, Mapping[str, object]]) -> Matrix:
+    """Return the matrix as it was before it went through JSON, which has lists alone."""
+    fields = {
+        name: {entry: tuple(map(_frozen, value)) if isinstance(value, list) else value for entry, value in each.items()}
+        for name, each in data.items()
+    }
+    return Matrix(**fields)  # type: ignore[arg-type]
+
+
+def _frozen(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _user_file(environ: Mapping[str, str]) -> Path:
+    named = environ.get("HATCH_CONFIG")
+    return Path(named) if named else user_config_path("hatch", appauthor=False) / "config.toml"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

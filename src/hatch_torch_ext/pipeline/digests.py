@@ -1,0 +1,108 @@
+"""Hashes of files, remembered while a file's time and size stay: what changed is found by content, without reading all.
+
+A file that was changed a moment before it was read is read again next time: it could change once more within one tick
+of the clock that files have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.facts import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FRESH = 2.0  # seconds
+MISSING = "missing"
+FOLDER = "folder"
+_SKIPPED = ("__pycache__", "node_modules")
+_SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
+"""Files that say that their folder holds nothing of the author's."""
+_PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
+
+
+class Digests:
+    """Hashes by path, kept in ``file`` between builds; used from several threads."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._new: dict[str, tuple[int, int, str]] = {}
+        try:
+            self._known = {path: tuple(known) for path, known in json.loads(file.read_text(encoding="utf-8")).items()}
+        except (AttributeError, OSError, TypeError, ValueError):
+            self._known = {}
+
+    def of(self, path: str) -> str:
+        """Return the SHA-256 of the file, in hex; ``MISSING`` where there is none, ``FOLDER`` for a folder."""
+        if (new := self._new.get(path)) is not None:
+            return new[2]
+        try:
+            status = os.stat(path)  # noqa: PTH116 -- thousands of files
+        except OSError:
+            return MISSING
+        known = self._known.get(path)
+        if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
+            found = str(known[2])
+        else:
+            try:
+                found = digest.sha256(Path(path))
+            except IsADirectoryError:
+                return FOLDER
+            except OSError:
+                return MISSING
+        if time.time() - status.st_mtime > FRESH:
+            with self._lock:
+                self._new[path] = (status.st_mtime_ns, status.st_size, found)
+        return found
+
+    def save(self) -> None:
+        """Write down what was asked for."""
+        with self._lock:
+            text = json.dumps(self._new)
+        scratch = self._file.with_name(f"{self._file.name}.new")
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(self._file)
+
+
+def project_files(root: Path, source: Path, work: Path) -> list[str]:
+    """Return the files that a build of the project may read, sorted: all but what is known to be of no concern to it.
+
+    That is hidden, written by builds and other tools (``build``, ``dist``, environments, logs), and outside of
+    ``source`` what Python and people read.
+    """
+    found: list[str] = []
+    top = os.fspath(root)
+    roots = [top] if source.is_relative_to(root) else [top, os.fspath(source)]
+    for start in roots:
+        for folder, folders, names in os.walk(start):
+            if folder != start and any(sign in names for sign in _SIGNS):
+                folders.clear()
+                continue
+            folders[:] = sorted(
+                name
+                for name in folders
+                if not name.startswith(".")
+                and name not in _SKIPPED
+                and not name.endswith(".egg-info")
+                and not (folder == top and name in {"build", "dist"})
+                and f"{folder}/{name}" != os.fspath(work)
+            )
+            outside = not Path(folder).is_relative_to(source) or source == root
+            found += [
+                f"{folder}/{name}"
+                for name in names
+                if not name.startswith(".") and not name.endswith((".log", *(_PROSE if outside else ())))
+            ]
+    return sorted(found)
+
+
+def all_of(digests: Digests, paths: Iterable[str]) -> dict[str, str]:
+    """Return path -> hash."""
+    return {path: digests.of(path) for path in paths}

