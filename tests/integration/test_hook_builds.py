@@ -2,125 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import threading
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import fake_torch
 from hatch_torch_ext import process
+from plain import CMAKE, COMMAND, Project, make_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROJECT = """
-[build-system]
-requires = ["hatchling", "hatch-torch-ext"]
-build-backend = "hatchling.build"
-[project]
-name = "my-pkg"
-version = "1"
-[tool.hatch.build.targets.wheel.hooks.torch-ext]
-[tool.hatch.envs.matrix]
-skip-install = true
-dependencies = ["torch=={matrix:torch}.*"]
-env-vars = { CFLAGS = "-DANSWER=42" }
-[[tool.hatch.envs.matrix.matrix]]
-torch = ["2.8", "2.9"]
-"""
-CMAKE = """
-cmake_minimum_required(VERSION 3.18)
-project(plain LANGUAGES C)
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/pause AND TORCH_EXT_TORCH STREQUAL "2.9")
-  file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/paused "")
-  execute_process(COMMAND sleep 60)
-endif()
-add_library(plain SHARED plain.c)
-install(TARGETS plain LIBRARY DESTINATION .)
-"""
-C = """
-#ifndef ANSWER
-#error "env-vars of the hatch environment did not reach the compiler"
-#endif
-int answer(void) { return ANSWER; }
-"""
-COMMAND = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
-
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
-
-
-class Project:
-    """A project in a folder of its own, and the environment that it is built in."""
-
-    def __init__(self, root: Path, shared: Path) -> None:
-        self.root = root
-        self.environ: dict[str, str | None] = {
-            "UV_FIND_LINKS": str(shared / "wheels"),
-            "UV_NO_INDEX": "1",
-            **{name: None for name in os.environ if name.startswith("HATCH_TORCH_EXT_")},
-        }
-        self.environ["HATCH_TORCH_EXT_CACHE"] = str(shared / "store")
-        for name, text in {
-            "pyproject.toml": PROJECT,
-            ".gitignore": "/build/\n/dist/\n",
-            "src/my_pkg/__init__.py": "",
-            "csrc/CMakeLists.txt": CMAKE,
-            "csrc/plain.c": C,
-        }.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-
-    def build(self, out: str = "dist", **environ: str) -> process.Completed:
-        """Build the wheel; it need not succeed."""
-        return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
-
-    def stopped(self, number: signal.Signals) -> tuple[int, str]:
-        """Start a build and signal it, with what it started, while the second entry configures: status and output."""
-        pause, paused = self.root / "csrc" / "pause", self.root / "csrc" / "paused"
-        pause.touch()
-        env = {**os.environ, **{name: value for name, value in self.environ.items() if value is not None}}
-        started = subprocess.Popen(
-            COMMAND,
-            cwd=self.root,
-            env=env,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        deadline = time.monotonic() + 120
-        while not paused.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        os.killpg(started.pid, number)
-        output, _ = started.communicate(timeout=60)
-        pause.unlink()
-        paused.unlink()
-        return started.returncode, output
-
-    def wheel(self, out: str = "dist") -> Path:
-        """Return the wheel that was built."""
-        (path,) = (self.root / out).glob("*.whl")
-        return path
-
-    def digest(self, out: str = "dist") -> str:
-        """Return the hash of the wheel."""
-        return hashlib.sha256(self.wheel(out).read_bytes()).hexdigest()
-
-    def sources(self) -> list[str]:
-        """Return every file outside of build and dist."""
-        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
-        return sorted(name for name in found if not name.startswith(("build/", "dist/")))
 
 
 @pytest.fixture
@@ -128,10 +27,7 @@ def project(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path])
     """Return a fresh project; the store and the wheels of torch are shared by all tests of this file."""
 
     def make(folder: Path) -> None:
-        (folder / "wheels").mkdir()
-        for version in ("2.8.0", "2.9.0"):
-            files = fake_torch.contents(version, cuda=None)
-            (folder / "wheels" / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
+        make_wheels(folder / "wheels", ["2.8.0", "2.9.0"])
 
     return Project(tmp_path / "project", once("hook_builds", make))
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
+CONFIGURING = "torch_ext_configuring"
+"""In a build folder while its configure step runs, and after one that did not come to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def build(
     replies.query(job.build)
     cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
-    run("configuring", [cmake, *where, *cache, *config.cmake.args])
+    run.configure([cmake, *where, *cache, *config.cmake.args])
     for note in _notes(job):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
@@ -134,6 +136,17 @@ class _Runner:
             process.run(command, env_changes=self.env, log=self.job.log)
         except ProcessError as error:
             raise self._explained(step, command, error) from error
+
+    def configure(self, command: Sequence[str]) -> None:
+        mark = self.job.build / CONFIGURING
+        if mark.exists():
+            # To CMake's cache, a check that was killed is one that failed. The objects stay.
+            (self.job.build / "CMakeCache.txt").unlink(missing_ok=True)
+            for checked in (self.job.build / "CMakeFiles").glob("[0-9]*"):
+                shutil.rmtree(checked)
+        mark.touch()
+        self("configuring", command)
+        mark.unlink()
 
     def compile(self, slots: ninja.Slots, report: Callable[[str], None]) -> None:
         try:

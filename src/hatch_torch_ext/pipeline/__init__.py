@@ -23,6 +23,7 @@ from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule
+from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
 from hatch_torch_ext.pipeline.record import Records
@@ -213,16 +214,27 @@ def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVarian
     records = Records(config, work)
     inputs = {task.name: records.inputs(task) for task in tasks}
     kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
-    waiting = [task for task in tasks if task.name not in kept]
+    history = History(work)
+    waiting = history.longest_first([task for task in tasks if task.name not in kept])
     jobs = _jobs(config)
-    stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last={}))
+    last = {task.name: took.seconds for task in waiting if (took := history.of(task.name)) is not None}
+    stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:
         if (found := kept.get(task.name)) is not None:
             _say_kept(task, found, stream)
-    crew = _Crew(config, waiting, records, inputs, stream)
+    crew = _Crew(
+        config=config,
+        tasks=waiting,
+        records=records,
+        inputs=inputs,
+        history=history,
+        stream=stream,
+        leftovers=Leftovers(work, len(waiting)) if config.keep == "results" else None,
+    )
     outcomes = crew.run(jobs) if waiting else []
     records.digests.save()
-    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error is not None}
+    failures = [errors[task.name] for task in tasks if task.name in errors]
     made = {outcome.item.name: outcome.value for outcome in outcomes if outcome.value is not None}
     stream(
         events.Ended(
@@ -254,44 +266,42 @@ def _say_kept(task: Task, kept: Kept, stream: events.Stream) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Crew:
     """The work on the entries that have to be built."""
 
-    def __init__(
-        self,
-        config: Config,
-        tasks: Sequence[Task],
-        records: Records,
-        inputs: Mapping[str, Inputs],
-        stream: events.Stream,
-    ) -> None:
-        self._config, self._tasks, self._records, self._inputs, self._stream = config, tasks, records, inputs, stream
-        self._leftovers = Leftovers(tasks[0].work, len(tasks)) if tasks and config.keep == "results" else None
+    config: Config
+    tasks: Sequence[Task]
+    records: Records
+    inputs: Mapping[str, Inputs]
+    history: History
+    stream: events.Stream
+    leftovers: Leftovers | None
 
     def run(self, jobs: int) -> list[schedule.Outcome[Task, BuiltVariant]]:
-        work = self._tasks[0].work
+        work = self.tasks[0].work
         family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
         family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
         pool = Pool(jobs)
         with contextlib.closing(pool), family.guarded(pool.folder):
             return schedule.run(
-                self._tasks,
+                self.tasks,
                 prepare=self._prepare,
                 work=partial(self._work_on, pool, family),
                 threads=jobs,
                 family=family,
                 pool=pool,
-                keep_going=self._config.keep_going,
+                keep_going=self.config.keep_going,
             )
 
     def _prepare(self, task: Task) -> Acquired:
         prefix = None
         try:
-            acquired = prepare(task, self._stream)
+            acquired = prepare(task, self.stream)
             prefix = acquired[0].prefix
         finally:
-            if self._leftovers is not None:
-                self._leftovers.prepared(prefix)
+            if self.leftovers is not None:
+                self.leftovers.prepared(prefix)
         return acquired
 
     def _work_on(self, pool: Pool, family: Family, task: Task, acquired: Future[Acquired]) -> BuiltVariant:
@@ -299,11 +309,11 @@ class _Crew:
         own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
         try:
             ready = acquired.result()
-            self._stream(events.Step(entry=task.name, step="wait"))
+            self.stream(events.Step(entry=task.name, step="wait"))
             with pool.token(), own.active():
                 began = time.monotonic()
-                self._records.forget(task)
-                result = build_task(task, ready, Slots(task, pool, own, self._stream), self._stream)
+                self.records.forget(task)
+                result = build_task(task, ready, Slots(task, pool, own, self.stream), self.stream)
                 built = self._keep(task, result)
         except EntryError as error:
             time.sleep(INTERRUPTED)
@@ -311,14 +321,16 @@ class _Crew:
                 raise Stopped from error
             log = str(task.log) if task.log.exists() else ""
             seconds = time.monotonic() - began
-            self._stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
+            self.stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
             raise
-        self._stream(
+        seconds = time.monotonic() - began
+        self.history.note(task.name, Took(seconds=seconds, peak=result.peak))
+        self.stream(
             events.Done(
                 entry=task.name,
                 label=built.variant.label,
                 size=_bytes(built),
-                seconds=time.monotonic() - began,
+                seconds=seconds,
                 peak=result.peak,
                 log=str(task.log),
             )
@@ -326,10 +338,10 @@ class _Crew:
         return built
 
     def _keep(self, task: Task, result: Result) -> BuiltVariant:
-        used = self._records.used(task, result.environment, result.sdk, result.toolchain)
-        built = self._records.keep(task, self._inputs[task.name], result, used)
-        if self._leftovers is not None:
-            self._leftovers.finished(task, result.environment.prefix)
+        used = self.records.used(task, result.environment, result.sdk, result.toolchain)
+        built = self.records.keep(task, self.inputs[task.name], result, used)
+        if self.leftovers is not None:
+            self.leftovers.finished(task, result.environment.prefix)
         return built
 
 

@@ -36,7 +36,7 @@ class Leftovers:
 
     def finished(self, task: Task, environment: Path) -> None:
         """Remove what is left of a finished entry, and environments that no other needs."""
-        for path in (task.work / task.name).iterdir():
+        for path in (task.work / task.entry.folder).iterdir():
             if path.name not in KEPT:
                 _remove(path)
         with self._lock:

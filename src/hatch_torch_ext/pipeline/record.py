@@ -141,7 +141,7 @@ class Records:
 
 
 def _folder(task: Task) -> Path:
-    return task.work / task.name
+    return task.work / task.entry.folder
 
 
 def _key(task: Task, environ: Mapping[str, str]) -> str:

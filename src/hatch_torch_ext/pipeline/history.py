@@ -1,0 +1,60 @@
+"""What entries took last time: the longest are begun first, an end can be estimated, and memory is known beforehand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.pipeline.task import Task
+
+FILE = "history.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """Seconds that an entry took when it was last compiled as a whole, and its largest compiler's memory in bytes."""
+
+    seconds: float
+    peak: int
+
+
+class History:
+    """What is known of entries by name; kept below ``work``, used from several threads."""
+
+    def __init__(self, work: Path) -> None:
+        self._file = work / FILE
+        self._lock = threading.Lock()
+        try:
+            said = json.loads(self._file.read_text(encoding="utf-8"))
+            self._took = {name: Took(**each) for name, each in said.items()}
+        except (AttributeError, OSError, TypeError, ValueError):
+            self._took = {}
+
+    def of(self, name: str) -> Took | None:
+        """Return what the entry took, or None."""
+        return self._took.get(name)
+
+    def note(self, name: str, took: Took) -> None:
+        """Remember the larger of what an entry took now and before: most builds compile a part of it alone."""
+        with self._lock:
+            if (before := self._took.get(name)) is not None:
+                took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
+            self._took[name] = took
+            scratch = self._file.with_name(f"{FILE}.new")
+            scratch.write_text(json.dumps({each: asdict(took) for each, took in self._took.items()}), encoding="utf-8")
+            scratch.replace(self._file)
+
+    def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks so that what takes long does not begin last; of unknown ones, those with CUDA come first."""
+
+        def weight(task: Task) -> tuple[bool, float, bool]:
+            took = self.of(task.name)
+            return took is None, took.seconds if took else 0.0, task.entry.cuda not in {None, "cpu"}
+
+        return sorted(tasks, key=weight, reverse=True)

@@ -1,0 +1,159 @@
+"""A finished entry is taken as it is while nothing that it depends on changed, and never otherwise; in plain C."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plain import CMAKE, Project, make_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+
+TWO = (
+    CMAKE.replace("plain.c)", "plain.c other.c)") + "install(FILES ../NOTES DESTINATION my_pkg)\nset(X $ENV{FLAVOUR})\n"
+)
+FILES = {
+    "csrc/CMakeLists.txt": TWO,
+    "csrc/other.c": '#include "../shared.h"\nint other(void) { return SHARED; }\n',
+    "shared.h": "#define SHARED 1\n",
+    "NOTES": "of the package\n",
+    "README.md": "# For people\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> Project:
+    """Return a project of two objects for two releases, built once."""
+    shared = once("resume", lambda folder: make_wheels(folder / "wheels", ["2.8.0", "2.9.0"]))
+    project = Project(tmp_path / "project", shared, files=FILES)
+    assert project.build().returncode == 0
+    return project
+
+
+def reused(project: Project, **environ: str) -> list[bool]:
+    """Build, and return for each entry whether it was taken as it was, in the order of the matrix."""
+    done = project.build(**environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {event["entry"]: event["reused"] for event in project.events("done")}
+    return [found[f"matrix.{release}"] for release in project.releases]
+
+
+def compiled(project: Project) -> list[str]:
+    """Return the objects that the last build compiled, sorted."""
+    outputs = [event["output"] for event in project.events("compiled")]
+    return sorted(output.rpartition("/")[2] for output in outputs if output.endswith(".o"))
+
+
+def test_what_did_not_change_is_not_built_again(project: Project) -> None:
+    """Neither configured nor compiled, the same bytes; what Python and people read is no input, a touch no change."""
+    first = project.digest()
+    logs = [project.root / "build/torch-ext" / f"matrix.{release}" / "log.txt" for release in project.releases]
+    times = [log.stat().st_mtime_ns for log in logs]
+    (project.root / "csrc/plain.c").touch()
+    (project.root / "README.md").write_text("# For others\n", encoding="utf-8")
+    assert reused(project) == [True, True]
+    assert [log.stat().st_mtime_ns for log in logs] == times
+    assert project.digest() == first
+    (project.root / "src/my_pkg/__init__.py").write_text("new = 1\n", encoding="utf-8")
+    assert reused(project) == [True, True]
+    with zipfile.ZipFile(project.wheel()) as archive:
+        assert archive.read("my_pkg/__init__.py") == b"new = 1\n"
+
+
+def test_one_changed_file_is_one_object_in_each_entry(project: Project) -> None:
+    """A source and a header outside of the folder of CMakeLists.txt; what else is there stays as it is."""
+    (project.root / "csrc/plain.c").write_text("int answer(void) { return 43; }\n", encoding="utf-8")
+    assert reused(project) == [False, False]
+    assert compiled(project) == ["plain.c.o", "plain.c.o"]
+    (project.root / "shared.h").write_text("#define SHARED 2\n", encoding="utf-8")
+    assert reused(project) == [False, False]
+    assert compiled(project) == ["other.c.o", "other.c.o"]
+    (project.root / "NOTES").write_text("changed\n", encoding="utf-8")
+    assert reused(project) == [False, False]
+    assert compiled(project) == []
+    with zipfile.ZipFile(project.wheel()) as archive:
+        assert archive.read("my_pkg/NOTES") == b"changed\n"
+
+
+def test_configuration_and_environment_are_inputs(project: Project) -> None:
+    """Flags, a variable that the CMake files read, an option; how many jobs there are is none."""
+    assert reused(project, HATCH_TORCH_EXT_JOBS="1") == [True, True]
+    assert reused(project, FLAVOUR="sour") == [False, False]
+    assert reused(project, FLAVOUR="sour") == [True, True]
+    assert reused(project, FLAVOUR="sour", LDFLAGS="-Wl,-O1") == [False, False]
+    page = project.root / "pyproject.toml"
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    text = page.read_text(encoding="utf-8").replace(hook, f'{hook}debug-symbols = "split"\n')
+    page.write_text(text, encoding="utf-8")
+    assert reused(project) == [False, False]
+
+
+def test_a_damaged_result_is_made_again(project: Project) -> None:
+    """The record is checked: a library that was changed by hand is no result of ours, nor is a record cut off."""
+    first = project.digest()
+    work = project.root / "build/torch-ext"
+    (library,) = (work / "matrix.2.8" / "repaired").rglob("libplain.so")
+    library.write_bytes(library.read_bytes()[:-1] + b"x")
+    record = work / "matrix.2.9" / "record.json"
+    record.write_text(record.read_text(encoding="utf-8")[:100], encoding="utf-8")
+    assert reused(project) == [False, False]
+    assert compiled(project) == []
+    assert project.digest() == first
+
+
+def test_an_entry_that_is_new_is_built_alone(project: Project) -> None:
+    """The others are not begun; what was left out meanwhile is taken again when it comes back."""
+    assert reused_names(project, HATCH_TORCH_EXT_ONLY="matrix.2.9") == {"matrix.2.9": True}
+    (project.root / "build/torch-ext/matrix.2.8/record.json").unlink()
+    assert reused_names(project) == {"matrix.2.8": False, "matrix.2.9": True}
+
+
+def reused_names(project: Project, **environ: str) -> dict[str, bool]:
+    """Build, and return which entries there were, and whether they were taken as they were."""
+    assert project.build(**environ).returncode == 0
+    return {event["entry"]: event["reused"] for event in project.events("done")}
+
+
+def test_results_alone_are_kept(project: Project) -> None:
+    """`keep = "results"`: build trees and environments go as entries finish; the same bytes, used again next time."""
+    first = project.digest()
+    page = project.root / "pyproject.toml"
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    page.write_text(page.read_text(encoding="utf-8").replace(hook, f'{hook}keep = "results"\n'), encoding="utf-8")
+    (project.root / "csrc/plain.c").write_text("#define ONE 1\nint answer(void) { return 42; }\n", encoding="utf-8")
+    assert reused(project) == [False, False]
+    work = project.root / "build/torch-ext"
+    assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == [
+        "log.txt",
+        "package",
+        "record.json",
+        "repaired",
+    ]
+    assert not list(work.glob("environments/*/.venv"))
+    assert reused(project) == [True, True]
+    assert project.digest() == first
+    (project.root / "csrc/plain.c").write_text("int answer(void) { return 43; }\n", encoding="utf-8")
+    assert reused(project) == [False, False]
+    assert project.digest() != first
+
+
+def test_a_failure_ends_the_others_only_where_that_is_asked(project: Project) -> None:
+    """All failures are told by default; with `keep-going = false` what was not begun is not built."""
+    (project.root / "csrc/CMakeLists.txt").write_text(TWO.replace("add_library", "add_nothing"), encoding="utf-8")
+    done = project.build(HATCH_TORCH_EXT_JOBS="1")
+    assert done.returncode == 1
+    output = done.stdout + done.stderr
+    assert output.index("[1/2] matrix.2.") < output.index("failed: configuring failed") < output.index("[2/2] matrix.")
+    assert [(event["failed"], event["built"], event["left"]) for event in project.events("ended")] == [(2, 0, 0)]
+    page = project.root / "pyproject.toml"
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    page.write_text(page.read_text(encoding="utf-8").replace(hook, f"{hook}keep-going = false\n"), encoding="utf-8")
+    assert project.build(HATCH_TORCH_EXT_JOBS="1").returncode == 1
+    assert [(event["failed"], event["built"], event["left"]) for event in project.events("ended")] == [(1, 0, 1)]

@@ -1,0 +1,155 @@
+"""A project whose library is plain C, for tiny torch wheels on disk: whole builds in seconds, without a network."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fake_torch
+from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping, Sequence
+
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+version = "1"
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={{matrix:torch}}.*"]
+env-vars = {{ CFLAGS = "-DANSWER=42" }}
+[[tool.hatch.envs.matrix.matrix]]
+torch = [{releases}]
+"""
+CMAKE = """
+cmake_minimum_required(VERSION 3.18)
+project(plain LANGUAGES C)
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/pause AND TORCH_EXT_TORCH STREQUAL "2.9")
+  file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/paused "")
+  execute_process(COMMAND sleep 60)
+endif()
+add_library(plain SHARED plain.c)
+install(TARGETS plain LIBRARY DESTINATION .)
+"""
+C = """
+#ifndef ANSWER
+#error "env-vars of the hatch environment did not reach the compiler"
+#endif
+int answer(void) { return ANSWER; }
+"""
+RELEASES = ("2.8", "2.9")
+COMMAND = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+
+
+class Project:
+    """A project in a folder of its own, and the environment that it is built in."""
+
+    def __init__(
+        self, root: Path, shared: Path, *, releases: Sequence[str] = RELEASES, files: Mapping[str, str] | None = None
+    ) -> None:
+        self.root, self.releases = root, tuple(releases)
+        self.environ: dict[str, str | None] = {
+            "UV_FIND_LINKS": str(shared / "wheels"),
+            "UV_NO_INDEX": "1",
+            **{name: None for name in os.environ if name.startswith("HATCH_TORCH_EXT_")},
+        }
+        self.environ["HATCH_TORCH_EXT_CACHE"] = str(shared / "store")
+        for name, text in {
+            "pyproject.toml": PROJECT.format(releases=", ".join(f'"{release}"' for release in releases)),
+            ".gitignore": "/build/\n/dist/\n",
+            "src/my_pkg/__init__.py": "",
+            "csrc/CMakeLists.txt": CMAKE,
+            "csrc/plain.c": C,
+            **(files or {}),
+        }.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    def build(self, out: str = "dist", **environ: str) -> process.Completed:
+        """Build the wheel; it need not succeed."""
+        return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
+
+    def started(self, **environ: str) -> subprocess.Popen[str]:
+        """Start a build in a session of its own."""
+        env = {**os.environ, **{name: value for name, value in self.environ.items() if value is not None}, **environ}
+        return subprocess.Popen(
+            COMMAND,
+            cwd=self.root,
+            env=env,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def stopped(self, number: signal.Signals, *, alone: bool = False) -> tuple[int, str]:
+        """Start a build and signal it while the second entry configures: status and output.
+
+        What it started is signalled too, as a terminal does it, or with ``alone`` not.
+        """
+        pause, paused = self.root / "csrc" / "pause", self.root / "csrc" / "paused"
+        pause.touch()
+        started = self.started()
+        deadline = time.monotonic() + 120
+        while not paused.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (os.kill if alone else os.killpg)(started.pid, number)
+        output, _ = started.communicate(timeout=60)
+        pause.unlink()
+        paused.unlink()
+        return started.returncode, output
+
+    def processes(self) -> list[str]:
+        """Return the command lines of programs that name the project's folder, or work in it; a second's grace."""
+        for _ in range(20):
+            found = []
+            for folder in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if line and (str(self.root) in line or (folder / "cwd").readlink().is_relative_to(self.root)):
+                        found.append(line)
+            if not found:
+                return []
+            time.sleep(0.05)
+        return found
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Return the events of the last build, those of one kind or all."""
+        lines = (self.root / "build" / "torch-ext" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        return [event for event in map(json.loads, lines) if kind in {None, event["event"]}]
+
+    def wheel(self, out: str = "dist") -> Path:
+        """Return the wheel that was built."""
+        (path,) = (self.root / out).glob("*.whl")
+        return path
+
+    def digest(self, out: str = "dist") -> str:
+        """Return the hash of the wheel."""
+        return hashlib.sha256(self.wheel(out).read_bytes()).hexdigest()
+
+    def sources(self) -> list[str]:
+        """Return every file outside of build and dist."""
+        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+        return sorted(name for name in found if not name.startswith(("build/", "dist/")))
+
+
+def make_wheels(folder: Path, versions: list[str]) -> None:
+    """Write a tiny wheel of torch for each of ``versions`` into ``folder``."""
+    folder.mkdir(exist_ok=True)
+    for version in versions:
+        files = fake_torch.contents(version, cuda=None)
+        (folder / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
