@@ -28,8 +28,9 @@ class Index:
     ``fault`` is one of: ``no-ranges`` (the whole body with 200), ``other-range`` (206 with other bytes, said so),
     ``wrong-bytes`` (206, the right headers, wrong bytes), ``long-range`` (more than was asked), ``truncated`` (half of
     each body, then the connection closes), ``cut`` (none of it), ``silent`` (no answer), ``redirect`` (to the same
-    file elsewhere), ``loop`` (redirects for ever), or a status code. ``times`` says how often (None: always). It is
-    for wheels, or with ``on_pages`` for the pages of the index.
+    file elsewhere), ``loop`` (redirects for ever), ``trickle`` (a byte now and then), ``slow-headers`` (a byte of the
+    headers now and then), ``endless`` (a body that does not end), or a status code. ``times`` says how often
+    (None: always). It is for wheels, or with ``on_pages`` for the pages of the index.
     """
 
     url: str = ""
@@ -106,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "silent":
             time.sleep(SILENCE)
             return
+        if isinstance(fault, str) and self._drags(fault):
+            return
         prefix = project.replace("-", "_") + "-"
         files = [
             {"filename": name, "url": f"{index.url}/files/{name}", "hashes": {"sha256": index.hashes[name]},
@@ -135,12 +138,42 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault, b"", {"Retry-After": "0"})
         elif fault == "silent":
             time.sleep(SILENCE)
+        elif fault is not None and self._drags(fault, data, asked):
+            pass
         elif fault in {"redirect", "loop"}:
             self._answer(302, b"", {"Location": self.path if fault == "loop" else f"{index.elsewhere}/files/{name}"})
         elif not asked or fault == "no-ranges":
             self._answer(200, data)
         else:
             self._range(data, asked, fault)
+
+    def _drags(self, fault: str, data: bytes = b"", asked: str = "") -> bool:
+        """Answer in a way that takes for ever, if ``fault`` is one."""
+        if fault not in {"trickle", "slow-headers", "endless"}:
+            return False
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            if fault == "slow-headers":
+                for byte in b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 10_000:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.02)
+                return True
+            if fault == "endless":
+                self.send_response(200)
+                self.end_headers()
+                while True:
+                    self.wfile.write(bytes(1 << 20))
+                    self.server.index.sent += 1 << 20
+            first, last = (int(number) for number in re.findall(r"\d+", asked)) if asked else (0, len(data) - 1)
+            last = min(last, len(data) - 1)
+            self.send_response(206 if asked else 200)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+            self.send_header("Content-Length", str(last - first + 1))
+            self.end_headers()
+            for byte in data[first : last + 1]:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.02)
+        return True
 
     def _metadata(self, name: str) -> None:
         import io  # noqa: PLC0415

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Interpreter
 from hatch_torch_ext.errors import SdkError, TorchExtError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.remote.http import Limits
+from hatch_torch_ext.remote.http import Http, Limits, RemoteError
+from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk import Sdk, check, exports, thin
 from loopback import Index, serving
 
@@ -56,23 +58,41 @@ class Builder:
         """Return the builder's store."""
         return store.Store(Path(self.environ["HATCH_TORCH_EXT_CACHE"]))
 
-    def acquire(self, requirement: str = "torch==2.8.*", *, index_url: str | None = None, **variables: str) -> Sdk:
-        """Acquire the SDK of one entry that asks for ``requirement``."""
+    def config(self, index_url: str | None = None) -> Config:
+        """Return the configuration of the project."""
         source = self.folder / "csrc"
+        return Config(root=self.folder, package="p", package_dir=source, source=source, index_url=index_url)
+
+    def acquire(
+        self,
+        requirement: str = "torch==2.8.*",
+        *,
+        index_url: str | None = None,
+        config: Config | None = None,
+        **variables: str,
+    ) -> Sdk:
+        """Acquire the SDK of one entry that asks for ``requirement``."""
         return thin.acquire(
             entry(requirement, **variables),
             interpreter(),
             Path(sys.executable),
-            Config(root=self.folder, package="p", package_dir=source, source=source, index_url=index_url),
+            config or self.config(index_url),
             report=self.said.append,
             environ=self.environ,
             limits=LIMITS,
         )
 
-    def fails(self, requirement: str = "torch==2.8.*", *, index_url: str | None = None, **variables: str) -> str:
+    def fails(
+        self,
+        requirement: str = "torch==2.8.*",
+        *,
+        index_url: str | None = None,
+        config: Config | None = None,
+        **variables: str,
+    ) -> str:
         """Acquire, expecting an error; return its message. Nothing half-made may be left."""
         with pytest.raises(SdkError) as caught:
-            self.acquire(requirement, index_url=index_url, **variables)
+            self.acquire(requirement, index_url=index_url, config=config, **variables)
         root = self.store.root
         assert not list(root.glob("torch/*")), "a half-made SDK is left"
         assert not list(root.glob("unfinished/*")), "scratch is left"
@@ -205,6 +225,7 @@ def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None
         ("silent", "URL: no answer within 0.6 s, 3 times in a row. Check the network and the index"),
         ("cut", "URL: the connection broke off, 3 times in a row. Check the network and the index"),
         ("loop", "URL redirects without end. Check the index"),
+        ("slow-headers", "URL: no whole answer within 2.4 s, 3 times in a row. Check the network and the index"),
     ],
 )
 def test_wheel_refused(builder: Builder, index: Index, fault: str | int, message: str) -> None:
@@ -312,6 +333,106 @@ def test_a_damaged_resolution_is_asked_anew(builder: Builder, record: str) -> No
     file.write_text(record)
     assert builder.acquire().version == "2.8.0+cu128"
     assert b"2.8.0" in file.read_bytes()
+
+
+def test_one_byte_now_and_then_is_no_progress(builder: Builder, index: Index) -> None:
+    """A server that drags is given up within a few time-outs, and each further attempt is said."""
+    index.fault = "trickle"
+    began = time.monotonic()
+    message = builder.fails()
+    assert time.monotonic() - began < 15
+    place = re.escape(f"{index.url}/files/{NAME}")
+    assert re.fullmatch(
+        rf"matrix\.2\.8: {place}: only \d+ bytes came in 0\.\d+ s, 3 times in a row\. Check the network and the index",
+        message,
+    )
+    assert re.fullmatch(rf"{place}: only \d+ bytes came in 0\.\d+ s; trying again", builder.said[0])
+
+
+def test_a_body_without_an_end(builder: Builder, index: Index) -> None:
+    """Of a wheel no more is taken than its index promises."""
+    index.fault, promised = "endless", len(index.files[NAME])
+    assert builder.fails() == (
+        f"matrix.2.8: {index.url}/files/{NAME} is longer than the {promised} bytes that the index promises. "
+        "Do not use this index until its owner has explained the difference"
+    )
+    assert index.sent < 20_000_000
+
+
+def test_a_page_without_an_end() -> None:
+    """Of a page of an index no more is taken than a page has, and that is said."""
+    limits = replace(LIMITS, largest_page=5_000_000)
+    with serving() as other, Http(IndexSettings(index=other.simple), limits) as http:
+        other.on_pages, other.fault = True, "endless"
+        with pytest.raises(RemoteError) as caught:
+            http.page(f"{other.simple}/torch/", "*/*")
+        assert str(caught.value) == (
+            f"{other.simple}/torch/ is larger than any page of an index (5.0 MB so far). Check the index address"
+        )
+        assert other.sent < 30_000_000
+
+
+def test_the_total_of_an_entry(builder: Builder, index: Index) -> None:
+    """`max-download` bounds what is fetched for one entry; with room enough, the same entry goes through."""
+    small = replace(builder.config(), max_download=10_000)
+    assert builder.fails(config=small) == (
+        f"matrix.2.8: {index.url}/files/{NAME}: more than 10 kB would be fetched for one entry. Check the index, or "
+        "raise `max-download`"
+    )
+    assert builder.acquire(config=replace(small, max_download=10_000_000)).version == "2.8.0+cu128"
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["torch/include/a", "torch/include/a/b.h"], "it has a file and a folder of one name ('torch/include/a')"),
+        (
+            ["torch/include/" + "x" * 300],
+            "it has a file whose name is too long ('torch/include/xxxxxxxxxxxxxxxxxxxxxxxxxx'…)",
+        ),
+        (
+            ["torch/include/" + "x/" * 600 + "x.h"],
+            "it has a file whose name is too long ('torch/include/x/x/x/x/x/x/x/x/x/x/x/x/x/'…)",
+        ),
+        (["torch/include/\x1b[2J.h"], "it has a file with an odd name ('torch/include/\\x1b[2J.h')"),
+        (["torch/include/./x.h"], "it has a file with an odd name ('torch/include/./x.h')"),
+    ],
+)
+def test_names_that_no_folder_takes(builder: Builder, index: Index, names: list[str], problem: str) -> None:
+    """A wheel whose names fit no file system is at fault, and not the cache; nothing is printed raw."""
+    index.add(fake_torch.wheel(fake_torch.contents(extra=dict.fromkeys(names, b"x"))), NAME)
+    message = builder.fails()
+    assert message == f"matrix.2.8: the wheel of torch 2.8.0 is damaged: {problem}. Tell the owner of the index"
+
+
+def test_libraries_that_cannot_be_read(builder: Builder, index: Index) -> None:
+    """A library of nonsense in a whole wheel is told when its names are asked for, in a sentence."""
+    index.add(
+        fake_torch.wheel(fake_torch.contents(extra={"torch/lib/libtorch_cpu.so": b"\x7fELF\x02\x01" + b"\xff" * 200})),
+        NAME,
+    )
+    index.fault = "no-ranges"
+    sdk = builder.acquire()
+    index.fault = None
+    with pytest.raises(TorchExtError, match=r"the symbols of libtorch_cpu\.so of torch 2\.8\.0.* cannot be read: "):
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+
+
+@pytest.mark.parametrize("text", [b"(" * 20_000, b"__version__ = " + b"-" * 200_000 + b"1", b"\0", b"\xff\xfe"])
+def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> None:
+    """What exhausts Python's parser is a wheel that is not one, not a traceback."""
+    index.add(fake_torch.wheel(fake_torch.contents(extra={"torch/version.py": text})), NAME)
+    assert "the wheel of torch 2.8.0 is not one to compile against: version.py" in builder.fails()
+
+
+def test_hostile_metadata(builder: Builder, index: Index) -> None:
+    """Requirements that are none are told, by line; bytes that are no text are passed over."""
+    (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CUDA)\n")
+    index.add(fake_torch.wheel(fake_torch.contents(requires=["\x1b[2J???"])), NAME)
+    with pytest.raises(SdkError) as caught:
+        builder.acquire()
+    assert "torch's wheel requires '\\x1b[2J???', which is no requirement" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_wrong_crc(builder: Builder, index: Index) -> None:

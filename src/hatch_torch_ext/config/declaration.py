@@ -306,6 +306,14 @@ class Config:
         sentence='the policy that the wheel must meet (`"manylinux_2_28"`, short `"2_28"`, `"manylinux2014"`); '
         '`"auto"` names it by the lowest it does meet',
     )
+    max_download: int = option(
+        "max-download",
+        kinds.SIZE,
+        section=TORCH,
+        default=8_000_000_000,
+        says='`"8 GB"`',
+        sentence="how much may be fetched for one entry, in the notation of `max-size`; a server may send for ever",
+    )
     max_size: int | None = option(
         "max-size",
         kinds.SIZE,

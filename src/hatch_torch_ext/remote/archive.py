@@ -23,8 +23,12 @@ TAIL = 1 << 16  # the end record and its comment fit in here
 GAP = 1 << 18  # bytes thrown away rather than asking once more
 LONGEST = 1 << 22  # of one stretch: some servers hold the answer to a longer one back until they have all of it
 AT_ONCE = 4  # stretches
-LARGEST_DIRECTORY = 1 << 26
+LARGEST_DIRECTORY = 1 << 24  # torch's has 1.5 MB
+MOST_FILES = 100_000
+LONGEST_NAME = 255  # of one part; what file systems take
+LONGEST_PATH = 1000
 LARGEST_TOTAL = 1 << 30  # of unpacked members: no torch has more headers
+LARGEST_HEADER = 30 + 2 * 0xFFFF
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -53,6 +57,8 @@ def directory(source: Source) -> tuple[Member, ...]:
             infos, first_after = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, OSError) as error:
         raise ArchiveError(f"it is not a zip archive ({error})") from error
+    if len(infos) > MOST_FILES:
+        raise ArchiveError("it has more files than any torch")
     infos.sort(key=lambda info: info.header_offset)
     starts = [*(info.header_offset for info in infos), first_after]
     members: list[Member] = []
@@ -64,7 +70,7 @@ def directory(source: Source) -> tuple[Member, ...]:
             Member(
                 name=info.filename,
                 start=start,
-                end=end,
+                end=min(end, start + LARGEST_HEADER + info.compress_size),  # a hole behind it is not fetched
                 compressed=info.compress_size,
                 size=info.file_size,
                 crc=info.CRC,
@@ -74,26 +80,37 @@ def directory(source: Source) -> tuple[Member, ...]:
     names = [member.name for member in members]
     if len(set(names)) != len(names):
         raise ArchiveError("it has two files of one name")
+    folders = {name[:at] for name in names for at in _separators(name)}
+    if (both := folders & set(names)) != set():
+        raise ArchiveError(f"it has a file and a folder of one name ({min(both)!a})")
     return tuple(members)
+
+
+def _separators(name: str) -> Iterator[int]:
+    return (at for at, character in enumerate(name) if character == "/")
 
 
 def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
     name = info.orig_filename
     parts = name.split("/")
     if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or re.match(r"[A-Za-z]:", name):
-        raise ArchiveError(f"it has a file that would land outside its folder ({name!r})")
+        raise ArchiveError(f"it has a file that would land outside its folder ({name[:LONGEST_NAME]!a})")
+    if len(name) > LONGEST_PATH or any(len(part.encode(errors="replace")) > LONGEST_NAME for part in parts):
+        raise ArchiveError(f"it has a file whose name is too long ({name[:40]!a}…)")
+    if not info.filename.isprintable() or "" in parts or "." in parts:
+        raise ArchiveError(f"it has a file with an odd name ({name[:LONGEST_NAME]!a})")
     if stat.S_ISLNK(info.external_attr >> 16):
-        raise ArchiveError(f"it has a link where a file belongs ({name!r})")
+        raise ArchiveError(f"it has a link where a file belongs ({name!a})")
     if end - start < LOCAL_HEADER.size + info.compress_size:
-        raise ArchiveError(f"it has files that lie over each other ({name!r})")
+        raise ArchiveError(f"it has files that lie over each other ({name!a})")
     if info.flag_bits & 0x1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ArchiveError(f"it has a file in a form that wheels do not use ({name!r})")
+        raise ArchiveError(f"it has a file in a form that wheels do not use ({name!a})")
 
 
 def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
     """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches, several at once."""
     ordered = sorted(members, key=lambda member: member.start)
-    if sum(member.size for member in ordered) > LARGEST_TOTAL:
+    if max(sum(member.size for member in ordered), sum(member.compressed for member in ordered)) > LARGEST_TOTAL:
         raise ArchiveError("what is wanted of it is larger than any torch's headers")
     groups = list(gather(ordered))
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import queue
 import re
 import ssl
 import threading
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.remote.settings import IndexSettings, public, without_credentials
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CHUNK = 1 << 18
+PROGRESS = 1 << 16
+"""Bytes after whose coming an interruption counts as the first."""
+HEADERS = 4
+"""Times-out within which an answer must have begun."""
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 CREDENTIALS_REMEDY = "Give user and password in the index address, or in .netrc"
 
@@ -35,11 +42,18 @@ class NoRangesError(RemoteError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """``attempts`` without any progress before giving up; the first pause is ``backoff`` seconds, then doubled."""
+    """``attempts`` without any progress before giving up; the first pause is ``backoff`` seconds, then doubled.
+
+    ``largest`` is how many bytes one session may receive in all, ``largest_page`` those of one page of an index, and
+    ``slowest`` how many must come in a second, over one time-out's length, to count as progress.
+    """
 
     attempts: int = 5
     backoff: float = 0.5
     longest_pause: float = 20.0
+    largest: int = 8_000_000_000
+    largest_page: int = 64 << 20
+    slowest: int = 1024
 
 
 class Source(Protocol):
@@ -75,9 +89,14 @@ class FileSource:
 class Http:
     """A session of requests under one entry's settings. Thread-safe; close it, or use it as a context."""
 
-    def __init__(self, settings: IndexSettings, limits: Limits | None = None) -> None:
+    def __init__(
+        self, settings: IndexSettings, limits: Limits | None = None, report: Callable[[str], None] | None = None
+    ) -> None:
         self.settings = settings
         self.limits = limits or Limits()
+        self.report = report or (lambda _: None)
+        """Is told of each further attempt."""
+        self._received = 0
         self._clients: dict[bool, httpx.Client] = {}
         self._lock = threading.Lock()
 
@@ -106,6 +125,7 @@ class Http:
         """
         position, failures = start, 0
         while True:
+            began_at = position
             headers = {"Accept": kind, "Accept-Encoding": "identity"}
             if position or until is not None:
                 headers["Range"] = f"bytes={position}-{'' if until is None else until - 1}"
@@ -113,18 +133,23 @@ class Http:
             try:
                 for data in self._attempt(url, headers, accept, position):
                     position += len(data)
-                    failures = 0
+                    self._count(url, len(data))
+                    if until is not None and position > until:
+                        raise NoRangesError(f"{public(url)} is served with longer ranges than were asked for")
                     yield data
                 if until is None or position >= until:
                     return
                 problem = f"the answer ended after {position - start} of {until - start} bytes"
             except _TransientError as error:
                 problem, pause = str(error), error.pause
+            if _is_progress(position - began_at, None if until is None else until - began_at):
+                failures = 0
             failures += 1
             if failures >= self.limits.attempts:
                 raise RemoteError(
                     f"{public(url)}: {problem}, {failures} times in a row. Check the network and the index"
                 )
+            self.report(f"{public(url)}: {problem}; trying again")
             doubled = self.limits.backoff * 2 ** (failures - 1)
             time.sleep(min(doubled if pause is None else pause, self.limits.longest_pause))
 
@@ -133,11 +158,13 @@ class Http:
     ) -> Iterator[bytes]:
         """Yield one answer's body from ``position`` on; what of it lies before is skipped."""
         client, target = self._client(url), without_credentials(url)
+        asking = client.stream("GET", target, headers=headers, auth=self.settings.credentials(url))
         try:
-            with client.stream("GET", target, headers=headers, auth=self.settings.credentials(url)) as response:
+            response = _within(HEADERS * self.settings.timeout, asking.__enter__)
+            with contextlib.closing(response):
                 self._check_status(url, response)
                 skip = position - accept(response)
-                for data in response.iter_raw():  # no chunk size: what is gathered for one is lost at a break
+                for data in self._paced(response.iter_raw()):  # what is gathered for a chunk size is lost at a break
                     kept, skip = data[max(skip, 0) :], skip - len(data)
                     if kept:
                         yield kept
@@ -151,6 +178,30 @@ class Http:
             raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
         except httpx.TooManyRedirects as error:
             raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
+
+    def _paced(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield a body as long as enough of it comes: one byte a second for ever is no progress."""
+        waited, came = 0.0, 0
+        while True:
+            began = time.monotonic()
+            data = next(body, None)
+            if data is None:
+                return
+            waited, came = waited + time.monotonic() - began, came + len(data)
+            yield data
+            if waited >= self.settings.timeout:
+                if came < self.limits.slowest * waited:
+                    raise _TransientError(f"only {came} bytes came in {waited:.3g} s")
+                waited, came = 0.0, 0
+
+    def _count(self, url: str, count: int) -> None:
+        with self._lock:
+            self._received += count
+            if self._received > self.limits.largest:
+                raise RemoteError(
+                    f"{public(url)}: more than {size(self.limits.largest)} would be fetched for one entry. Check the "
+                    "index, or raise `max-download`"
+                )
 
     def _check_status(self, url: str, response: httpx.Response) -> None:
         code = response.status_code
@@ -210,11 +261,23 @@ class Http:
             seen.append((response.headers.get("content-type", ""), str(response.url)))
             return 0
 
-        body = b"".join(self.stream(url, note, kind=accept))
-        return body, *seen[-1]
+        body = bytearray()
+        for data in self.stream(url, note, kind=accept):
+            body += data
+            if len(body) > self.limits.largest_page:
+                raise RemoteError(
+                    f"{public(url)} is larger than any page of an index ({size(self.limits.largest_page)} so far). "
+                    "Check the index address"
+                )
+        return bytes(body), *seen[-1]
 
-    def download(self, url: str, target: Path, sha256: str | None, tick: Callable[[int], None]) -> None:
-        """Write the whole of ``url`` to ``target``, checked by hash; what was received is kept over interruptions."""
+    def download(
+        self, url: str, target: Path, sha256: str | None, tick: Callable[[int], None], *, promised: int | None = None
+    ) -> None:
+        """Write the whole of ``url`` to ``target``, checked by hash; what was received is kept over interruptions.
+
+        More than the ``promised`` bytes are not waited for.
+        """
         digest, position = hashlib.sha256(), 0
 
         def accept(response: httpx.Response) -> int:
@@ -222,6 +285,11 @@ class Http:
 
         with target.open("wb") as stream:
             for data in self.stream(url, accept):
+                if promised is not None and position + len(data) > promised:
+                    raise RemoteError(
+                        f"{public(url)} is longer than the {promised} bytes that the index promises. Do not use this "
+                        "index until its owner has explained the difference"
+                    )
                 stream.write(data)
                 digest.update(data)
                 position += len(data)
@@ -262,8 +330,6 @@ class HttpSource:
             position += len(data)
             with self._counting:
                 self.received += len(data)
-            if position > end:
-                raise NoRangesError(f"{public(self.url)} is served with longer ranges than were asked for")
             yield data
 
     def _ask_size(self) -> int:
@@ -280,6 +346,35 @@ class HttpSource:
         if totals[-1] is None:
             raise NoRangesError(f"{public(self.url)} is served without a size")
         return totals[-1]
+
+
+def _is_progress(came: int, wanted: int | None) -> bool:
+    """Say whether an attempt that broke off was worth it: it may be followed by as many as the first."""
+    return came >= PROGRESS or (wanted is not None and 0 < wanted <= 2 * came)
+
+
+def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """Return what ``ask`` does, or raise ``_TransientError`` when that takes too long.
+
+    httpx has no deadline for an answer's headers: a server that sends one byte of them before each time-out holds a
+    request for ever. The thread that still waits then is a daemon.
+    """
+    answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(ask())
+        except BaseException as error:  # noqa: BLE001 -- raised again by who waits
+            answers.put(error)
+
+    threading.Thread(target=work, name="ask", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise _TransientError(f"no whole answer within {seconds:g} s") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 class _TransientError(Exception):

@@ -1,9 +1,10 @@
-"""Bytes as they come: a bar where stderr is a terminal, nothing elsewhere (the stages report plain lines)."""
+"""Bytes as they come: a bar where stderr is a terminal, elsewhere a line every half minute."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,15 +12,24 @@ from rich.errors import LiveError
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
+from hatch_torch_ext.facts.sizes import size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+EVERY = 30.0
+"""Seconds between two lines."""
+
+
 @contextlib.contextmanager
-def shown(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the number of bytes that have come; show them while the context lasts."""
+def shown(title: str, total: int | None, say: Callable[[str], None] | None = None) -> Iterator[Callable[[int], None]]:
+    """Give a function that takes the number of bytes that have come; show them while the context lasts.
+
+    Without a terminal, ``say`` is told how far it is from time to time.
+    """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield _lines(title, total, say or (lambda _: None))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Bars(*columns, console=Console(stderr=True), transient=True)
@@ -30,3 +40,16 @@ def shown(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda count: bars.advance(task, count)
     finally:
         bars.stop()
+
+
+def _lines(title: str, total: int | None, say: Callable[[str], None]) -> Callable[[int], None]:
+    come, told = 0, time.monotonic()
+
+    def tick(count: int) -> None:
+        nonlocal come, told
+        come += count
+        if time.monotonic() - told >= EVERY:
+            told = time.monotonic()
+            say(f"{title}: {size(come)}{f' of {size(total)}' if total else ''} fetched so far")
+
+    return tick

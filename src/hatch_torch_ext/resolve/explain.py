@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import html.parser
+import contextlib
+import html
 import json
 import re
 from dataclasses import replace
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import parse_wheel_filename
 
 from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import public
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from packaging.tags import Tag
+    from packaging.version import Version
 
     from hatch_torch_ext.resolve.values import Scope
 
 SHOWN = 8
 SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
 ATTEMPTS = 2
+ANCHOR = re.compile(
+    r"""(?i)<a\s[^<>]{0,4000}?href\s{0,9}=\s{0,9}(?:"([^"<>]{0,4000})"|'([^'<>]{0,4000})'|([^\s"'<>]{1,4000}))"""
+)
+"""A link of an index's page. Bounded everywhere: a page of a million `<a ` is read in linear time."""
 OWN_INDEX = "https://download.pytorch.org/whl"
 
 
@@ -41,7 +46,7 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     for name in names:
         try:
             _, version, _, wheel_tags = parse_wheel_filename(name)
-        except (InvalidWheelFilename, InvalidVersion):
+        except ValueError:  # of an odd name, and of a version with more digits than a number may have
             continue
         found.setdefault(version, set()).update(wheel_tags)
     if not found:
@@ -80,7 +85,7 @@ def _elsewhere(asked: Requirement, scope: Scope) -> str | None:
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
-    numbers = [int(number) for number in re.findall(r"\d+", requirement.rpartition("==")[2].partition("+")[0])][:3]
+    numbers = [int(number[:9]) for number in re.findall(r"\d+", requirement.rpartition("==")[2].partition("+")[0])][:3]
     wanted = (*numbers, 0, 0, 0)[:3]
 
     def distance(version: Version) -> tuple[int, ...]:
@@ -123,23 +128,14 @@ def _page(http: Http, url: str, problems: list[str]) -> list[str]:
     if "json" in kind:
         try:
             return [str(file["filename"]) for file in json.loads(body)["files"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError, MemoryError):
             problems.append(f"{public(url)} is not a package index.")
             return []
     return list(_links(body.decode("utf-8", "replace"), base))
 
 
 def _links(text: str, base: str) -> Iterator[str]:
-    parser = _Anchors()
-    parser.feed(text)
-    for link in parser.links:
-        yield unquote(urlsplit(urljoin(base, link)).path.rpartition("/")[2])
-
-
-class _Anchors(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
+    for match in ANCHOR.finditer(text):
+        link = html.unescape(next(filter(None, match.groups()), ""))
+        with contextlib.suppress(ValueError):  # no address
+            yield unquote(urlsplit(urljoin(base, link)).path.rpartition("/")[2])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext.errors import TorchExtError
+from hatch_torch_ext.remote import progress
 from hatch_torch_ext.remote.archive import ArchiveError, copy
 from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
@@ -153,14 +154,15 @@ def _version(store: Store, key: str) -> str | None:
 def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) -> None:
     """Read and keep the names of every library while its wheel is at hand, so that it need not be fetched again."""
     for member in members:
-        _keep(store, key, Path(member.name).name, _unpacked(store, source, member))
+        with contextlib.suppress(UnreadableError):  # said when its names are asked for
+            _keep(store, key, Path(member.name).name, _unpacked(store, source, member, lambda _: None))
 
 
 def _of_wheel(
     store: Store, sdk: Sdk, record: Record, soname: str, *, report: Callable[[str], None], settings: IndexSettings
 ) -> list[str]:
     member = next(member for member in record.libraries if Path(member.name).name == soname)
-    with Http(settings) as http:
+    with Http(settings, report=report) as http:
         try:
             path = record.wheel.path
             if path is None:
@@ -168,7 +170,8 @@ def _of_wheel(
                 source: Source = HttpSource(http, record.wheel.url, record.wheel.size)
             else:
                 source = FileSource(path)
-            names = _unpacked(store, source, member)
+            with progress.shown(f"symbols of {soname}", member.compressed, report) as tick:
+                names = _unpacked(store, source, member, tick)
         except (RemoteError, ArchiveError, UnreadableError, OSError) as error:
             raise TorchExtError(
                 f"the symbols of {soname} of torch {sdk.version} cannot be read: {error}. "
@@ -178,12 +181,12 @@ def _of_wheel(
     return names
 
 
-def _unpacked(store: Store, source: Source, member: Member) -> list[str]:
+def _unpacked(store: Store, source: Source, member: Member, tick: Callable[[int], None]) -> list[str]:
     # To disk, not to memory: a library is up to 1 GB, and its names lie at both ends.
     with store.scratch() as scratch:
         file = scratch / Path(member.name).name
         with file.open("wb") as stream:
-            copy(source, member, stream, lambda _: None)
+            copy(source, member, stream, tick)
         return read(file)
 
 

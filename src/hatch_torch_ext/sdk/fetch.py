@@ -54,7 +54,7 @@ def read(
                     f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is asked for. Fetch it again, or "
                     "correct the requirement"
                 )
-            return _read(FileSource(path), wanted, title)
+            return _read(FileSource(path), wanted, title, scope.report)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
     http = scope.http
@@ -62,7 +62,7 @@ def read(
     try:
         if not wheel.pinned:
             source = HttpSource(http, wheel.url, wheel.size)
-            return replace(_read(source, wanted, title), received=source.received)
+            return replace(_read(source, wanted, title, scope.report), received=source.received)
     except (NoRangesError, ArchiveError) as error:
         problem = str(error)
     except RemoteError as error:
@@ -70,7 +70,7 @@ def read(
     scope.report(f"{title}: fetching the whole wheel, since {problem}")
     with _whole(scope, wheel, http) as whole:
         try:
-            fetched = _read(whole, wanted, title)
+            fetched = _read(whole, wanted, title, scope.report)
             if with_whole is not None:
                 with_whole(whole, fetched.members)
         except ArchiveError as error:
@@ -80,11 +80,11 @@ def read(
         return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, wanted: re.Pattern[str], title: str) -> Fetched:
+def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[str], None]) -> Fetched:
     members = archive.directory(source)
     chosen = [member for member in members if wanted.fullmatch(member.name)]
     contents = []
-    with progress.shown(title, sum(member.compressed for member in chosen)) as tick:
+    with progress.shown(title, sum(member.compressed for member in chosen), say) as tick:
         for member, data in archive.extract(source, chosen):
             tick(member.compressed)
             contents.append((member, data))
@@ -93,10 +93,11 @@ def _read(source: Source, wanted: re.Pattern[str], title: str) -> Fetched:
 
 @contextlib.contextmanager
 def _whole(scope: Scope, wheel: Wheel, http: Http) -> Iterator[Source]:
-    with scope.store.scratch() as scratch, progress.shown(f"{wheel.name} {wheel.version}", wheel.size) as tick:
+    title = f"{wheel.name} {wheel.version}"
+    with scope.store.scratch() as scratch, progress.shown(title, wheel.size, scope.report) as tick:
         target = scratch / "wheel"
         try:
-            http.download(wheel.url, target, wheel.sha256, tick)
+            http.download(wheel.url, target, wheel.sha256, tick, promised=wheel.size)
         except RemoteError as error:
             raise FetchError(str(error)) from error
         yield FileSource(target)

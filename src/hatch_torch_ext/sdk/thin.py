@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from hatch_torch_ext import resolve
 from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
-from hatch_torch_ext.remote.http import Http
+from hatch_torch_ext.remote.http import Http, Limits
 from hatch_torch_ext.resolve.values import Scope, Wheel
 from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, stubs
 from hatch_torch_ext.sdk.environment import torch_include_dirs
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.remote.archive import Member
-    from hatch_torch_ext.remote.http import Limits
 
 WANTED = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
@@ -61,7 +61,8 @@ def acquire(
         )
     settings = index_settings.read(entry, config, environ)
     store = sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report)
-    with Http(settings, limits) as http:
+    bounds = replace(limits or Limits(), largest=config.max_download)
+    with Http(settings, bounds, report) as http:
         scope = Scope(
             entry=entry,
             interpreter=interpreter,
