@@ -49,9 +49,21 @@ _FOREIGN = (
 
 def run(arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
     """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` when it fails."""
+    return _python("from hatch.cli import main; sys.exit(main())", arguments, cwd=cwd, changes=changes)
+
+
+def run_script(script: Path, *, cwd: Path) -> process.Completed:
+    """Run the Python file ``script`` where it can import hatch. Raises ``ProcessError`` when it fails."""
+    code = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+    return _python(code, [str(script)], cwd=cwd, changes={})
+
+
+def _python(
+    code: str, arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]
+) -> process.Completed:
     # hatch is importable here, in the build's own environment, but PYTHONPATH (how some front ends put it there) must
     # not leak into the interpreters that hatch starts: so the path goes in as an argument.
-    start = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from hatch.cli import main; sys.exit(main())"
+    start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"
     path = json.dumps([entry for entry in sys.path if entry])
     own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
     own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})

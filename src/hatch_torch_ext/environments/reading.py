@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_ANSWER = "torch-ext-matrices:"
+
 
 def read(root: Path, name: str, *, project_name: str) -> Matrix:
     """Return the matrix of the environment ``name`` of the project in ``root``.
@@ -24,8 +27,8 @@ def read(root: Path, name: str, *, project_name: str) -> Matrix:
     Raises ``ConfigurationError`` where there is no such environment or no entry, where hatch refuses the configuration,
     and where an entry would install the project itself.
     """
-    configured = _show(root)
-    every = _variables(root, name, configured)
+    configured, matrices = _show(root)
+    every = _variables(name, configured, matrices)
     variables = {entry: found for entry, found in every.items() if _for_linux(configured[entry])}
     if not variables:
         raise ConfigurationError([f"No entry of the environment `{name}` is for Linux: its `platforms` say so."])
@@ -40,28 +43,27 @@ def read(root: Path, name: str, *, project_name: str) -> Matrix:
     )
 
 
-def _show(root: Path) -> dict[str, dict[str, Any]]:
-    try:
-        shown = program.run(["env", "show", "--json"], cwd=root, changes={})
-    except ProcessError as error:
-        raise ConfigurationError(
-            [
-                f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\nCorrect the "
-                f"environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
-            ]
-        ) from error
-    result: dict[str, dict[str, Any]] = json.loads(shown.stdout)
-    return result
+def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, str]]]]:
+    """Return what hatch says: environment -> its configuration, matrix -> its environments -> their variables."""
+    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "matrices.py") as script:
+        try:
+            shown = program.run_script(script, cwd=root)
+        except ProcessError as error:
+            raise ConfigurationError(
+                [
+                    f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\nCorrect the "
+                    f"environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
+                ]
+            ) from error
+    answer = json.loads(shown.stdout.rpartition(_ANSWER)[2])
+    return answer["environments"], answer["matrices"]
 
 
-def _variables(root: Path, name: str, configured: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    # The variables of a matrix are in no output of hatch's command line: this is hatch's own, undocumented, reader.
-    from hatch.project.core import Project
-    from hatch.utils.fs import Path as HatchPath
-
-    matrices = Project(HatchPath(root), locate=False).config.matrices
+def _variables(
+    name: str, configured: Mapping[str, object], matrices: Mapping[str, dict[str, dict[str, str]]]
+) -> dict[str, dict[str, str]]:
     if name in matrices:
-        return {entry: dict(variables) for entry, variables in matrices[name]["envs"].items()}
+        return matrices[name]
     if name in configured:
         return {name: {}}
     known = ", ".join(f"`{known}`" for known in sorted({*matrices, *configured}) if not known.startswith("hatch-"))

@@ -1,0 +1,87 @@
+"""What the matrix serves as one requirement of torch, and how what the author requires of torch agrees with it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hatch_torch_ext.matrix import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How requirements of torch stand to what the matrix serves.
+
+    ``absent``: there are none; ``agrees``: they admit the very releases that are served; ``wider``: these and more;
+    ``narrower``: ``unused`` entries are built for a torch that they forbid; ``excludes``: they admit none that is
+    served. ``lines`` are the requirements of torch that hold on this machine, as written.
+    """
+
+    kind: Literal["absent", "agrees", "wider", "narrower", "excludes"]
+    lines: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+
+
+def requirement(entries: Sequence[Entry]) -> str:
+    """Return the requirement that admits exactly the releases of ``entries``: ``torch>=2.8,<2.10``.
+
+    Raises ``ConfigurationError`` for entries whose torch is known after installing it alone.
+    """
+    problems = [
+        f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so that the project's "
+        'metadata cannot: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require '
+        '"torch=={matrix:torch}.*"'
+        for entry in entries
+        if entry.torch is None
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+    return releases.torch_requirement((str(entry.torch), entry.stable_abi) for entry in entries)
+
+
+def compare(dependencies: Iterable[str], entries: Sequence[Entry]) -> Agreement:
+    """Return how the requirements of torch among ``dependencies`` stand to ``entries``.
+
+    Those with a marker count where it holds on the machine that builds; addresses (``torch @ …``) are not looked into.
+    """
+    found = [each for each in map(_torch, dependencies) if each is not None]
+    lines = tuple(str(each) for each in found)
+    if not found:
+        return Agreement(kind="absent", lines=())
+    served = Requirement(requirement(entries)).specifier
+    candidates = {version for each in found for version in releases.admitted_versions(each.specifier)}
+    admitted = {
+        version for version in candidates if all(each.specifier.contains(version, prereleases=True) for each in found)
+    }
+    common = {version for version in admitted if served.contains(version, prereleases=True)}
+    if not common:
+        return Agreement(kind="excludes", lines=lines)
+    if all(version in admitted for version in releases.admitted_versions(served)):
+        return Agreement(kind="agrees" if common == admitted else "wider", lines=lines)
+    minors = releases.minors_of(common)
+    unused = tuple(entry.name for entry in entries if not _used(entry, minors))
+    return Agreement(kind="narrower", lines=lines, unused=unused)
+
+
+def _torch(dependency: str) -> Requirement | None:
+    try:
+        found = Requirement(dependency)
+    except InvalidRequirement:  # hatchling's to refuse
+        return None
+    if canonicalize_name(found.name) != "torch" or found.url is not None:
+        return None
+    return found if found.marker is None or found.marker.evaluate({"extra": ""}) else None
+
+
+def _used(entry: Entry, minors: Sequence[releases.Minor]) -> bool:
+    line = releases.minor_of(str(entry.torch))
+    return any(minor >= line if entry.stable_abi else minor == line for minor in minors)
