@@ -46,6 +46,17 @@ def once(session_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
 
 
 @pytest.fixture(scope="session")
+def wheelhouse(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a folder with this project's own wheel: where isolated builds find the plugin."""
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+
+    return once("wheelhouse", make)
+
+
+@pytest.fixture(scope="session")
 def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """Return a Python 3.11 that has torch 2.13.0, the CPU build where pip finds one, and numpy."""
     given = os.environ.get("HTE_TORCH_CPU_PYTHON")

@@ -1,4 +1,4 @@
-"""Registers the build hook with hatchling, nothing else."""
+"""Registers the hooks with hatchling, nothing else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hatchling.plugin import hookimpl
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.metadata import TorchExtMetadataHook
     from hatch_torch_ext.plugin import TorchExtBuildHook
 
 
@@ -16,3 +17,11 @@ def hatch_register_build_hook() -> type[TorchExtBuildHook]:
     from hatch_torch_ext.plugin import TorchExtBuildHook
 
     return TorchExtBuildHook
+
+
+@hookimpl
+def hatch_register_metadata_hook() -> type[TorchExtMetadataHook]:
+    """Return the metadata hook's class, of the same name."""
+    from hatch_torch_ext.metadata import TorchExtMetadataHook
+
+    return TorchExtMetadataHook

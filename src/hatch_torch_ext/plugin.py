@@ -15,9 +15,13 @@ from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hatchling.builders.config import BuilderConfig
 
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.metadata import TorchExtMetadataHook
     from hatch_torch_ext.pipeline import Product
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -75,28 +79,28 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        from hatch_torch_ext import editable, environments, pipeline
+        from hatch_torch_ext import editable, environments, metadata, pipeline
         from hatch_torch_ext.views.plain import Plain
 
         if os.environ.get(environments.ACTIVE):
-            raise ConfigurationError(
-                [
-                    "This build was started by a build of the same kind: an environment of the matrix installs the "
-                    "project. Set `skip-install = true` in it, and take the project out of its dependencies."
-                ]
-            )
+            raise ConfigurationError([environments.RECURSION])
         pipeline.check_platform()
         config = self._config()
         if version != "editable":
             self._check_selection(config)
-        entries = pipeline.expand(config, distribution=self._distribution, remember=True)
+        hook = metadata.hook_of(self.metadata)
+        found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
+        entries = pipeline.expand(config, distribution=self._distribution, remember=True, found=found)
         if version == "editable":
             selected = pipeline.select_editable(config, entries)
         else:
             selected = pipeline.select(config, entries, report=self._say)
+        promised = self._promised(config, entries, hook)
         product = pipeline.build(config, selected, distribution=self._distribution, views=[Plain(self._say)])
         self._built = config, product
-        build_data["dependencies"].append(str(Requirement(product.layout.requires)))  # as hatchling writes the others
+        if not promised:
+            # As hatchling writes the others.
+            build_data["dependencies"].append(str(Requirement(product.layout.requires)))
         build_data["pure_python"] = False
         if version == "editable":
             pipeline.check_package(config, report=self._say)
@@ -117,6 +121,22 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         if self._built is not None:
             config, product = self._built
             pipeline.check_wheel(wheel, config, product.layout, report=self._say)
+
+    def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
+        """Return whether the metadata require torch as the matrix serves it; say what an author should know of them.
+
+        Raises ``ConfigurationError`` where nothing could install the wheel.
+        """
+        from hatch_torch_ext import matrix, metadata
+
+        served = matrix.select(entries, only=config.only, skip=config.skip)
+        if any(entry.torch is None for entry in served):  # known after resolving it, and required by the wheel alone
+            return False
+        core = self.metadata.core
+        given, notes = metadata.judge(core.dependencies, core.optional_dependencies, served, hook=hook)
+        for note in notes:
+            self.app.display_warning(f"torch-ext: {note}")
+        return given
 
     def _check_selection(self, config: Config) -> None:
         """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""

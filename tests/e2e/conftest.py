@@ -45,16 +45,6 @@ def store(session_folder: Path) -> Path:
     return session_folder / "store"
 
 
-@pytest.fixture(scope="session")
-def wheelhouse(once: Once) -> Path:
-    """Return a folder with this project's own wheel: where isolated builds find the plugin."""
-
-    def make(folder: Path) -> None:
-        process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=PROJECT)
-
-    return once("wheelhouse", make)
-
-
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """Return a copy of the example project: what a test builds there leaves no trace in the sources."""

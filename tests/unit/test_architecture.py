@@ -19,7 +19,7 @@ NAME = "hatch_torch_ext"
 
 LAYERS = {
     # other programs' interfaces <-> the pipeline: hatchling's side, the command line
-    "adapters": ("__main__", "cli", "editable", "hooks", "plugin", "views"),
+    "adapters": ("__main__", "backend", "cli", "editable", "hooks", "metadata", "plugin", "views"),
     # the order of the work, and its running
     "pipeline": ("pipeline",),
     # other forms of a finished wheel: they read it, and merge and write again what a build merged
@@ -234,7 +234,12 @@ def uses(module: str) -> set[str]:
         pytest.param({"hatch", "hatch.cli", "hatch.project.core"}, set(), id="hatch"),
         pytest.param(
             {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.builders.wheel"},
-            {"cli", "hooks", "plugin"},  # adapters all: the command line reads the hook's options as hatchling does
+            {
+                "cli",
+                "hooks",
+                "metadata",
+                "plugin",
+            },  # adapters all: they read the hook's options as hatchling does
             id="hatchling",
         ),
         pytest.param({"httpx"}, {"remote.http"}, id="network"),

@@ -27,14 +27,15 @@ def read() -> tuple[Config, str]:
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext import config as configuration
+    from hatch_torch_ext import metadata
     from hatch_torch_ext.plugin import package_sources
 
     root = Path.cwd()
     if not (root / "pyproject.toml").is_file():
         raise ConfigurationError([f"There is no pyproject.toml in {root}: run this in the folder of your project."])
     builder = WheelBuilder(str(root))
-    name = builder.metadata.core.raw_name
-    raw = builder.config.hook_config.get("torch-ext")
+    name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which asks metadata hooks
+    raw = metadata.build_hook_options(builder)
     if raw is None:
         raise ConfigurationError(
             [

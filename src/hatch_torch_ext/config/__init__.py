@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,36 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["KNOWN", "OPTIONS", "RESERVED", "CMakeConfig", "Config", "epoch_faults", "parse"]
+__all__ = ["KNOWN", "OPTIONS", "RESERVED", "CMakeConfig", "Config", "Selection", "epoch_faults", "parse", "selection"]
 
 END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The part of the configuration that says which entries are built: all that the project's metadata depend on."""
+
+    environment: str
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+
+
+def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selection:
+    """Return which entries the hook's table ``raw`` and ``environ`` select, whatever else stands in the table.
+
+    The project's folders need not be there: `uv sync --no-install-project` reads metadata before they are copied.
+    Raises ``ConfigurationError`` for the faults of these options.
+    """
+    problems: list[str] = []
+    table = Options(raw=raw, problems=problems)
+    options = declared(Config)
+    found: dict[str, Any] = {
+        name: _value(options[name], options[name].name, table, environ) for name in ("environment", "only", "skip")
+    }
+    if problems:
+        raise ConfigurationError(problems)
+    return Selection(**found)
 
 
 def parse(

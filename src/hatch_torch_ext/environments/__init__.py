@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from hatch_torch_ext.environments.making import of_entry, without_torch
-from hatch_torch_ext.environments.program import ACTIVE
+from hatch_torch_ext.environments.program import ACTIVE, RECURSION
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.remembering import remembered
 from hatch_torch_ext.environments.values import Environment, Interpreter, Matrix
 
-__all__ = ["ACTIVE", "Environment", "Interpreter", "Matrix", "of_entry", "read", "remembered", "without_torch"]
+__all__ = [
+    "ACTIVE",
+    "RECURSION",
+    "Environment",
+    "Interpreter",
+    "Matrix",
+    "of_entry",
+    "read",
+    "remembered",
+    "without_torch",
+]

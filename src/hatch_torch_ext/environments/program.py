@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
 """Set for every program that this hook starts: a build that finds it was started by a build."""
 
+RECURSION = (
+    "This build was started by a build of the same kind: an environment of the matrix installs the project. Set "
+    "`skip-install = true` in it, and take the project out of its dependencies."
+)
+"""What to say where ``ACTIVE`` is found."""
+
 _FOREIGN = (
     # What the front end of the build set for itself.
     "HATCH_ENV",
@@ -58,9 +64,7 @@ def run_script(script: Path, *, cwd: Path) -> process.Completed:
     return _python(code, [str(script)], cwd=cwd, changes={})
 
 
-def _python(
-    code: str, arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]
-) -> process.Completed:
+def _python(code: str, arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
     # hatch is importable here, in the build's own environment, but PYTHONPATH (how some front ends put it there) must
     # not leak into the interpreters that hatch starts: so the path goes in as an argument.
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"

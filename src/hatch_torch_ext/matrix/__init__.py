@@ -20,6 +20,7 @@ from hatch_torch_ext.facts.releases import torch_requirement
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hatch_torch_ext.environments import Matrix
     from hatch_torch_ext.facts.releases import Minor
 
 PIN = '"torch=={matrix:torch}.*"'
@@ -28,7 +29,7 @@ PIN = '"torch=={matrix:torch}.*"'
 RESERVED = frozenset({"cache", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """What lies in the work folder beside the folders of entries."""
 
-__all__ = ["Entry", "expand", "label", "newest", "parse_cuda", "select", "torch_requirement"]
+__all__ = ["Entry", "expand", "expanded", "label", "newest", "parse_cuda", "select", "torch_requirement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,11 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
         else:
             continue
         yield f"{ascii(entry.name)[1:-1]}: the variable `{name}` is {value!a}, which {what}; write it without"
+
+
+def expanded(found: Matrix) -> tuple[Entry, ...]:
+    """Return the entries of a matrix as hatch told it; see ``expand``."""
+    return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
 
 def _torch_requirements(name: str, dependencies: Sequence[str], python: str | None, problems: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the matrix serves as one requirement of torch, and how what the author requires of torch agrees with it. Pure."""
+"""The one requirement of torch that the matrix amounts to, and how an author's own agrees with it. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def requirement(entries: Sequence[Entry]) -> str:
     """
     problems = [
         f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so that the project's "
-        'metadata cannot: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require '
+        "metadata cannot: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
         '"torch=={matrix:torch}.*"'
         for entry in entries
         if entry.torch is None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Matrix
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
@@ -96,15 +97,20 @@ def _work_folders(root: Path) -> tuple[Path, Path]:
     return root / "build" / "torch-ext", store.path(os.environ) / "work" / name
 
 
-def expand(config: Config, *, distribution: str, remember: bool = False) -> tuple[Entry, ...]:
+def expand(
+    config: Config, *, distribution: str, remember: bool = False, found: Matrix | None = None
+) -> tuple[Entry, ...]:
     """Return every entry of the matrix, ``only`` and ``skip`` not yet applied.
 
-    With ``remember``, what hatch said is kept in the work folder and taken from there while it cannot have changed.
+    ``found`` is what hatch said, where it was asked before. With ``remember``, what it says is kept in the work folder
+    and taken from there while it cannot have changed.
     """
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
-    if remember:
+    if found is not None:
+        pass
+    elif remember:
         found = environments.remembered(
             config.root,
             config.environment,
@@ -116,7 +122,7 @@ def expand(config: Config, *, distribution: str, remember: bool = False) -> tupl
         found = environments.read(config.root, config.environment, project_name=distribution)
     for variables in found.env_vars.values():
         scrub.learn_environ(dict(variables))
-    return matrix.expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
+    return matrix.expanded(found)
 
 
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:

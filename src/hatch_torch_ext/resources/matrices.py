@@ -24,7 +24,7 @@ def main() -> None:
     sys.argv[1:] = ["env", "show", "--json"]
     try:
         with contextlib.redirect_stdout(shown):
-            status = hatch()
+            status = hatch()  # type: ignore[no-untyped-call,unused-ignore]
     except SystemExit as end:
         status = end.code
     if status:

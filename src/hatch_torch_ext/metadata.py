@@ -1,0 +1,251 @@
+"""hatchling's metadata hook <-> the matrix: what a project requires, known before anything is built."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+from hatch_torch_ext.errors import ConfigurationError, TorchExtError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hatchling.builders.wheel import WheelBuilder
+    from hatchling.metadata.core import ProjectMetadata
+
+    from hatch_torch_ext.environments import Matrix
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.matrix.agreement import Agreement
+
+TABLE = "tool.hatch.metadata.hooks.torch-ext"
+"""Where the hook's options stand; in hatch.toml without the first two words."""
+BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
+OPTIONS = ("dependencies",)
+
+
+class TorchExtMetadataHook(MetadataHookInterface):
+    """Gives ``project.dependencies``: the project's own, which stand in the hook's table, and torch by the matrix."""
+
+    PLUGIN_NAME = "torch-ext"
+
+    matrix: Matrix | None = None
+    """What hatch said of the environments, once ``update`` has asked: the build hook need not ask again."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Write ``dependencies``; hatchling calls this for everything that reads the project's metadata."""
+        try:
+            self._update(metadata)
+        except TorchExtError as error:
+            abort(error)
+
+    # The imports below stand where they are used: hatchling loads every hook, whatever it is asked for.
+
+    def _update(self, metadata: dict[str, Any]) -> None:
+        from hatchling.builders.wheel import WheelBuilder
+
+        from hatch_torch_ext.matrix import agreement
+
+        builder: WheelBuilder = WheelBuilder(self.root)
+        written = builder.metadata.config["project"]
+        own = self._own()
+        _check_fields(written, own)
+        if "dependencies" in metadata and (Path(self.root) / "PKG-INFO").is_file():
+            return  # an unpacked sdist, whose metadata were written when it was made
+        entries = self._entries(builder)
+        check(agreement.compare(own, entries), entries, place=f"`dependencies` of `[{TABLE}]`")
+        others = metadata.get("dependencies", [])  # of a metadata hook that was called before
+        metadata["dependencies"] = [*others, *own, agreement.requirement(entries)]
+
+    def _own(self) -> list[str]:
+        """Return the project's own dependencies; every fault of the hook's table is told."""
+        problems = []
+        for name in self.config:
+            if name not in OPTIONS:
+                close = difflib.get_close_matches(name, OPTIONS, n=1)
+                remedy = f"did you mean `{close[0]}`?" if close else "the one option is `dependencies`"
+                problems.append(f"Unknown option `{name}` for metadata hook `torch-ext`: {remedy}")
+        own = self.config.get("dependencies", [])
+        if not isinstance(own, list):
+            problems.append("Option `dependencies` for metadata hook `torch-ext` must be an array of strings")
+        elif not all(isinstance(each, str) for each in own):
+            at = next(number for number, each in enumerate(own, 1) if not isinstance(each, str))
+            problems.append(f"Entry #{at} of option `dependencies` for metadata hook `torch-ext` must be a string")
+        if problems:
+            raise ConfigurationError(problems)
+        return list(own)
+
+    def _entries(self, builder: WheelBuilder) -> tuple[Entry, ...]:
+        """Return the entries that a wheel of this project is made of."""
+        from hatch_torch_ext import config, environments, matrix
+
+        raw = build_hook_options(builder)
+        if raw is None:
+            raise ConfigurationError(
+                [
+                    f"The metadata hook `torch-ext` (`[{TABLE}]`) is there, but the wheel has no build hook of that "
+                    f"name: nothing would be compiled. Add `[{BUILD_TABLE}]`; the table may be empty."
+                ]
+            )
+        if os.environ.get(environments.ACTIVE):
+            raise ConfigurationError([environments.RECURSION])
+        selection = config.selection(raw, os.environ)
+        self.matrix = environments.read(
+            Path(self.root), selection.environment, project_name=str(builder.metadata.core_raw_metadata["name"])
+        )
+        return matrix.select(matrix.expanded(self.matrix), only=selection.only, skip=selection.skip)
+
+
+def write(folder: str) -> str:
+    """Write the metadata of the wheel of the project in this folder into ``folder``; return the name of their folder.
+
+    Raises ``ConfigurationError`` where no metadata hook gives them: those of the wheel would hold more.
+    """
+    from hatchling.builders.wheel import WheelBuilder
+
+    builder: WheelBuilder = WheelBuilder(str(Path.cwd()))
+    try:
+        if hook_of(builder.metadata) is None:
+            raise ConfigurationError(
+                [
+                    "The build backend `hatch_torch_ext.backend` needs the metadata hook `torch-ext`. Add it to "
+                    'pyproject.toml, or write `build-backend = "hatchling.build"`:\n'
+                    f"{advice(builder.metadata.config['project'].get('dependencies', []))}"
+                ]
+            )
+    except TorchExtError as error:
+        abort(error)
+    made = Path(folder, f"{builder.artifact_project_id}.dist-info")
+    made.mkdir(exist_ok=True)
+    text = builder.config.core_metadata_constructor(builder.metadata)
+    (made / "METADATA").write_text(text, encoding="utf-8")
+    return made.name
+
+
+def abort(error: TorchExtError) -> None:
+    """End the program with the error's text. A metadata hook has no ``app``; this is what a build hook's is."""
+    from hatchling.bridge.app import Application
+
+    Application().abort(f"hatch-torch-ext: {error}")
+
+
+def build_hook_options(builder: WheelBuilder) -> Mapping[str, Any] | None:
+    """Return the options of the wheel's build hook, whether or not variables of hatchling turn hooks off; or None."""
+    for table in builder.config.target_config, builder.config.build_config:
+        hooks = table.get("hooks", {})
+        if isinstance(hooks, dict) and isinstance(hooks.get("torch-ext"), dict):
+            return dict(hooks["torch-ext"])
+    return None
+
+
+def hook_of(metadata: ProjectMetadata[Any]) -> TorchExtMetadataHook | None:
+    """Return the metadata hook of a project that has one and lets it give the dependencies, else None.
+
+    Raises ``ConfigurationError`` where it has one that hatchling does not ask.
+    """
+    if "torch-ext" not in metadata.hatch.metadata.hook_config:
+        return None
+    _check_fields(metadata.config["project"], ())
+    hook = metadata.hatch.metadata.hooks["torch-ext"]
+    return hook if isinstance(hook, TorchExtMetadataHook) else None
+
+
+def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` unless the field ``dependencies`` is left to the hook."""
+    dynamic = written.get("dynamic", [])
+    listed = isinstance(dynamic, list) and "dependencies" in dynamic
+    static = written.get("dependencies")
+    if static is not None:
+        moved = [*own, *(static if isinstance(static, list) else [])]
+        raise ConfigurationError(
+            [
+                f"`dependencies` of `[project]` and the metadata hook `torch-ext` (`[{TABLE}]`) both say what the "
+                f"project requires. Take it out of `[project]`, and move what stands there:\n{advice(moved)}"
+            ]
+        )
+    if not listed:
+        raise ConfigurationError(
+            [
+                f"The metadata hook `torch-ext` (`[{TABLE}]`) gives the dependencies, which `[project]` does not say: "
+                f'add `dynamic = ["dependencies"]` to `[project]`.'
+            ]
+        )
+
+
+def advice(own: Iterable[str]) -> str:
+    """Return the lines of pyproject.toml that let the matrix say which torch is required."""
+    listed = ", ".join(f"'{each}'" if '"' in each else f'"{each}"' for each in dict.fromkeys(own))
+    return f'  [project]\n  dynamic = ["dependencies"]\n  [{TABLE}]\n  dependencies = [{listed}]'
+
+
+def check(found: Agreement, entries: Sequence[Entry], *, place: str) -> None:
+    """Raise ``ConfigurationError`` where what ``place`` requires of torch leaves nothing of the matrix."""
+    from hatch_torch_ext.matrix import agreement
+
+    if found.kind == "excludes":
+        raise ConfigurationError(
+            [
+                f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
+                f"(`{agreement.requirement(entries)}`): nothing could install such a wheel. Take it out, since the "
+                f"matrix says which torch is served, or correct the matrix."
+            ]
+        )
+
+
+def judge(
+    dependencies: Sequence[str],
+    extras: Mapping[str, Sequence[str]],
+    entries: Sequence[Entry],
+    *,
+    hook: TorchExtMetadataHook | None,
+) -> tuple[bool, list[str]]:
+    """Return whether metadata require torch well enough, and what an author should know of them.
+
+    They do where they admit just what ``entries`` serve, and where ``hook`` gave them: the wheel then adds nothing.
+    Raises ``ConfigurationError`` where they admit nothing of it.
+    """
+    from hatch_torch_ext.matrix import agreement
+
+    place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
+    found = agreement.compare(dependencies, entries)
+    check(found, entries, place=place)
+    served = agreement.requirement(entries)
+    notes = []
+    if hook is not None and found.kind != "absent":
+        own = agreement.compare(hook.config.get("dependencies", []), entries)
+        if own.kind in {"agrees", "wider"}:
+            notes.append(f"{_quoted(own)} in {place} is redundant: the matrix says `{served}`. Take it out.")
+        if found.kind == "wider":
+            notes.append(f"this wheel serves `{served}`, a part of what its metadata require: {_quoted(found)}.")
+    elif found.kind in {"absent", "wider"}:
+        said = "has no torch" if found.kind == "absent" else f"has {_quoted(found)}, which is wider than the matrix"
+        notes.append(
+            f"{place} {said}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
+            f"wheel requires. Let the matrix say it everywhere, in pyproject.toml:\n"
+            f"{advice(_without(dependencies, found.lines))}"
+        )
+    if found.unused:
+        notes.append(
+            f"{', '.join(found.unused)}: {_quoted(found)} in {place} forbids the torch that this is built for, so that "
+            f"nobody can use it. Take the requirement out, or name the entry in `skip`."
+        )
+    for extra, required in extras.items():
+        if (optional := agreement.compare(required, entries)).kind == "excludes":
+            notes.append(
+                f"{_quoted(optional)} of the extra `{extra}` admits no torch that the matrix is built for "
+                f"(`{served}`): nobody can install `[{extra}]`. Take it out."
+            )
+    return found.kind == "agrees" or (hook is not None and found.kind != "absent"), notes
+
+
+def _without(dependencies: Sequence[str], lines: Sequence[str]) -> list[str]:
+    from packaging.requirements import Requirement
+
+    return [each for each in dependencies if str(Requirement(each)) not in lines]
+
+
+def _quoted(found: Agreement) -> str:
+    return " and ".join(f"`{line}`" for line in found.lines)
