@@ -153,8 +153,12 @@ def test_links_without_undefined_symbols_and_programs_hold_with_both_sdks(
     if sdk == "thin":
         request.getfixturevalue("thin")
     tree = bench.build("strict")
-    assert tree.files == ("libstrict.so",)
+    assert tree.files == ("bin/program", "libstrict.so")
     assert needed(tree, "libstrict.so") == ["libc10.so", "libtorch_cpu.so"]
+    program = elf.read(tree.prefix / "bin" / "program")
+    assert (program.type, program.text_relocations) == ("program", False)
+    environ = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(bench.environment.site_packages / "torch" / "lib")}
+    assert subprocess.check_output([program.path], env=environ, text=True) == "reached torch\n"
 
 
 def test_a_project_older_than_cmakes_memory(bench: Workbench) -> None:

@@ -30,7 +30,10 @@ Facts = dict[str, Any]
 """Facts of a Python and its torch, as the loader's ``facts()`` gives them."""
 
 SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
+PROGRAM = "<program>"
 MARK = "@@torch-ext-opening "
+KINDS = frozenset({"library", "module", "program"})
+"""What is opened by itself; what those files need comes with them."""
 TIMEOUT = 120.0
 TAIL_LINES, MAX_LINE = 6, 300
 # A backtrace as torch prints it says nothing of use to who reads a finding.
@@ -134,6 +137,8 @@ def open_all(
 
 
 def _module(binary: Binary, package: str | None) -> str | None:
+    if binary.elf.type == "program":
+        return PROGRAM
     if not binary.is_module:
         return None
     name = binary.module or binary.name.partition(".")[0]

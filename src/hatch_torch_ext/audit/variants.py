@@ -139,4 +139,4 @@ def _unstripped(tree: InstallTree, path: str) -> Path | None:
 def _is_opened(item: Binary, built: BuiltVariant) -> bool:
     """Say whether the loader opens the file itself; what those files need comes with them."""
     kinds = {file.path: file.kind for file in built.variant.files}
-    return kinds[item.place] in {"library", "module"} and not item.unopened
+    return kinds[item.place] in opening.KINDS and not item.unopened

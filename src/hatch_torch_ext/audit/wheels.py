@@ -289,7 +289,7 @@ def _open(
             loadable = [
                 binary
                 for binary in subject.binaries
-                if item.files[binary.place].kind in {"library", "module"} and not binary.unopened
+                if item.files[binary.place].kind in opening.KINDS and not binary.unopened
             ]
             yield opening.open_all(python, loadable, variant=subject.variant, package=item.package)
         else:

@@ -6,16 +6,20 @@ the mark is a JSON object; anything else on the output was printed by what was o
 
 from __future__ import annotations
 
+import glob
 import importlib.machinery
 import importlib.util
 import json
+import os
 import resource
+import subprocess
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Optional
 
+PROGRAM = "<program>"
 MARK = "@@torch-ext-opening "
 
 
@@ -32,8 +36,23 @@ def words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def trace_program(torch: Any, path: str) -> None:
+    """Let the dynamic linker load and bind a program beside torch's libraries, and stop before it runs."""
+    folders = [os.path.join(os.path.dirname(torch.__file__), "lib")]
+    folders += sorted(glob.glob(os.path.join(os.path.dirname(folders[0]), "..", "nvidia", "*", "lib")))
+    linker = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_BIND_NOW": "1", "LD_WARN": "1", "LD_LIBRARY_PATH": ":".join(folders)}
+    done = subprocess.run([path], env=linker, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    lines = done.stdout.decode(errors="replace").splitlines()
+    wrong = [line.strip() for line in lines if "undefined symbol" in line or "not found" in line or "error" in line]
+    if wrong or done.returncode:
+        raise OSError(wrong[0] if wrong else f"the dynamic linker ends with status {done.returncode}")
+
+
 def open_one(torch: Any, path: str, module: Optional[str]) -> None:
-    """Open a library for its operators, or import a module under its own name."""
+    """Open a library for its operators, or import a module under its own name; a program is bound, and not run."""
+    if module == PROGRAM:
+        trace_program(torch, path)
+        return
     if module is None:
         torch.ops.load_library(path)
         return
