@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import elf, merge
+from hatch_torch_ext import audit, elf, merge
+from hatch_torch_ext.audit import opening
+from hatch_torch_ext.audit.subject import Binary
 from hatch_torch_ext.errors import MergeError
-from trees import Site, compile_library, file_of
+from trees import Site, compile_library, file_of, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -281,3 +283,49 @@ def test_every_file_of_the_variant_is_found_by_the_authors_name(site: Site) -> N
         1,
         "pkg: its variant has no file called 'libgone.so', but: data/kernel.ptx, libkernels.so, libops.so\n",
     )
+
+
+PROGRAM = """
+#include <stdio.h>
+void _ZN3c106detail14torchCheckFailEPKcS2_jS2_(void);
+int main(void) { _ZN3c106detail14torchCheckFailEPKcS2_jS2_(); return puts("it runs") < 0; }
+"""
+
+
+def _program(site: Site, place: str, source: str = PROGRAM) -> Path:
+    """Link a program as our CMake files do."""
+    interpreter = 'const char i[] __attribute__((section(".interp"))) = "/lib64/ld-linux-x86-64.so.2";'
+    options = ["-pie", "-Wl,-shared", "-Wl,--unresolved-symbols=ignore-all"]
+    target = site.prefix / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-fPIC", "-xc", "-", "-o", str(target), *options]
+    subprocess.run(command, input=f"{source}\n{interpreter}", text=True, check=True)
+    return target
+
+
+def test_a_program_runs_from_the_wheel(site: Site, tmp_path: Path) -> None:
+    """It finds torch's libraries from where it lies, is executable, and `_variants.path` says where it is."""
+    _program(site, "bin/tool")
+    built = site.repair()
+    file = file_of(built, "tool")
+    assert (file.path, file.kind) == (f"{LABEL}/tool", "program")
+    assert "libc10.so" in file.needed
+    assert site.audit(built, site.config()) == []
+    assert audit.audit_wheel(site.wheel(built, tmp_path)) == ()
+    site.install_wheel(built)
+    tool = site.python("-m", "pkg._variants", "--path", "tool").stdout.strip()
+    assert subprocess.check_output([tool], env={}, text=True) == "it runs\n"
+
+
+def test_the_audit_binds_programs(site: Site, torch_cpu_python: Path) -> None:
+    """With a torch at hand, each program is loaded and bound by the dynamic linker, and not run."""
+    binaries = []
+    for name in ("good", "bad"):
+        symbol = "aoti_torch_device_type_cpu" if name == "good" else "aoti_torch_no_such_thing"
+        path = _program(site, name, f"int {symbol}(void); int main(void) {{ return 100 + {symbol}(); }}")
+        command = ["patchelf", "--add-needed", "libtorch_cpu.so", "--add-needed", "libc10.so", str(path)]
+        subprocess.run([program(command[0]), *command[1:]], check=True)
+        binaries.append(Binary(place=name, elf=elf.read(path)))
+    found = opening.open_all(torch_cpu_python, binaries, variant="a", package="pkg").findings
+    assert [(each.code, each.file) for each in found] == [("cannot-open", "bad")]
+    assert "undefined symbol: aoti_torch_no_such_thing" in found[0].message
