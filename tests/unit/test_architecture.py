@@ -24,6 +24,8 @@ LAYERS = {
     "pipeline": ("pipeline",),
     # other forms of a finished wheel: they read it, and merge and write again what a build merged
     "outlets": ("outlets",),
+    # the user's side: the machine, the right torch, what does not work; nothing of hatch
+    "user": ("user",),
     # each takes values and gives a value; none calls another
     "stages": ("audit", "cmake", "config", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
     # what others made, read: the wheels of an index, a wheel on disk; and the store that keeps what was fetched

@@ -10,19 +10,23 @@ import sys
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.cli import audit, build, index, inspect, matrix, merge, sdk, variants
+from hatch_torch_ext.cli import audit, build, doctor, index, inspect, install, matrix, merge, prune, sdk, variants
 from hatch_torch_ext.errors import TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (matrix, build, merge, variants, index, inspect, audit, sdk)
+COMMANDS = (matrix, build, merge, variants, index, inspect, audit, sdk, install, doctor, prune)
 """In the order in which ``--help`` lists them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for a wrong call."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, more = parser.parse_known_args(arguments)
+    options.more = more
+    if more and not getattr(options, "hands_on", False):  # what a command hands on to another program
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         return int(options.run(options))
     except TorchExtError as error:

@@ -147,6 +147,16 @@ def published_pythons(line: str, *, later: bool) -> tuple[int, int]:
     return first, 399 if later else last
 
 
+def cxx11_abi(line: str, machine: str, cuda: str | None = None) -> bool:
+    """Return which C++ ABI torch's own wheels for Linux of ``line`` (``2.6``) have.
+
+    They turned to the C++11 ABI with 2.7 on x86-64 and with 2.6 on aarch64, the build of 2.6 for CUDA 12.6 being ahead
+    (pytorch's ``RELEASE.md`` and release notes of 2.6).
+    """
+    first = (2, 6) if machine == "aarch64" or cuda == "12.6" else (2, 7)
+    return minor_of(line) >= first
+
+
 def torch_requirement(served: Iterable[tuple[str, bool]]) -> str:
     """Return the ``Requires-Dist`` that admits exactly the releases that variants serve, such as ``torch>=2.8,<2.10``.
 

@@ -6,11 +6,10 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts import archs, policy, releases
+from hatch_torch_ext.facts import archs, releases
 from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.facts.variant import Variant
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
 TEMPLATE = "_variants.py"
@@ -36,7 +35,7 @@ def render(layout: Layout, *, distribution: str) -> str:
     data = {
         "distribution": distribution,
         "package": layout.package,
-        "variants": [_fields(placed) for placed in sorted(layout.variants, key=_order)],
+        "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],
     }
     return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])
 
@@ -46,7 +45,7 @@ def _order(placed: PlacedVariant) -> tuple[tuple[int, ...], str]:
     return tuple(int(part) for part in placed.variant.torch.split(".")), placed.variant.label
 
 
-def _fields(placed: PlacedVariant) -> dict[str, object]:
+def fields(placed: PlacedVariant) -> dict[str, object]:
     """Return what the loader needs to know of a variant, every field of it."""
     variant = placed.variant
     return {
@@ -56,7 +55,7 @@ def _fields(placed: PlacedVariant) -> dict[str, object]:
         "cuda": variant.cuda if variant.backend == "cuda" else None,
         "archs": {name: list(archs.capabilities(name)) for name in variant.archs},
         "cxx11_abi": variant.cxx11_abi,
-        "on_default_index": variant.cxx11_abi in (None, _default_cxx11_abi(variant)),
+        "on_default_index": variant.cxx11_abi in (None, releases.cxx11_abi(variant.torch, variant.machine)),
         "cp": list(releases.published_pythons(variant.torch, later=variant.stable_abi)),
         "python": variant.python,
         "machine": variant.machine,
@@ -64,15 +63,6 @@ def _fields(placed: PlacedVariant) -> dict[str, object]:
         "libc_floor": variant.libc_floor,
         "files": _files(placed),
     }
-
-
-def _default_cxx11_abi(variant: Variant) -> bool:
-    """Return which C++ ABI a plain ``pip install torch`` of that release brings: the remedies must be able to help.
-
-    torch's wheels for Linux turned to the C++11 ABI with 2.7 on x86-64 and with 2.6 on aarch64 (pytorch's
-    ``RELEASE.md`` and release notes of 2.6).
-    """
-    return policy.natural(variant.torch) >= policy.natural("2.6" if variant.machine == "aarch64" else "2.7")
 
 
 def _files(placed: PlacedVariant) -> list[object]:

@@ -19,7 +19,7 @@ from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
@@ -112,14 +112,23 @@ class IndexSettings:
 
 def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSettings:
     """Return the settings of one entry: the hook's options beat uv's variables, and those beat pip's."""
+    return of_environ(
+        environ,
+        index=_filled(entry, "index-url", config.index_url),
+        extra=[_filled(entry, "extra-index-url", url) or "" for url in config.extra_index_url],
+    )
+
+
+def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: Sequence[str] = ()) -> IndexSettings:
+    """Return what uv's and pip's variables say; ``index`` and ``extra`` come before them."""
     index = (
-        _filled(entry, "index-url", config.index_url)
+        index
         or _unnamed(environ, environ.get("UV_DEFAULT_INDEX", ""))
         or environ.get("UV_INDEX_URL")
         or environ.get("PIP_INDEX_URL")
         or PUBLIC_INDEX
     )
-    ours = tuple(_filled(entry, "extra-index-url", url) or "" for url in config.extra_index_url)
+    ours = tuple(extra)
     # uv parts indexes by blanks and find-links by commas; pip parts both by blanks.
     uvs = [_unnamed(environ, url) for url in environ.get("UV_INDEX", "").split()]
     uvs += environ.get("UV_EXTRA_INDEX_URL", "").split()

@@ -1,0 +1,63 @@
+"""``hatch-torch-ext doctor``: what is here, what does not work, and the one thing to type next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hatch_torch_ext.user.doctor import Diagnosis
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("doctor", help="say what is here, what does not work, and what to type")
+    command.add_argument("packages", metavar="PACKAGE", nargs="*", help="only these (default: all that are installed)")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
+    command.add_argument("--json", action="store_true", help="for bug reports: no user names, no tokens, no home")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status: 1 when something does not work."""
+    from hatch_torch_ext.user import doctor, machine, target
+
+    into = target.find(options.python, os.environ, folder=Path.cwd(), with_torch=True)
+    found = doctor.diagnose(into, machine.read(os.environ), options.packages, os.environ)
+    print(found.to_json(os.environ) if options.json else _text(found))
+    return 0 if found.healthy else 1
+
+
+def _text(found: Diagnosis) -> str:
+    here = found.machine
+    driver = f"driver {here.driver or 'unknown'}" if here.driver or here.supported else "no NVIDIA driver"
+    supports = f", supports CUDA {'.'.join(map(str, here.supported))}" if here.supported else ""
+    lines = [
+        f"machine   {here.system} {here.machine}{', WSL' if here.wsl else ''}; {driver}{supports}"
+        f"{f' (from {here.source})' if here.source else ''}"
+    ]
+    for gpu in here.gpus:
+        number = ".".join(map(str, gpu.capability)) if gpu.capability else "unknown"
+        notes = "".join([", MIG" if gpu.mig else "", "" if gpu.visible else ", hidden by CUDA_VISIBLE_DEVICES"])
+        lines.append(f"GPU {gpu.index}     {gpu.name or 'unknown'}, compute capability {number}{notes}")
+    lines += [f"GPU       {vendor}: served by CPU variants" for vendor in here.others]
+    lines.append(f"python    {found.python}")
+    torch = found.torch
+    if torch.get("version"):
+        build = f"CUDA {torch['cuda']}" if torch.get("cuda") else "ROCm" if torch.get("hip") else "the CPU"
+        lines.append(f"torch     {torch['version']}, built for {build}, in {torch.get('folder')}")
+    else:
+        lines.append("torch     none")
+    lines += [f"tool      {program}: {version}" for program, version in found.tools]
+    for each in found.packages:
+        lines.append(f"package   {each.distribution} {each.version}: {each.chosen or 'nothing fits'}")
+        lines += [f"          {label}: {verdict}" for label, verdict in each.verdicts if label != each.chosen]
+    lines += [f"problem   {problem}" for problem in found.problems]
+    if found.type_next:
+        lines.append(f"type      {found.type_next}")
+    return "\n".join(lines)

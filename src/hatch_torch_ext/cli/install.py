@@ -1,0 +1,130 @@
+"""``hatch-torch-ext install``: the torch that this machine runs and the packages serve best, and the packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from hatch_torch_ext.user.installing import Plan
+    from hatch_torch_ext.user.target import Target
+
+OTHER_PLACES = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+)
+"""Variables that name places of packages: none of them takes part where torch is fetched."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser(
+        "install",
+        help="install the right torch for this machine and for packages, and the packages",
+        epilog="Other options are handed on to `uv pip install`, or to `pip install` where there is no uv.",
+    )
+    command.add_argument(
+        "packages", metavar="PACKAGE", nargs="+", help="a requirement, the path of a wheel, or `torch`"
+    )
+    command.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
+    command.add_argument("--backend", metavar="NAME", help="cu130, cpu or auto (TORCH_EXT_BACKEND, else auto)")
+    command.add_argument("--channel", choices=("stable", "test", "nightly"), default="stable", help="of torch")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
+    command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
+    command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
+    command.set_defaults(run=run, hands_on=True)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext import process
+    from hatch_torch_ext.errors import ConfigurationError, ProcessError
+    from hatch_torch_ext.remote import pipfiles, settings
+    from hatch_torch_ext.remote.http import Http, RemoteError
+    from hatch_torch_ext.user import installing, machine, target
+
+    environ = {**pipfiles.variables(os.environ), **os.environ}
+    into = target.find(options.python, os.environ, folder=Path.cwd())
+    backend = options.backend or os.environ.get(installing.BACKEND) or "auto"
+    torch_index = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or installing.TORCH_INDEX
+    here = machine.read(os.environ)
+    for problem in here.problems:
+        print(f"hatch-torch-ext: {problem}", file=sys.stderr)
+    try:
+        with Http(settings.of_environ(environ)) as http:
+            plan = installing.plan(
+                options.packages,
+                into,
+                here,
+                http,
+                backend=backend,
+                channel=options.channel,
+                torch_index=torch_index,
+            )
+    except RemoteError as error:
+        raise ConfigurationError([str(error)]) from error
+    for line in plan.because:
+        print(f"# {line}")
+    installer = _Installer.find(into, options.target)
+    steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
+        (installer.from_torch(plan), installer.only_torch(os.environ)),
+        ([*installer.command, *plan.packages], {}),
+    )
+    for command, changes in steps:
+        full = [*command, *(option for option in options.more if option not in command)]
+        print(process.command_line(full, changes))
+        if options.dry_run:
+            continue
+        try:
+            done = process.run(full, env_changes=changes)
+        except ProcessError as error:
+            print(error.output, file=sys.stderr)
+            raise
+        print(done.stdout + done.stderr, end="")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Installer:
+    """uv where there is one, else the target's own pip; ``command`` is what is typed up to the packages."""
+
+    command: tuple[str, ...]
+    is_uv: bool
+
+    @classmethod
+    def find(cls, into: Target, folder: Path | None) -> _Installer:
+        try:
+            import uv
+
+            program: str | None = uv.find_uv_bin()
+        except (ImportError, FileNotFoundError):
+            program = shutil.which("uv")
+        target = ("--target", str(folder)) if folder else ()
+        if program is not None:
+            return cls(command=(program, "pip", "install", "--python", str(into.python), *target), is_uv=True)
+        return cls(command=(str(into.python), "-m", "pip", "install", *target), is_uv=False)
+
+    def from_torch(self, plan: Plan) -> list[str]:
+        """Return the command that takes torch's packages from torch's index and from nowhere else."""
+        alone = ["--no-config", "--default-index", plan.index] if self.is_uv else ["--index-url", plan.index]
+        return [*self.command, "--no-deps", *alone, *plan.torch]
+
+    def only_torch(self, environ: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the changes of variables after which no other index takes part in that command."""
+        changes: dict[str, str | None] = {name: None for name in OTHER_PLACES if name in environ}
+        return changes if self.is_uv else {**changes, "PIP_CONFIG_FILE": os.devnull}

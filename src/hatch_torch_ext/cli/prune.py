@@ -1,0 +1,71 @@
+"""``hatch-torch-ext prune``: remove what this environment cannot load from an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser(
+        "prune", help="remove the variants of an installed package that cannot be loaded here"
+    )
+    command.add_argument("packages", metavar="PACKAGE", nargs="+")
+    command.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
+    command.add_argument("--target", metavar="DIR", type=path, help="a folder that pip's --target filled")
+    command.add_argument("--keep", metavar="LABEL", action="append", help="keep these instead of what is loaded here")
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext.errors import ConfigurationError
+    from hatch_torch_ext.facts.sizes import size
+    from hatch_torch_ext.user import doctor, pruning, target
+
+    into = target.find(options.python, os.environ, folder=Path.cwd())
+    sites = [options.target] if options.target else doctor.sites(into)
+    installed = {_normal(each.distribution): each for site in sites for each in pruning.packages(site)}
+    missing = [name for name in options.packages if _normal(name) not in installed]
+    if missing:
+        where = options.target or into.python
+        raise ConfigurationError([f"{', '.join(missing)}: not installed in {where}, or not made with hatch-torch-ext."])
+    rows = []
+    for name in options.packages:
+        each = installed[_normal(name)]
+        keep = options.keep or [chosen for chosen in [doctor.chosen(into, each)] if chosen]
+        pruned = pruning.prepare(each, keep)
+        if not options.dry_run:
+            pruning.apply(pruned)
+        rows.append(
+            {
+                "package": each.distribution,
+                "kept": sorted(set(each.labels) - set(pruned.labels)),
+                "removed": list(pruned.labels),
+                "bytes": pruned.size,
+            }
+        )
+        if not options.json:
+            verb = "would remove" if options.dry_run else "removed"
+            print(
+                f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
+            )
+            print(f"the way back: pip install --force-reinstall --no-deps {each.distribution}=={each.version}")
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    return 0
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

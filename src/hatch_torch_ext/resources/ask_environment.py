@@ -1,0 +1,33 @@
+"""Prints what the torch of this Python is and where packages lie, as JSON; run by the Python in question (from 3.8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Dict
+
+
+def about_torch() -> Dict[str, Any]:
+    """Return how torch was built and from where it comes, or why it cannot be imported."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        return {} if error.name == "torch" else {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 -- a broken torch raises whatever it likes
+        return {"error": "{}: {}".format(type(error).__name__, str(error)[:500])}
+    if not hasattr(torch, "version"):
+        return {"error": "`import torch` finds {}, which is not PyTorch".format(torch.__spec__)}
+    return {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "git": getattr(torch.version, "git_version", None),
+        "cxx11_abi": bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)),
+        "folder": os.path.dirname(os.path.abspath(torch.__file__)),
+    }
+
+
+if __name__ == "__main__":
+    sites = [folder for folder in dict.fromkeys(sys.path[1:]) if folder and os.path.isdir(folder)]
+    print(json.dumps(dict(about_torch(), sites=sites, python=sys.version.split()[0])))

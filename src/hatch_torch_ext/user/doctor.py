@@ -1,0 +1,245 @@
+"""What is here, what works, and the one thing to type next: for users, and for bug reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import __version__, process, scrub
+from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.user import drivers, pruning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hatch_torch_ext.user.machine import Machine
+    from hatch_torch_ext.user.target import Target
+
+PROBE = Path(__file__).parent.parent / "resources" / "ask_environment.py"
+TIMEOUT = 120.0
+COMPILERS = (
+    ("c++", "--version"),
+    ("g++", "--version"),
+    ("clang++", "--version"),
+    ("nvcc", "--version"),
+    ("cmake", "--version"),
+)
+MEANS_PTX = re.compile(r"\+PTX$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageHealth:
+    """A package of ours: the variant that it would load here, or why none; ``works`` is False where it cannot."""
+
+    distribution: str
+    version: str
+    package: str
+    chosen: str | None
+    verdicts: tuple[tuple[str, str], ...]
+    namespaces: tuple[str, ...] = ()
+    remedy: str | None = None
+
+    @property
+    def works(self) -> bool:
+        """Say whether a variant is chosen."""
+        return self.chosen is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Everything that ``doctor`` tells. ``problems`` are sentences, the worst first; ``type_next`` is one command."""
+
+    hatch_torch_ext: str
+    machine: Machine
+    python: str
+    facts: Mapping[str, Any]
+    torch: Mapping[str, Any]
+    tools: tuple[tuple[str, str], ...]
+    packages: tuple[PackageHealth, ...]
+    problems: tuple[str, ...]
+    type_next: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Say whether everything works."""
+        return not self.problems
+
+    def to_json(self, environ: Mapping[str, str]) -> str:
+        """Return the diagnosis for a bug report: no user name, no path below the home, nothing secret."""
+        data = {**asdict(self), "packages": [{**asdict(each), "works": each.works} for each in self.packages]}
+        return private(json.dumps(data, indent=2, default=str), environ)
+
+
+def private(text: str, environ: Mapping[str, str]) -> str:
+    """Return ``text`` without the user's home, name, or anything secret."""
+    home, user = environ.get("HOME", ""), environ.get("USER") or environ.get("LOGNAME") or ""
+    if len(home) > 1:
+        text = text.replace(home, "~")
+    if len(user) > 2 and user != "root":  # noqa: PLR2004 - shorter ones are parts of words
+        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])", "user", text)
+    return scrub.clean(text)
+
+
+def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
+    """Look at ``target`` and all that the choice of a variant there depends on; ``asked`` limits the packages."""
+    torch = _torch(target)
+    site_folders = [Path(each) for each in torch.get("sites", [])]
+    installed = [each for site in site_folders for each in pruning.packages(site)]
+    wanted = {re.sub(r"[-_.]+", "-", each).lower() for each in asked}
+    here = [each for each in installed if not wanted or re.sub(r"[-_.]+", "-", each.distribution).lower() in wanted]
+    health = tuple(_health(target, each) for each in here)
+    missing = sorted(wanted - {re.sub(r"[-_.]+", "-", each.distribution).lower() for each in installed})
+    problems = [*_of_packages(health, missing, target), *_of_torch(target, torch, machine), *machine.problems]
+    problems += _twice(health)
+    problems += [line for each in here for line in _ptx(each, health, machine)]
+    return Diagnosis(
+        hatch_torch_ext=__version__,
+        machine=machine,
+        python=f"{target.python} ({target.said_by})",
+        facts=target.facts,
+        torch={name: value for name, value in torch.items() if name != "sites"},
+        tools=tuple(_tools(environ)),
+        packages=health,
+        problems=tuple(dict.fromkeys(problems)),
+        type_next=_next(health, missing, target, torch),
+    )
+
+
+def _torch(target: Target) -> dict[str, Any]:
+    try:
+        done = process.run([target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ProcessError, ValueError, IndexError):
+        return {"sites": [], "error": "the Python cannot be asked about torch"}
+    return answer if isinstance(answer, dict) else {"sites": []}
+
+
+def sites(target: Target) -> list[Path]:
+    """Return the folders that the target's packages lie in."""
+    return [Path(each) for each in _torch(target).get("sites", [])]
+
+
+def chosen(target: Target, installed: pruning.Installed) -> str | None:
+    """Return the label of the variant that the package loads in the target, or None."""
+    return _health(target, installed).chosen
+
+
+def _health(target: Target, installed: pruning.Installed) -> PackageHealth:
+    """Ask the package's own loader, as a file: whether the package imports does not matter."""
+    module = installed.root / "_variants.py"
+    package = str(installed.manifest.get("package", installed.root.name))
+    said: dict[str, Any] = {}
+    told = ""
+    try:
+        done = process.run(
+            [target.python, module, "--json"], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}
+        )
+        told = done.stderr.strip()
+        said = json.loads(done.stdout)
+    except (ProcessError, ValueError):
+        told = told or "its loader cannot be run"
+    label = said.get("chosen") or None
+    pruned = set(installed.manifest.get("pruned", []))
+    verdicts = said.get("verdicts") or {}
+    namespaces = {str(name) for each in said.get("variants", []) for name in each.get("namespaces", [])}
+    return PackageHealth(
+        distribution=installed.distribution,
+        version=installed.version,
+        package=package,
+        chosen=None if label in pruned else label,
+        verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(verdicts.items())),
+        namespaces=tuple(sorted(namespaces)),
+        remedy=told or None,
+    )
+
+
+def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: Target) -> Iterable[str]:
+    for each in health:
+        if not each.works:
+            yield f"{each.distribution} {each.version} has no variant for what is here"
+    for name in missing:
+        yield f"{name} is not installed in {target.python}, or was not made with hatch-torch-ext"
+
+
+def _of_torch(target: Target, torch: Mapping[str, Any], machine: Machine) -> Iterable[str]:
+    if torch.get("error"):
+        yield f"torch cannot be imported: {torch['error']}"
+        return
+    cuda = torch.get("cuda")
+    if not target.facts["torch"]:
+        yield "torch is not installed"
+    elif cuda and machine.visible and not machine.runs(str(cuda)):
+        driver = machine.driver or ".".join(map(str, machine.supported or ()))
+        lowest = drivers.minimum(drivers.numbers(str(cuda)))
+        needed = f", which asks for {'.'.join(map(str, lowest))} or newer" if lowest else ""
+        yield f"the NVIDIA driver ({driver}) is too old for this torch, built for CUDA {cuda}{needed}"
+    elif cuda and machine.visible:
+        served = {gpu.index for gpu in machine.served(str(cuda))}
+        for gpu in machine.visible:
+            if gpu.index not in served and gpu.capability is not None:
+                number = ".".join(map(str, gpu.capability))
+                named = f"GPU {gpu.index} ({gpu.name}, compute capability {number})"
+                yield f"torch's build for CUDA {cuda} has no code for {named}"
+    elif not cuda and machine.visible and not torch.get("hip"):
+        yield "a GPU is here, but this torch is built for the CPU"
+
+
+def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
+    """Name two packages that register one operator namespace: the second import would abort the process."""
+    holders: dict[str, str] = {}
+    for each in health:
+        for namespace in each.namespaces:
+            before = holders.setdefault(namespace, each.distribution)
+            if before != each.distribution:
+                yield f"{before} and {each.distribution} both register the operator namespace `{namespace}`"
+
+
+def _ptx(installed: pruning.Installed, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
+    """Tell of PTX that this driver cannot compile: minor-version compatibility does not cover it."""
+    chosen = {each.chosen for each in health if each.distribution == installed.distribution}
+    for variant in installed.manifest["variants"]:
+        if variant["label"] not in chosen or not variant.get("cuda") or not machine.supported:
+            continue
+        numbers = [re.sub(r"[^0-9]", "", arch) for arch in variant["archs"]]
+        code = [int(each) for each, arch in zip(numbers, variant["archs"], strict=True) if not MEANS_PTX.search(arch)]
+        for gpu in machine.visible:
+            if gpu.capability is None:
+                continue
+            own = gpu.capability[0] * 10 + gpu.capability[1]
+            direct = any(each // 10 == gpu.capability[0] and each <= own for each in code)
+            if not direct and machine.supported < drivers.numbers(variant["cuda"]):
+                yield (
+                    f"{installed.distribution} has only PTX for GPU {gpu.index}, made by CUDA {variant['cuda']}, and "
+                    f"this driver compiles PTX up to CUDA {'.'.join(map(str, machine.supported))}: update the driver"
+                )
+
+
+def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for name, option in COMPILERS:
+        program = shutil.which(name, path=environ.get("PATH"))
+        if program is None:
+            continue
+        try:
+            done = process.run([program, option], check=False, timeout=TIMEOUT)
+        except ProcessError:
+            continue
+        lines = [line for line in done.stdout.splitlines() if re.search(r"[0-9]+\.[0-9]", line)]
+        yield program, (lines[-1 if name == "nvcc" else 0].strip() if lines else "?")
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield name, environ[name] + ("" if Path(environ[name]).is_dir() else " (no such folder)")
+
+
+def _next(
+    health: Sequence[PackageHealth], missing: Sequence[str], target: Target, torch: Mapping[str, Any]
+) -> str | None:
+    broken = [each.distribution for each in health if not each.works]
+    names = [*broken, *missing]
+    if names or not target.facts["torch"] or torch.get("error"):
+        return f"hatch-torch-ext install --python {os.fspath(target.python)} {' '.join(names or ['torch'])}"
+    return None

@@ -1,0 +1,308 @@
+"""What this machine has for a torch to run on: its driver, its GPUs, and which CUDA they run.
+
+Everything is read through what is there, best source first: an override, NVML, libcuda, the kernel's files, nvidia-smi.
+NVIDIA's libraries are asked in child processes with a time-out; no CUDA context is made.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.facts import archs
+from hatch_torch_ext.user import drivers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hatch_torch_ext.user.drivers import Version
+
+PROBE = Path(__file__).parent.parent / "resources" / "ask_nvidia.py"
+TIMEOUT = 5.0
+"""Seconds for each question to a library or a program: a broken driver can hang."""
+DRIVER = "TORCH_EXT_CUDA_DRIVER"
+"""The variable that overrides detection: ``12.8``, or ``none``."""
+PCI_DISPLAY = "0x03"
+VENDORS = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """An NVIDIA GPU. ``capability`` is (9, 0) for 9.0, None where it cannot be told; ``visible`` to CUDA programs."""
+
+    index: int
+    name: str | None = None
+    uuid: str | None = None
+    capability: tuple[int, int] | None = None
+    mig: bool = False
+    visible: bool = True
+    error: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """``driver`` is the kernel driver's version; ``supported`` the CUDA that the user-mode driver supports.
+
+    ``source`` says who told; ``others`` are GPUs of other vendors; ``problems`` are sentences about what is broken.
+    """
+
+    system: str
+    machine: str
+    driver: str | None = None
+    supported: Version | None = None
+    gpus: tuple[Gpu, ...] = ()
+    others: tuple[str, ...] = ()
+    source: str | None = None
+    wsl: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> tuple[Gpu, ...]:
+        """Return the GPUs that CUDA programs see."""
+        return tuple(gpu for gpu in self.gpus if gpu.visible)
+
+    def runs(self, cuda: str) -> bool:
+        """Say whether the driver runs programs of ``cuda`` (``12.8``)."""
+        driver = drivers.numbers(self.driver) if self.driver else None
+        return drivers.runs(drivers.numbers(cuda), driver=driver, supported=self.supported)
+
+    def served(self, cuda: str) -> tuple[Gpu, ...]:
+        """Return the visible GPUs that torch's own builds for ``cuda`` hold code for; those unknown count as served."""
+        built = archs.torch_build(cuda, self.machine)
+        ranges = [archs.capabilities(name) for name in built]
+        return tuple(
+            gpu
+            for gpu in self.visible
+            if gpu.capability is None
+            or not ranges
+            or any(first <= gpu.capability[0] * 10 + gpu.capability[1] <= last for first, last in ranges)
+        )
+
+
+@dataclass
+class _Draft:
+    """A machine as it is found out."""
+
+    driver: str | None = None
+    supported: Version | None = None
+    gpus: list[Gpu] = field(default_factory=list)
+    source: str | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def say(self, source: str, *, driver: str | None = None, supported: Version | None = None) -> None:
+        """Take an answer where none was known; the first source counts."""
+        if driver and self.driver is None:
+            self.driver, self.source = driver, self.source or source
+        if supported and self.supported is None:
+            self.supported, self.source = supported, self.source or source
+
+
+def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float = TIMEOUT) -> Machine:
+    """Read this machine; ``sys`` and ``proc`` lie below ``root``. Raises ``ConfigurationError`` for a bad override."""
+    wsl = "microsoft" in _text(root / "proc/version").lower()
+    draft = _Draft()
+    if not _override(draft, environ):
+        _nvml(draft, environ, timeout)
+        _libcuda(draft, environ, timeout)
+        _kernel(draft, root)
+        if draft.driver is None or not draft.gpus:
+            _smi(draft, environ, timeout, wsl=wsl)
+    return Machine(
+        system=sys.platform,
+        machine=platform.machine(),
+        driver=draft.driver,
+        supported=draft.supported,
+        gpus=_visible(draft, environ.get("CUDA_VISIBLE_DEVICES")),
+        others=_others(root),
+        source=draft.source,
+        wsl=wsl,
+        problems=tuple(draft.problems),
+    )
+
+
+def _override(draft: _Draft, environ: Mapping[str, str]) -> bool:
+    said = environ.get(DRIVER, "").strip()
+    if not said:
+        return False
+    if said.lower() in {"none", "cpu"}:
+        return True
+    if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", said):
+        raise ConfigurationError([f"{DRIVER} is {said[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."])
+    draft.say(DRIVER, supported=drivers.numbers(said))
+    return True
+
+
+def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -> dict[str, object]:
+    """Run the probe; an answer that does not come, or makes no sense, is a problem and not an error."""
+    library = {"nvml": "libnvidia-ml.so.1 (NVML)", "cuda": "libcuda.so.1"}[what]
+    keep = {name: environ.get(name) for name in ("LD_LIBRARY_PATH",)}
+    try:
+        done = process.run([sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False)
+        answer = json.loads(done.stdout) if done.returncode == 0 else None
+    except ProcessError:
+        draft.problems.append(f"{library} does not answer within {timeout:g} s: the NVIDIA driver hangs")
+        return {}
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        draft.problems.append(f"{library} crashes the process that asks it: the NVIDIA driver is broken")
+        return {}
+    if "error" in answer:
+        draft.problems.append(f"{library} answers with error {answer['error']}: the NVIDIA driver does not work")
+    return answer
+
+
+def _nvml(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
+    answer = _ask("nvml", environ, timeout, draft)
+    if not answer or "missing" in answer:
+        return
+    # What NVML supports is the kernel driver's own; libcuda may be newer (cuda-compat), so that it is asked next.
+    draft.say("NVML", driver=_string(answer.get("driver")))
+    devices = answer.get("devices")
+    for device in devices if isinstance(devices, list) else []:
+        capability = device.get("capability")
+        draft.gpus.append(
+            Gpu(
+                index=int(device["index"]),
+                name=_string(device.get("name")),
+                uuid=_string(device.get("uuid")),
+                capability=(int(capability[0]), int(capability[1])) if capability else None,
+                mig=bool(device.get("mig")),
+                error=device.get("error"),
+            )
+        )
+        if device.get("error"):
+            draft.problems.append(f"GPU {device['index']} answers with error {device['error']}")
+
+
+def _libcuda(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
+    version = _ask("cuda", environ, timeout, draft).get("supported")
+    if isinstance(version, int) and version > 0:
+        draft.say("libcuda", supported=(version // 1000, version % 1000 // 10))
+
+
+def _kernel(draft: _Draft, root: Path) -> None:
+    draft.say("/sys/module/nvidia/version", driver=_version(_text(root / "sys/module/nvidia/version")))
+    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 …": the version has blanks around it
+    line = _text(root / "proc/driver/nvidia/version").partition("\n")[0]
+    draft.say("/proc/driver/nvidia/version", driver=_version(line))
+
+
+def _smi(draft: _Draft, environ: Mapping[str, str], timeout: float, *, wsl: bool) -> None:
+    names = ("nvidia-smi", *(("nvidia-smi.exe", "/usr/lib/wsl/lib/nvidia-smi") if wsl else ()))
+    for name in names:
+        program = shutil.which(name, path=environ.get("PATH"))
+        if program is None:
+            continue
+        query = ["--query-gpu=index,driver_version,compute_cap,name,uuid", "--format=csv,noheader"]
+        try:
+            done = process.run([program, *query], timeout=timeout, check=False)
+        except ProcessError:
+            draft.problems.append(f"{name} does not answer within {timeout:g} s: the NVIDIA driver hangs")
+            continue
+        if done.returncode:
+            first = next(iter(f"{done.stdout}\n{done.stderr}".strip().splitlines()), "")
+            draft.problems.append(f"{name} fails: {_printable(first)}")
+            continue
+        _rows(draft, name, done.stdout)
+        return
+
+
+def _rows(draft: _Draft, name: str, text: str) -> None:
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 5 or not cells[0].isdigit():  # noqa: PLR2004 - the fields asked for
+            continue
+        draft.say(name, driver=_version(cells[1]))
+        capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", cells[2])
+        found.append(
+            Gpu(
+                index=int(cells[0]),
+                name=_printable(cells[3]),
+                uuid=_printable(cells[4]),
+                capability=(int(capability[1]), int(capability[2])) if capability else None,
+            )
+        )
+    if not draft.gpus:
+        draft.gpus += found
+
+
+def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
+    """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or beginnings of UUIDs, up to the first that is not there."""
+    gpus = draft.gpus
+    if said is None:
+        return tuple(gpus)
+    chosen: set[int] = set()
+    for part in (each.strip() for each in said.split(",")):
+        if part.startswith("MIG-"):
+            matches = [gpu.index for gpu in gpus if gpu.mig]
+        elif part.startswith("GPU-"):
+            matches = [gpu.index for gpu in gpus if (gpu.uuid or "").startswith(part)]
+        else:
+            matches = [gpu.index for gpu in gpus if part.isascii() and part.isdigit() and gpu.index == int(part[:9])]
+        if not matches:
+            break
+        chosen.update(matches)
+    if gpus and not chosen:
+        draft.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(said)!r} hides every GPU")
+    return tuple(
+        Gpu(
+            index=gpu.index,
+            name=gpu.name,
+            uuid=gpu.uuid,
+            capability=gpu.capability,
+            mig=gpu.mig,
+            visible=gpu.index in chosen,
+            error=gpu.error,
+        )
+        for gpu in gpus
+    )
+
+
+def _others(root: Path) -> tuple[str, ...]:
+    """Return the vendors of other display devices on the PCI bus; torch has builds for them, and we no variants."""
+    found = set()
+    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+        if _text(device / "class").startswith(PCI_DISPLAY):
+            found.add(VENDORS.get(_text(device / "vendor").strip(), ""))
+    return tuple(sorted(found - {"", "NVIDIA"}))
+
+
+def usable_cuda(machine: Machine, versions: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the CUDA ``versions`` that this machine runs, best first: what serves most GPUs, then the newest.
+
+    Nothing is usable without a visible GPU, except where the override says what the driver is.
+    """
+    if not machine.visible and machine.source != DRIVER:
+        return ()
+    fitting = [cuda for cuda in versions if machine.runs(cuda) and (not machine.visible or machine.served(cuda))]
+    return tuple(sorted(fitting, key=lambda cuda: (len(machine.served(cuda)), drivers.numbers(cuda)), reverse=True))
+
+
+def _version(text: str) -> str | None:
+    match = re.search(r"(?<![\w.])([0-9]{3,4}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)(?![\w.])", text)
+    return match[1] if match else None
+
+
+def _string(value: object) -> str | None:
+    return _printable(value) if isinstance(value, str) else None
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:120]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:4096]
+    except OSError:
+        return ""

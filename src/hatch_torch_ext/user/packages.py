@@ -1,0 +1,181 @@
+"""What a package offers: the variants in its newest wheel, read from an index by ranges, or from a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
+
+from hatch_torch_ext.errors import ConfigurationError, WheelError
+from hatch_torch_ext.facts import variant as variant_facts
+from hatch_torch_ext.merge import PlacedVariant, loader
+from hatch_torch_ext.remote import archive, index
+from hatch_torch_ext.remote.archive import ArchiveError
+from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+    from hatch_torch_ext.remote.http import Http
+    from hatch_torch_ext.user.target import Target
+
+TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "pytorch-triton-rocm"})
+"""What is taken from torch's own index, and nothing else is."""
+MANIFEST = "/_torch_ext/manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A package as it would be installed: ``requirement`` is what an installer is told, ``variants`` are the loader's.
+
+    A package that was not made with hatch-torch-ext has no variants: it says nothing about torch here.
+    """
+
+    name: str
+    requirement: str
+    variants: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def served(self) -> str:
+        """Return which torches the variants serve, in words."""
+        named = []
+        for each in self.variants:
+            newer = " and newer" if each["stable_abi"] else ""
+            backend = f"CUDA {each['cuda']}" if each["cuda"] else "CPU"
+            named.append(f"torch {each['torch']}{newer} ({backend})")
+        return ", ".join(dict.fromkeys(named))
+
+
+def offer(asked: str, target: Target, http: Http) -> Offer:
+    """Return what the package ``asked`` (a requirement, or the path of a wheel) offers for ``target``.
+
+    Raises ``ConfigurationError`` for what is neither, ``RemoteError`` where no index has a wheel of it.
+    """
+    path = Path(asked)
+    if asked.endswith(".whl") or path.is_file():
+        return _of_file(path)
+    try:
+        requirement = Requirement(asked)
+    except InvalidRequirement as error:
+        raise ConfigurationError([f"`{asked[:80]}` is neither a requirement nor a wheel: {error}."]) from error
+    name = canonicalize_name(requirement.name)
+    newest = _newest(_files(http, name), requirement.specifier, target)
+    if newest is None:
+        return Offer(name=name, requirement=asked)  # an sdist alone, or nothing: the installer will say
+    version, file = newest
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return Offer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
+
+
+def _of_file(path: Path) -> Offer:
+    if not path.is_file():
+        raise ConfigurationError([f"{path}: no such file. Give the path of a wheel."])
+    try:
+        name, _, _, _ = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise ConfigurationError([f"{path} is not named as a wheel: {error}."]) from error
+    return Offer(name=name, requirement=str(path.resolve()), variants=_read(FileSource(path)))
+
+
+def _files(http: Http, name: str) -> list[index.IndexFile]:
+    found: list[index.IndexFile] = []
+    problems = []
+    for place in (*http.settings.find_links, *http.settings.indexes):
+        try:
+            found += [file for file in index.files(http, place, name) if _named(file.name) == name]
+        except RemoteError as error:  # noqa: PERF203 -- a handful of indexes
+            problems.append(error)
+    if not found and problems:
+        raise problems[0]
+    return found
+
+
+def _named(file: str) -> str | None:
+    try:
+        return parse_wheel_filename(file)[0]
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+
+
+def newest(
+    files: Iterable[index.IndexFile], specifier: SpecifierSet, tags: frozenset[Tag], python: str, *, prereleases: bool
+) -> tuple[Version, index.IndexFile] | None:
+    """Return the newest wheel of ``files`` that ``specifier``, the ``tags`` and the Python version admit, or None."""
+    best: tuple[Version, index.IndexFile] | None = None
+    for file in files:
+        try:
+            _, version, _, own = parse_wheel_filename(file.name)
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+        if file.yanked or not own & tags or not specifier.contains(version, prereleases=prereleases):
+            continue
+        if file.requires_python is not None and not _admits(file.requires_python, python):
+            continue
+        if best is None or version > best[0]:
+            best = version, file
+    return best
+
+
+def _newest(
+    files: Iterable[index.IndexFile], specifier: SpecifierSet, target: Target
+) -> tuple[Version, index.IndexFile] | None:
+    listed = list(files)
+    found = newest(listed, specifier, target.tags, target.python_version, prereleases=False)
+    return found or newest(listed, specifier, target.tags, target.python_version, prereleases=True)
+
+
+def _admits(requires_python: str, python: str) -> bool:
+    try:
+        return SpecifierSet(requires_python).contains(python)
+    except InvalidSpecifier:
+        return True
+
+
+@contextlib.contextmanager
+def opened(http: Http, url: str) -> Iterator[FileSource | HttpSource]:
+    """Give the bytes of a wheel at ``url``: by ranges, or the whole file where the server gives none."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        yield FileSource(Path(unquote(parts.path)))
+        return
+    try:
+        source = HttpSource(http, url, None)
+    except NoRangesError:
+        with tempfile.TemporaryDirectory(prefix="torch-ext-install-") as folder:
+            whole = Path(folder) / "wheel"
+            http.download(url, whole, None, lambda _: None)
+            yield FileSource(whole)
+        return
+    yield source
+
+
+def _variants(http: Http, url: str) -> tuple[dict[str, Any], ...]:
+    with opened(http, url) as source:
+        return _read(source)
+
+
+def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
+    """Return the loader's variants out of the manifest of a wheel; () for a wheel that has none."""
+    try:
+        wanted = [member for member in archive.directory(source) if f"/{member.name}".endswith(MANIFEST)]
+        texts = [data for _, data in archive.extract(source, wanted)]
+        found = []
+        for text in texts:
+            for item in json.loads(text)["variants"]:
+                described = {name: value for name, value in item.items() if name != "places"}
+                found.append(loader.fields(PlacedVariant(variant=variant_facts.from_json(described), places=())))
+    except (ArchiveError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WheelError(f"the wheel's manifest cannot be read: {error}") from error
+    return tuple(found)

@@ -1,0 +1,92 @@
+"""The Python that something is installed into: which one it is, and the facts of it that a choice depends on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ConfigurationError, ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOADER = Path(__file__).parent.parent / "resources" / "_variants.py"
+"""The loader that every package gets; it reads the facts, so that they are those that the choice will be made by."""
+TIMEOUT = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """``facts`` are the loader's (``torch`` is "" where there is none); ``said_by`` is what named the Python."""
+
+    python: Path
+    said_by: str
+    facts: Mapping[str, Any]
+
+    @property
+    def python_version(self) -> str:
+        """Return ``3.11`` of the target."""
+        digits = str(self.facts["python"]).removeprefix("cp").rstrip("t")
+        return f"{digits[0]}.{digits[1:]}" if digits.isdigit() else f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """Return the wheel tags that this Python takes."""
+        major, _, minor = self.python_version.partition(".")
+        version = int(major), int(minor)
+        platforms = list(platform_tags())
+        abis = [str(self.facts["python"])]
+        tags = {*cpython_tags(version, abis=abis, platforms=platforms)}
+        return frozenset(tags | set(compatible_tags(version, platforms=platforms)))
+
+
+def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> Target:
+    """Return the Python that is meant: the one named, else the active environment, else ``.venv`` below ``folder``.
+
+    Only ``with_torch`` is its torch imported, which takes seconds; one that cannot be imported counts as none.
+    Raises ``ConfigurationError`` for a Python that cannot be run.
+    """
+    python, said_by = _which(said, environ, folder)
+    try:
+        facts = (_facts(python, _READ) if with_torch else None) or _facts(python, _READ_WITHOUT_TORCH)
+    except ProcessError as error:
+        raise ConfigurationError([f"{error} ({said_by}). Name another Python with --python."]) from error
+    if facts is None:
+        raise ConfigurationError([f"{python} ({said_by}) does not answer as Python does. Name another with --python."])
+    return Target(python=python, said_by=said_by, facts=facts)
+
+
+_READ = "import runpy, sys; sys.argv[:] = ['-', '--json']; runpy.run_path({loader!r}, run_name='__main__')"
+_READ_WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; " + _READ
+
+
+def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
+    """Run the loader in that Python; None where it prints no facts."""
+    command = [python, "-c", program.format(loader=str(LOADER))]
+    # PYTHONSAFEPATH: a file of the current folder must not stand for torch
+    done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
+    try:
+        facts = json.loads(done.stdout)["facts"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def _which(said: Path | None, environ: Mapping[str, str], folder: Path) -> tuple[Path, str]:
+    if said is not None:
+        python = said / "bin" / "python" if said.is_dir() else said
+        return python, "--python"
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if environ.get(name):
+            return Path(environ[name]) / "bin" / "python", name
+    own = folder / ".venv" / "bin" / "python"
+    if own.exists():
+        return Path(os.path.abspath(own)), ".venv of this folder"  # noqa: PTH100 -- links stay: they are the environment
+    return Path(sys.executable), "the Python of this command"

@@ -1,0 +1,185 @@
+"""``doctor`` and ``prune`` in an environment with a torch and packages of ours, made for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uv
+
+import wheels
+from hatch_torch_ext import cli, process
+from hatch_torch_ext.outlets import merging
+from hatch_torch_ext.user import machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CPU28, CPU29 = "torch2.8_cpu_cxx11", "torch2.9_cpu_cxx11"
+TORCH = "__version__ = '2.8.0+cpu'\nclass _C: _GLIBCXX_USE_CXX11_ABI = True\nfrom . import version\n"
+VERSION = "cuda = {cuda!r}\nhip = xpu = None\ngit_version = 'abc'\n"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """Return a wheel for torch 2.8 and 2.9, which share a file."""
+    built = []
+    for label, changes in ((CPU28, {}), (CPU29, {"torch": "2.9"})):
+        files = {f"{label}/libx.so": label.encode() * 100, "shared/0123456789ab/liby.so": b"shared"}
+        built.append((wheels.variant(label, files, machine=os.uname().machine, **changes), files))
+    return merging.merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "dist")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the Python of an environment with a torch 2.8 for the CPU; this machine has no GPU."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"])
+    set_torch(tmp_path / "venv")
+    return tmp_path / "venv" / "bin" / "python"
+
+
+def site(environment: Path) -> Path:
+    """Return the site-packages of an environment."""
+    return next((environment.parent.parent / "lib").glob("python*/site-packages"))
+
+
+def set_torch(prefix: Path, source: str = TORCH, cuda: str | None = None) -> None:
+    """Put a tiny torch into an environment."""
+    folder = next((prefix / "lib").glob("python*/site-packages")) / "torch"
+    folder.mkdir(exist_ok=True)
+    (folder / "__init__.py").write_text(source)
+    (folder / "version.py").write_text(VERSION.format(cuda=cuda))
+
+
+def install(environment: Path, wheel: Path, *options: str) -> None:
+    """Install a wheel without what it requires."""
+    quiet = ["--quiet", "--no-deps", "--python", str(environment), *options]
+    process.run([uv.find_uv_bin(), "pip", "install", *quiet, str(wheel)])
+
+
+def doctor(environment: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run ``doctor --json`` and return its status and what it said."""
+    capsys.readouterr()
+    status = cli.main(["doctor", "--python", str(environment), "--json", *arguments])
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return status, said
+
+
+def test_all_is_well(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The variant that would load is named, and why not the others; nothing is to be typed."""
+    install(environment, wheel)
+    status, said = doctor(environment, capsys)
+    assert (status, said["problems"], said["type_next"]) == (0, [], None)
+    (package,) = said["packages"]
+    assert package["chosen"] == CPU28
+    assert dict(package["verdicts"])[CPU29] == "rejected: built for torch 2.9, here is 2.8.0+cpu"
+    assert said["torch"]["version"] == "2.8.0+cpu"
+    assert cli.main(["doctor", "--python", str(environment.parent.parent)]) == 0
+    assert f"package   my-pkg 1.0: {CPU28}" in capsys.readouterr().out
+
+
+def test_nothing_fits(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The status is 1, and the one thing to type installs the right torch."""
+    install(environment, wheel)
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
+    status, said = doctor(environment, capsys)
+    assert (status, said["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
+    assert said["type_next"].endswith(" my-pkg")
+    assert said["type_next"].startswith("hatch-torch-ext install --python ")
+
+
+def test_torch_that_does_not_import(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own words are told, without a traceback."""
+    install(environment, wheel)
+    set_torch(environment.parent.parent, "raise OSError('libcudart.so.13: cannot open shared object file')\n")
+    status, said = doctor(environment, capsys)
+    assert status == 1
+    assert "torch cannot be imported: OSError: libcudart.so.13: cannot open shared object file" in said["problems"]
+
+
+def test_a_driver_that_is_too_old(
+    environment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The driver is named with the one that torch's CUDA asks for; a card without code in torch is named too."""
+    monkeypatch.delenv(machine.DRIVER)
+    (tmp_path / "bin").mkdir()
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '0, 550.54.15, 9.0, NVIDIA H100, GPU-1'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    set_torch(environment.parent.parent, TORCH.replace("+cpu", "+cu130"), cuda="13.0")
+    _, said = doctor(environment, capsys)
+    assert said["problems"] == [
+        "the NVIDIA driver (550.54.15) is too old for this torch, built for CUDA 13.0, which asks for 580 or newer"
+    ]
+    smi.write_text("#!/bin/sh\necho '0, 580.65.06, 7.0, Tesla V100, GPU-1'\n")
+    _, said = doctor(environment, capsys)
+    named = "GPU 0 (Tesla V100, compute capability 7.0)"
+    assert said["problems"] == [f"torch's build for CUDA 13.0 has no code for {named}"]
+
+
+def test_bug_reports_hold_no_secrets(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither the home, nor the user's name, nor a token."""
+    install(environment, wheel)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USER", "jane.doe")
+    monkeypatch.setenv("CUDA_HOME", "/opt/jane.doe/cuda")
+    monkeypatch.setenv("UV_INDEX_PRIVATE_PASSWORD", "hunter2hunter2")
+    monkeypatch.setenv("CUDA_PATH", "/opt/hunter2hunter2")
+    _, said = doctor(environment, capsys)
+    text = json.dumps(said)
+    assert str(tmp_path) not in text
+    assert "jane.doe" not in text
+    assert "hunter2hunter2" not in text
+    assert "~/venv" in text
+
+
+def test_a_package_that_is_not_there(environment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named, and installing it is what is typed."""
+    status, said = doctor(environment, capsys, "other-pkg")
+    assert status == 1
+    assert said["type_next"].endswith(" other-pkg")
+
+
+def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What stays loads, RECORD stays true, and uninstalling leaves nothing behind."""
+    install(environment, wheel)
+    package = site(environment) / "my_pkg"
+    assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
+    assert "would remove 1 of 2 variants" in capsys.readouterr().out
+    assert (package / "_torch_ext" / CPU29).is_dir()
+    assert cli.main(["prune", "my_pkg", "--python", str(environment)]) == 0
+    said = capsys.readouterr().out
+    assert "my-pkg: removed 1 of 2 variants" in said
+    assert "the way back: pip install --force-reinstall --no-deps my-pkg==1.0" in said
+    assert sorted(path.name for path in (package / "_torch_ext").iterdir()) == ["manifest.json", "shared", CPU28]
+    status, _ = doctor(environment, capsys)
+    assert status == 0
+    process.run([uv.find_uv_bin(), "pip", "uninstall", "--quiet", "--python", environment, "my-pkg"])
+    assert not package.exists()
+
+
+def test_pruning_a_target_folder(environment: Path, wheel: Path, tmp_path: Path) -> None:
+    """A folder that pip's --target filled is pruned for the torch of an environment."""
+    install(environment, wheel, "--target", str(tmp_path / "app"))
+    arguments = ["prune", "my-pkg", "--python", str(environment), "--target", str(tmp_path / "app")]
+    assert cli.main(arguments) == 0
+    assert not (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
+    assert cli.main(arguments) == 0  # again: nothing more goes
+
+
+def test_nothing_is_pruned_where_nothing_fits(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pruning everything would be no help."""
+    install(environment, wheel)
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
+    assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
+    assert "has no variant that this environment can load" in capsys.readouterr().err
+    assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()

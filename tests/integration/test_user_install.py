@@ -1,0 +1,224 @@
+"""``install`` against an index laid out as torch's, with a hostile package of each name on the other index."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+import wheels
+from hatch_torch_ext import cli, process
+from hatch_torch_ext.outlets import merging
+from hatch_torch_ext.user import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+PLATFORM = f"manylinux_2_17_{os.uname().machine}"
+HONEST = b"honest = True\n"
+HOSTILE = b"honest = False\n"
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder; give its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def put(folder: Path, name: str, members: Mapping[str, bytes], requires: tuple[str, ...] = ()) -> None:
+    """Put a wheel onto the page of its project."""
+    project = folder / name.split("-", maxsplit=1)[0].replace("_", "-")
+    project.mkdir(parents=True, exist_ok=True)
+    wheels.write(project, members, name=name, requires=requires)
+    links = "".join(f'<a href="{each.name}">{each.name}</a>\n' for each in sorted(project.glob("*.whl")))
+    (project / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
+
+
+def torch(version: str, source: bytes = HONEST) -> dict[str, bytes]:
+    """Return the members of a tiny torch."""
+    cuda = version.partition("+cu")[2]
+    about = f"__version__ = {version!r}\ncuda = {f'{cuda[:2]}.{cuda[2:]}' if cuda else None!r}\nhip = xpu = None\n"
+    body = b"from . import version\n__version__ = version.__version__\nclass _C: _GLIBCXX_USE_CXX11_ABI = True\n"
+    return {"torch/__init__.py": body + source, "torch/version.py": about.encode()}
+
+
+@pytest.fixture
+def indexes(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Serve torch's index and the default one: (address of torch's, address of the default one)."""
+    root = tmp_path / "web"
+    for backend, versions in (
+        ("cpu", ("2.8.0", "2.9.1", "2.13.0")),
+        ("cu126", ("2.8.0", "2.9.1")),
+        ("cu128", ("2.8.0", "2.9.1")),
+        ("cu130", ("2.9.1", "2.13.0")),
+    ):
+        for version in versions:
+            local = f"{version}+{backend}"
+            name = f"torch-{local}-{TAG}-{TAG}-{PLATFORM}.whl"
+            put(root / "whl" / backend, name, torch(local), ("helper",))
+        vision = f"torchvision-0.23.0+{backend}-{TAG}-{TAG}-{PLATFORM}.whl"
+        put(root / "whl" / backend, vision, {"torchvision/__init__.py": HONEST}, ("torch==2.8.0",))
+        put(root / "whl" / backend, "my_pkg-9.0-py3-none-any.whl", {"my_pkg/__init__.py": HOSTILE})
+        put(root / "whl" / backend, "helper-9.0-py3-none-any.whl", {"helper.py": HOSTILE})
+    nightly = f"torch-2.16.0.dev20261101+cpu-{TAG}-{TAG}-{PLATFORM}.whl"
+    put(root / "whl/nightly/cpu", nightly, torch("2.16.0.dev20261101+cpu"))
+    labels = {
+        "torch2.8_cpu_cxx11_x86_64": {},
+        "torch2.8_cu12.6_cxx11_x86_64": {"backend": "cuda", "cuda": "12.6"},
+        "torch2.9_cpu_cxx11_x86_64": {"torch": "2.9"},
+    }
+    built = []
+    for label, changes in labels.items():
+        files = {f"{label}/libx.so": label.encode()}
+        built.append((wheels.variant(label, files, machine=os.uname().machine, **changes), files))
+    draft = wheels.ours(tmp_path, built, extra={"my_pkg/honest.py": HONEST})
+    (root / "simple/my-pkg").mkdir(parents=True)
+    merged = merging.merge_wheels([draft], out=root / "simple/my-pkg")
+    (root / "simple/my-pkg/index.html").write_text(f'<a href="{merged.name}">{merged.name}</a>')
+    put(root / "simple", "helper-1.0-py3-none-any.whl", {"helper.py": HONEST})
+    for version in ("2.8.0", "2.9.1", "99.0"):
+        put(root / "simple", f"torch-{version}-py3-none-any.whl", torch(version, HOSTILE))
+    with served(root) as address:
+        yield f"{address}/whl", f"{address}/simple"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the Python of a fresh environment, with the default index set as users set it."""
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"])
+    for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, indexes[1])
+    for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    return tmp_path / "venv" / "bin" / "python"
+
+
+def install(python: Path, indexes: tuple[str, str], *arguments: str) -> int:
+    """Run ``hatch-torch-ext install``."""
+    return cli.main(["install", "--python", str(python), "--torch-index", indexes[0], *arguments])
+
+
+def versions(python: Path) -> dict[str, str]:
+    """Return what is installed, and that no byte of it is the hostile one."""
+    listed = process.run([uv.find_uv_bin(), "pip", "list", "--format", "json", "--python", python]).stdout
+    import json  # noqa: PLC0415
+
+    site = next((python.parent.parent / "lib").glob("python*/site-packages"))
+    for file in site.rglob("*.py"):
+        assert HOSTILE not in file.read_bytes(), file
+    return {each["name"]: each["version"] for each in json.loads(listed)}
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        ("12.4", "2.8.0+cu128"),  # the package's CUDA variant, in the newest build that the driver runs
+        ("13.0", "2.8.0+cu128"),
+        ("none", "2.9.1+cpu"),  # the newest torch that it serves
+        ("11.8", "2.9.1+cpu"),
+    ],
+)
+def test_the_torch_that_the_package_serves_best(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, driver: str, expected: str
+) -> None:
+    """Torch comes from torch's index, everything else from the default one; neither brings the other's names."""
+    monkeypatch.setenv(machine.DRIVER, driver)
+    assert install(environment, indexes, "my-pkg") == 0
+    assert versions(environment) == {"torch": expected, "my-pkg": "1.0", "helper": "1.0"}
+
+
+def test_torch_alone(environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest that the machine runs."""
+    monkeypatch.setenv(machine.DRIVER, "13.0")
+    assert install(environment, indexes, "torch") == 0
+    assert versions(environment)["torch"] == "2.13.0+cu130"
+
+
+def test_torchvision_comes_with_its_torch(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release that requires the very torch that was chosen, from torch's index."""
+    monkeypatch.setenv(machine.DRIVER, "12.8")
+    assert install(environment, indexes, "torch<2.9", "torchvision") == 0
+    assert versions(environment) == {"torch": "2.8.0+cu128", "torchvision": "0.23.0+cu128", "helper": "1.0"}
+
+
+def test_dry_run_prints_what_can_be_typed(
+    environment: Path,
+    indexes: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is installed; what is printed does it, typed into a shell."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    assert install(environment, indexes, "my-pkg", "--dry-run", "--quiet") == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line for line in lines if not line.startswith("#")]
+    assert versions(environment) == {}
+    assert "--quiet" in commands[0]
+    for command in commands:
+        process.run(["sh", "-c", command])
+    assert versions(environment)["torch"] == "2.9.1+cpu"
+
+
+def test_a_backend_that_was_asked_for(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option goes before the variable, and both before the machine."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    monkeypatch.setenv("TORCH_EXT_BACKEND", "cpu")
+    assert install(environment, indexes, "my-pkg", "--backend", "cu126") == 0
+    assert versions(environment)["torch"] == "2.8.0+cu126"
+
+
+def test_nothing_serves_everything(
+    environment: Path,
+    indexes: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What each package has is named, and nothing is installed."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    assert install(environment, indexes, "my-pkg", "torch>=2.13") == 1
+    said = capsys.readouterr().err
+    assert "my-pkg==1.0 has variants for torch 2.8 (CPU), torch 2.8 (CUDA 12.6), torch 2.9 (CPU)" in said
+    assert versions(environment) == {}
+
+
+def test_a_channel(environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nightly builds come from their own index."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    assert install(environment, indexes, "torch", "--channel", "nightly", "--no-deps") == 0
+    assert versions(environment) == {"torch": "2.16.0.dev20261101+cpu"}
+
+
+def test_wrong_words(environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A backend and a package that are none are told in a sentence."""
+    assert install(environment, indexes, "my-pkg", "--backend", "cuda") == 1
+    assert "the backend 'cuda' is none that is known: give `cu130`, `cpu` or `auto`" in capsys.readouterr().err
+    assert install(environment, indexes, "no such package") == 1
+    assert "`no such package` is neither a requirement nor a wheel" in capsys.readouterr().err
