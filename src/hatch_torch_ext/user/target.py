@@ -69,7 +69,7 @@ _READ_WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; " + _READ
 
 def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
     """Run the loader in that Python; None where it prints no facts."""
-    command = [python, "-c", program.format(loader=str(LOADER))]
+    command = [str(python), "-c", program.format(loader=str(LOADER))]
     # PYTHONSAFEPATH: a file of the current folder must not stand for torch
     done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
     try:
