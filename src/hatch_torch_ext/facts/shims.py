@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.facts.releases import Minor
 
-_SHIM = re.compile(r"(?:aoti_)?torch_[a-z]\w*")
+_SHIM = re.compile(r"aoti_torch_\w+|torch_[a-z]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
