@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hatch_torch_ext.facts import digest, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -48,8 +49,10 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     data = source.read_bytes()
     kind: FileKind = "module" if source.name.startswith("_") else "library"
     plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
-    digest = hashlib.sha256(data).hexdigest()
-    return VariantFile(path=f"it/{source.name}", kind=kind, sha256=digest, size=len(data), **{**plain, **fields})
+    plain["ends"] = digest.ends(source)
+    plain["namespaces"] = tuple(sorted(registered.namespaces(registered.read(source)).whole))
+    sha256 = hashlib.sha256(data).hexdigest()
+    return VariantFile(path=f"it/{source.name}", kind=kind, sha256=sha256, size=len(data), **{**plain, **fields})
 
 
 def variant_of(label: str, *files: VariantFile, **fields: Any) -> Variant:
@@ -317,11 +320,15 @@ print(json.dumps(said))
 def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> None:
     """Missing, cut short, overwritten, foreign and failing files; wrong and forced variants: one process meets all."""
     library = binaries / "libops.so"
-    size, digest = library.stat().st_size, hashlib.sha256(library.read_bytes()).hexdigest()
-    place = {name: install(torch.site, name, library) / "it" / "libops.so" for name in ("missing", "short", "spoiled")}
+    size, sha256 = library.stat().st_size, hashlib.sha256(library.read_bytes()).hexdigest()
+    place = {
+        name: install(torch.site, name, library) / "it" / "libops.so"
+        for name in ("missing", "short", "spoiled", "bitten")
+    }
     place["missing"].unlink()
     os.truncate(place["short"], 5000)
     place["spoiled"].write_bytes(b"\0" * size)
+    place["bitten"].write_bytes(library.read_bytes()[:4096] + b"\0" * 8 + library.read_bytes()[4104:])
     stranger = torch.site / "libstranger.so"
     source = "void gone(void); __attribute__((constructor)) static void start(void) { gone(); }"
     subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", stranger], input=source, text=True, check=True)
@@ -332,13 +339,13 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
     text = (bad.parent / "_variants.py").read_text(encoding="utf-8")
     (bad.parent / "_variants.py").write_text(text.replace('"registers": False', '"registers": True'), encoding="utf-8")
 
-    names = ["missing", "short", "spoiled", "stranger", "wrong", "bad", "forced"]
+    names = ["missing", "short", "spoiled", "bitten", "stranger", "wrong", "bad", "forced"]
     said = json.loads(torch.run("-c", TROUBLE, *names).stdout)
-    repair = f"(sha256 {digest} is expected). Repair it: pip install --force-reinstall --no-deps"
+    repair = f"(sha256 {sha256} is expected). Repair it: pip install --force-reinstall --no-deps"
     assert said["missing"] == (
         f"ImportError: missing: {place['missing']} cannot be read (No such file or directory) {repair} missing"
     )
-    for damaged in "short", "spoiled":
+    for damaged in "short", "spoiled", "bitten":
         assert said[damaged] == f"ImportError: {damaged}: {place[damaged]} is damaged {repair} {damaged}"
     assert said["stranger"] == (f"ImportError: stranger: it cannot be opened: {stranger_place}: undefined symbol: gone")
     assert said["wrong"].startswith(
@@ -383,6 +390,46 @@ def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tm
         f"my_pkg: it of {last} cannot be loaded, as it of {one} is: operators can be registered once in a process. "
         "Start a new one, and keep one of the two on its path"
     )
+
+
+NEIGHBOURS = """
+import importlib, sys
+import torch
+for name in sys.argv[1:]:
+    if name.endswith(".so"):
+        torch.ops.load_library(name)
+        continue
+    try:
+        print("loaded", importlib.import_module(name).loaded.label)
+    except ImportError as error:
+        print(error)
+print(torch.ops.loading_ops.twice(torch.ones(1)).item())
+"""
+
+
+def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """A second library that opens a namespace makes torch end the process: told before, whoever was the first.
+
+    Each remedy works: separate processes, and one of them uninstalled. Our own library, opened by hand, is no other.
+    """
+    other = tmp_path / "libops.so"
+    other.write_bytes((binaries / "libops.so").read_bytes() + b"another build")
+    install(torch.site, "one_pkg", binaries / "libops.so")
+    place = install(torch.site, "two_pkg", other) / "it" / "libops.so"
+    refused = (
+        "two_pkg: it cannot be loaded: {} has registered the operators' namespace `loading_ops` (TORCH_LIBRARY) in "
+        "this process, and torch ends a process that does it twice. Use the two in separate processes"
+    )
+    assert torch.run("-c", NEIGHBOURS, "one_pkg", "two_pkg").stdout.splitlines() == [
+        "loaded it",
+        refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
+        "2.0",
+    ]
+    strange = torch.run("-c", NEIGHBOURS, str(binaries / "libops.so"), "two_pkg").stdout.splitlines()
+    assert strange == [refused.format(f"something else (its source: {SOURCES / 'ops.cpp'}:17)"), "2.0"]
+    assert torch.run("-c", NEIGHBOURS, str(place), "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+    shutil.rmtree(torch.site / "one_pkg")
+    assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
 
 
 def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.facts import archs
+from hatch_torch_ext.facts import archs, digest
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -72,10 +72,13 @@ BLOCK = f"""\
                 {{
                     "path": "LABEL/libops.so",
                     "name": "libops.so",
+                    "kind": "library",
                     "size": 7,
                     "sha256": "{SHA}",
+                    "ends": None,
                     "module": None,
                     "registers": True,
+                    "namespaces": [],
                 }},
             ],
         }},
@@ -135,8 +138,9 @@ TABLE = VariantFile(path="a/table.bin", kind="data", sha256=SHA, size=8, install
 
 def test_the_literal_holds_what_the_loader_needs() -> None:
     """Every field of the choice, every file that is opened or needed, data too, and its place."""
+    registering = replace(MODULE, ends=77, namespaces=("one", "two"))
     made = variant(
-        "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, MODULE, GRAFT)
+        "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, registering, GRAFT)
     )
     moved = PlacedVariant(variant=made, places=(("a/_C.so", "_torch_ext/shared/4567/_C.so"),))
     text = loader.render(replace(layout(), variants=(moved,)), distribution="my-dist")
@@ -158,11 +162,21 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                 "libc": "glibc",
                 "libc_floor": "2.17",
                 "files": [
-                    {"path": path, "name": name, "size": size, "sha256": SHA, "module": module, "registers": registers}
-                    for path, name, size, module, registers in (
-                        ("shared/4567/_C.so", "_C.so", 9, "sub._C", True),
-                        ("a/table.bin", "table.bin", 8, None, False),
-                        ("shared/0123/libz.so", "", 8, None, False),
+                    {
+                        "path": path,
+                        "name": name,
+                        "kind": kind,
+                        "size": size,
+                        "sha256": SHA,
+                        "ends": ends,
+                        "module": module,
+                        "registers": registers,
+                        "namespaces": namespaces,
+                    }
+                    for path, name, kind, size, ends, module, registers, namespaces in (
+                        ("shared/4567/_C.so", "_C.so", "module", 9, 77, "sub._C", True, ["one", "two"]),
+                        ("a/table.bin", "table.bin", "data", 8, None, None, False, []),
+                        ("shared/0123/libz.so", "", "graft", 8, None, None, False, []),
                     )
                 ],
             }
@@ -236,16 +250,178 @@ def test_every_python_explains(version: str, tmp_path: Path) -> None:
     assert "\n  it: rejected: built for torch 2.8, here is no torch\n" in table.stdout
 
 
-@pytest.mark.parametrize("name", ["torch.py", "torch/note.txt"])
+@pytest.mark.parametrize("name", ["torch.py", "torch/note.txt", "torch/__init__.py", "torch/version.py"])
 def test_what_hides_torch_is_named(name: str, tmp_path: Path) -> None:
-    """A file or an empty folder called torch, on the path before the real one."""
+    """A file or a folder called torch, on the path before the real one; renamed, as the message says, it is gone."""
     module_of(tmp_path, variant("a"))
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
+    hiding = tmp_path / name
+    hiding.parent.mkdir(exist_ok=True)
+    hiding.write_text("from . import version\n" if name.endswith("__init__.py") else "", encoding="utf-8")
+    (hiding.parent / "version.py").touch()
     done = run(tmp_path, "-c", "import my_pkg._variants as loader; loader.load()")
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: my_pkg: `import torch` does not find PyTorch, but what hides it: ModuleSpec(")
-    assert str((tmp_path / name) if name == "torch.py" else tmp_path / "torch") in last
+    place = hiding if hiding.name in {"torch.py", "__init__.py"} else hiding.parent
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: my_pkg: `import torch` finds {place}, which is not PyTorch and hides it. "
+        "Rename it, or take its folder off sys.path"
+    )
+    first = tmp_path / name.partition("/")[0]
+    first.rename(tmp_path / "renamed")
+    done = run(tmp_path, "-c", "import my_pkg._variants as loader; loader.load()")
+    assert "\nHere: no torch, " in done.stderr
+
+
+MOCKS = {
+    "unittest": "import sys; from unittest.mock import MagicMock; sys.modules['torch'] = MagicMock()\n",
+    "a mock with a version": (
+        "import sys; from unittest.mock import MagicMock; sys.modules['torch'] = MagicMock(__version__='2.8.0')\n"
+    ),
+    # As sphinx.ext.autodoc.mock has it: modules whose every name is an object that can be called, and has every name.
+    "Sphinx": (
+        "import sys, types\n"
+        "class Mocked(types.ModuleType):\n"
+        "    def __getattr__(self, name): return Mocked(f'{self.__name__}.{name}')\n"
+        "    def __call__(self, *arguments): return self\n"
+        "    def __str__(self): return self.__name__\n"
+        "sys.modules['torch'] = Mocked('torch')\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("mock", MOCKS)
+def test_with_a_mock_of_torch_nothing_is_loaded(mock: str, tmp_path: Path) -> None:
+    """Case 47: pages are made of the Python side; one warning says that the rest is missing, and nothing is raised."""
+    module_of(tmp_path, variant("a"))
+    (tmp_path / "my_pkg" / "__init__.py").write_text(
+        "from my_pkg import _variants\nloaded = _variants.load()\n", encoding="utf-8"
+    )
+    program = "import my_pkg; l = my_pkg.loaded; print([l.label, l.files, l.variant, l.verdicts(), str(l)[:9]])"
+    done = run(tmp_path, "-c", "import sys\n" + MOCKS[mock] + program)
+    assert done.stdout == "['', [], None, {'a': 'not loaded: torch is a mock'}, 'Here: cp3']\n", done.stderr
+    assert (
+        "TorchExtWarning: my_pkg: no compiled variant is loaded, as torch is a mock: operators and modules are missing"
+    ) in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["TORCH_EXT_VARIANT", "MY_PKG_TORCH_EXT_VARIANT"])
+def test_the_python_side_alone_is_a_switch(variable: str, tmp_path: Path) -> None:
+    """Case 47: ``none`` loads no variant and imports no torch, so a broken one does not matter; without a word."""
+    module_of(tmp_path, variant("a"))
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13')\n", encoding="utf-8")
+    program = "import my_pkg._variants as v; print([v.load().label, v.load().files]); v.main(['--check'])"
+    done = run(tmp_path, "-c", program, **{variable: "none"})
+    assert done.stdout == "['', []]\n"
+    assert done.stderr == f"my_pkg: nothing is checked, as {variable}=none\n"
+    start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
+    told = run(tmp_path, "-c", start, **{variable: "none"})
+    assert told.returncode == 0
+    assert told.stdout.splitlines()[1:] == [f"  a: not loaded: {variable}=none"]
+    path = run(tmp_path, "-c", start, "--library-path", **{variable: "none"})
+    assert (path.returncode, path.stderr) == (1, f"my_pkg: no variant is chosen, as {variable}=none\n")
+
+
+def test_the_file_itself_explains_where_the_package_cannot_be_imported(tmp_path: Path) -> None:
+    """Case 51: ``import torch`` first where there is none, ``-m`` fails with it; run by its path, the loader answers.
+
+    Other modules of the package lie beside it then, and hide none of the standard library's.
+    """
+    module_of(tmp_path, variant("one"))
+    package = tmp_path / "my_pkg"
+    (package / "__init__.py").write_text("import torch\n", encoding="utf-8")
+    for name in ("json", "re", "warnings", "torch"):
+        (package / f"{name}.py").write_text("raise RuntimeError('hidden')\n", encoding="utf-8")
+    failed = subprocess.run(
+        [sys.executable, "-S", "-m", "my_pkg._variants"], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert "No module named 'torch'" in failed.stderr
+    command = [sys.executable, "-S", str(package / "_variants.py")]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (1, "")
+    assert told.stdout.splitlines()[1] == "  one: rejected: built for torch 2.8, here is no torch"
+    as_json = subprocess.run([*command, "--json"], check=False, capture_output=True, text=True)
+    assert json.loads(as_json.stdout)["root"] == str(package / "_torch_ext")
+
+
+def test_a_torch_that_breaks_is_one_line_of_the_command(tmp_path: Path) -> None:
+    """A library that CUDA lacks is an OSError of torch's own: the command says so, without a traceback."""
+    module_of(tmp_path, variant("one"))
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: no such file')\n", encoding="utf-8")
+    start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
+    done = run(tmp_path, "-c", start)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "my_pkg: torch cannot be imported: OSError: libcudart.so.13: no such file\n",
+    )
+
+
+LIBRARY_FILES = (
+    VariantFile(path="a/libcore4.so", kind="library", sha256=SHA, size=7),
+    VariantFile(path="a/libcore5.so", kind="library", sha256=SHA, size=7),
+    GRAFT,
+)
+
+
+def test_a_library_that_registers_nothing_has_a_path_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case 59: without a name the libraries are listed with a command, which works."""
+    module = module_of(tmp_path, variant("a", "2.10", files=LIBRARY_FILES))
+    module.facts = lambda: {**HERE, **TORCH}
+    for file in LIBRARY_FILES:
+        place = tmp_path / "my_pkg" / "_torch_ext" / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"x" * file.size)
+    with pytest.raises(ImportError) as caught:
+        module.library_path()
+    text, command = str(caught.value).split(" Type: ")
+    assert text == (
+        "my_pkg: no library that load() opens registers operators, so say which one you mean: libcore4.so, libcore5.so."
+    )
+    arguments = command.removeprefix("python -m my_pkg._variants ").split()
+    said: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda text, **_: said.append(text))
+    assert module.main(arguments) == 0
+    assert said == [f"{tmp_path}/my_pkg/_torch_ext/a/libcore4.so"]
+    assert module.path("libz.so") == f"{tmp_path}/my_pkg/_torch_ext/shared/0123/libz.so"
+
+
+def test_what_is_foreign_is_cut_and_never_raw(tmp_path: Path) -> None:
+    """A variable of 10 kB, a version with control characters and of 10,000 digits: short, printable, no traceback."""
+    module_of(tmp_path, variant("a"))
+    program = "import my_pkg._variants; my_pkg._variants.load()"
+    long = run(tmp_path, "-c", program, TORCH_EXT_VARIANT="\x1b]0;x\a" + "x" * 10_000).stderr.splitlines()[-1]
+    assert long.startswith("ImportError: my_pkg has no variant '\\\\x1b]0;x\\\\x07xxx")
+    assert len(long) < 200
+    torch = "class version: cuda = None\nclass _C: pass\n__version__ = '2.8.0\\x1b[31m\\u202e' + '8' * 10_000\n"
+    (tmp_path / "torch.py").write_text(torch, encoding="utf-8")
+    done = run(tmp_path, "-c", program)
+    (here,) = [line for line in done.stderr.splitlines() if line.startswith("Here: ")]
+    assert here.startswith("Here: torch 2.8.0\\x1b[31m\\u202e888")
+    assert "..." in here
+    assert len(done.stderr) < 2000
+
+
+@pytest.mark.parametrize("close", ["import sys; sys.stderr.close(); ", "import os; os.close(2); "])
+def test_a_trace_that_nobody_reads_is_no_error(close: str, tmp_path: Path) -> None:
+    """TRACE with stderr closed: the package is imported all the same."""
+    module_of(tmp_path, variant("a"))
+    program = f"import my_pkg._variants as v; {close}v._trace(v.choose(must=False)); print('traced')"
+    done = run(tmp_path, "-c", program, TORCH_EXT_TRACE="1")
+    assert done.stdout == "traced\n"
+
+
+def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
+    """The build and the loader count the same bytes; a change in either end is told, one in the middle is not."""
+    file = tmp_path / "lib.so"
+    module = module_of(tmp_path)
+    for size in (0, 1, digest.END, digest.END + 1, 2 * digest.END, 2 * digest.END + 2):
+        data = bytes(number % 251 for number in range(size))
+        file.write_bytes(data)
+        ends = digest.ends(file)
+        assert module._ends(str(file), size) == ends
+        for place in {0, size // 2, size - 1} if size else ():
+            file.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
+            unseen = digest.END <= place < size - digest.END
+            assert (module._ends(str(file), size) == ends) is unseen
 
 
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:
@@ -477,7 +653,7 @@ def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeyp
     monkeypatch.setenv("MY_PKG_TORCH_EXT_VARIANT", "three")
     with pytest.raises(ImportError) as caught:
         module.choose()
-    assert str(caught.value) == "my_pkg has no variant 'three' (TORCH_EXT_VARIANT), only one, two"
+    assert str(caught.value) == "my_pkg has no variant 'three' (MY_PKG_TORCH_EXT_VARIANT), only one, two"
 
 
 def test_snapshots_are_taken_where_the_user_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,8 @@ from hatch_torch_ext.resources import _variants as loader
 
 RELEASES = ["1.13.1", "2.4.0", "2.4.1", "2.8.0", "2.9.1", "2.10.0", "2.13.0", "2.8.0.post2", "2.15.0"]
 BUILDS = ["", "+cpu", "+cu118", "+cu128", "+rocm6.3", "+xpu", "+cpu.cxx11.abi"]
-SNAPSHOTS = [
-    "a0",
-    "b1",
-    "rc1",
-    ".dev20250801",
-    "a0+git1f2e3d4",
-    "+git1f2e3d4",
-    "+5d2e1a7",
-    "+41361538",
-    "a0+7c8ec84dab.nv25.03",
-]
+SNAPSHOTS = ["a0", "b1", "rc1", ".dev20250801", "a0+git1f2e3d4", "a0+7c8ec84dab.nv25.03", "rc1+computecanada"]
+OWN_BUILDS = ["+git1f2e3d4", "+5d2e1a7", "+41361538", "+e6216047b8", "+computecanada", "+nv25.11", "+local.1"]
 
 
 def variant(**fields: Any) -> dict[str, Any]:
@@ -84,11 +75,34 @@ def test_a_variant_serves_no_other_minor(torch: str) -> None:
 
 @pytest.mark.parametrize("suffix", SNAPSHOTS)
 def test_snapshots_need_the_opt_in(suffix: str) -> None:
-    """A pre-release, a build from git, a vendor's build: no exact variant unless the user says so."""
+    """A pre-release, whoever built it: no exact variant unless the user says so."""
     here = facts(torch=f"2.8.0{suffix}")
     assert why(here, variant()) == f"built for releases of torch 2.8, here is the snapshot 2.8.0{suffix}"
     assert chosen(here, variant(), prerelease=True) == "it"
     assert chosen(here, variant(torch="2.9"), prerelease=True) == ""
+
+
+@pytest.mark.parametrize("suffix", OWN_BUILDS)
+def test_a_final_release_under_a_local_name_is_that_release(suffix: str) -> None:
+    """Case 68: distributions and clusters build the final sources themselves: served, with one line of caution."""
+    choice = loader.select(facts(torch=f"2.8.0{suffix}"), [variant(), variant(label="other", torch="2.9")])
+    assert choice.verdicts() == {"it": "chosen", "other": f"rejected: built for torch 2.9, here is 2.8.0{suffix}"}
+    assert list(loader.cautions(choice)) == [
+        f"hatch_torch_ext.resources: torch 2.8.0{suffix} is somebody's own build of the release 2.8; "
+        "it was compiled for torch's and is loaded"
+    ]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_builds_of_torch_itself_need_no_caution(build: str) -> None:
+    """The local names of torch's own index say what was built, and nothing of the sources."""
+    assert list(loader.cautions(loader.select(facts(torch=f"2.8.0{build}"), [variant()]))) == []
+
+
+def test_the_stable_abi_needs_no_caution() -> None:
+    """It is a promise of the sources, whoever compiles them."""
+    choice = loader.select(facts(torch="2.11.0+computecanada"), [variant(torch="2.10", stable_abi=True)])
+    assert (choice.label, list(loader.cautions(choice))) == ("it", [])
 
 
 @pytest.mark.parametrize("suffix", SNAPSHOTS)
@@ -110,7 +124,23 @@ def test_a_stable_variant_is_not_for_what_came_before_its_minimum() -> None:
     assert chosen(facts(torch="3.0.0"), stable) == "it"
 
 
-@pytest.mark.parametrize("torch", ["", "unknown", "2", "2.x", "+", "2..8", "v2.8", "٢.٨", "main+cpu"])
+NO_VERSIONS = [
+    "",
+    "unknown",
+    "2",
+    "2.x",
+    "+",
+    "2..8",
+    "v2.8",
+    "٢.٨",
+    "2.²",
+    "main+cpu",
+    "9" * 10_000,
+    "2." + "8" * 9999,
+]
+
+
+@pytest.mark.parametrize("torch", NO_VERSIONS)
 def test_a_version_that_is_none_serves_nothing(torch: str) -> None:
     """Whatever a torch calls itself, the answer is a reason, never an exception."""
     assert why(facts(torch=torch), variant())
@@ -249,7 +279,7 @@ def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
 
 
 TORCH = st.builds(
-    lambda version, rest: version + rest, st.sampled_from(RELEASES), st.sampled_from([*BUILDS, *SNAPSHOTS])
+    lambda version, rest: version + rest, st.sampled_from(RELEASES), st.sampled_from([*BUILDS, *SNAPSHOTS, *OWN_BUILDS])
 )
 MACHINES = st.sampled_from(["x86_64", "aarch64"])
 FACTS = st.builds(

@@ -35,6 +35,8 @@ class VariantFile:
     ``module`` is the dotted name below the package under which a file is imported (``_C``, ``sub._C``).
     ``registers`` says that the file registers operators or classes with torch (it must be opened by the loader).
     ``versions`` are the symbol versions that the file needs (``GLIBC_2.17``), sorted.
+    ``ends`` is the CRC-32 of both its ends (``digest.ends``), for files that are opened.
+    ``namespaces`` are those that the file opens with TORCH_LIBRARY, sorted, as far as the build could tell.
     """
 
     path: str
@@ -52,6 +54,8 @@ class VariantFile:
     """It stays at ``path``, whatever other variants hold: others open it by name, or it finds data beside itself."""
     unopened: bool = False
     """The package opens it itself (option `unopened`): the loader does not."""
+    ends: int | None = None
+    namespaces: tuple[str, ...] = ()
     origin: str | None = None
     """Where a graft came from, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 

@@ -72,10 +72,13 @@ def _files(placed: PlacedVariant) -> list[object]:
         {
             "path": PurePosixPath(places.get(file.path, f"{FOLDER}/{file.path}")).relative_to(FOLDER).as_posix(),
             "name": file.installed,
+            "kind": file.kind,
             "size": file.size,
             "sha256": file.sha256,
+            "ends": file.ends,
             "module": file.module,
             "registers": file.registers and not file.unopened,
+            "namespaces": list(file.namespaces),
         }
         for file in sorted(placed.variant.files, key=lambda file: file.path)
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
-from hatch_torch_ext.facts import digest, labels, owners, policy
+from hatch_torch_ext.facts import digest, labels, owners, policy, registered
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 from hatch_torch_ext.repair import contents, runpaths, search
@@ -108,7 +108,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         log=folder / "log.txt",
     )
     written = writer.write(links)
-    files = [_describe(each, config) for each in written]
+    files = [_describe(each, config, tree, sdk) for each in written]
     files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
     variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
     needed = {name for file in files for name in file.needed}
@@ -235,8 +235,9 @@ def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
     return f"cp{int(newest[:2], 16)}{int(newest[2:4], 16)}" if newest else _OLDEST_LIMITED
 
 
-def _describe(written: Written, config: Config) -> VariantFile:
+def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> VariantFile:
     binary, facts = written.binary, written.elf
+    registers = owners.registers(facts.undefined)
     return VariantFile(
         path=written.place,
         kind=binary.kind,
@@ -248,10 +249,22 @@ def _describe(written: Written, config: Config) -> VariantFile:
         soname=facts.soname,
         needed=facts.needed,
         module=binary.module,
-        registers=owners.registers(facts.undefined),
+        registers=registers,
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
+        ends=digest.ends(facts.path),
+        namespaces=_namespaces(binary, tree, sdk) if registers else (),
         origin=binary.origin,
     )
+
+
+def _namespaces(binary: Binary, tree: InstallTree, sdk: Sdk) -> tuple[str, ...]:
+    """Return the namespaces that the file opens with TORCH_LIBRARY: as CMake installed it, it tells more."""
+    found = registered.namespaces(
+        registered.read(binary.source),
+        torch=sdk.version,
+        definitions=registered.definitions(tree.flags, binary.name),
+    )
+    return tuple(sorted(found.whole))
 
 
 def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:

@@ -44,24 +44,34 @@ def facts() -> Facts:
     """Return what the choice depends on. Imports torch where there is one, and touches no device.
 
     ``torch`` is the version, "" where there is none. ``backend`` is ``CPU``, ``CUDA 12.8``, ``ROCm`` or ``XPU``.
+    ``mocked`` says that ``torch`` is a mock, as the makers of documentation put it in its place.
     """
+    here = _facts_without_torch()
+    torch = _import_torch()
+    if torch is None:
+        return here
+    if _is_mock(torch):
+        here["mocked"] = True
+        return here
+    here["torch"] = _plain(str(torch.__version__), 60)
+    here["backend"] = _plain(_backend(torch), 60)
+    here["cxx11_abi"] = bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
+    return here
+
+
+def _facts_without_torch() -> Facts:
     libc, libc_version = _libc()
-    here: Facts = {
+    return {
         "system": sys.platform,
         "machine": os.uname().machine if os.name == "posix" else "unknown",
         "libc": libc,
         "libc_version": libc_version,
         "python": _python_tag(),
         "torch": "",
+        "mocked": False,
         "backend": "CPU",
         "cxx11_abi": True,
     }
-    torch = _import_torch()
-    if torch is not None:
-        here["torch"] = _plain(str(torch.__version__), 60)
-        here["backend"] = _backend(torch)
-        here["cxx11_abi"] = bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
-    return here
 
 
 def _libc() -> Tuple[str, str]:
@@ -89,9 +99,19 @@ def _import_torch() -> Any:
         if error.name != "torch":
             raise
         return None
-    if not hasattr(torch, "version"):
-        raise ImportError(f"{PACKAGE}: `import torch` does not find PyTorch, but what hides it: {torch.__spec__}")
+    if not (hasattr(torch, "version") and hasattr(torch, "_C")):
+        folders = list(getattr(torch, "__path__", []))
+        place = getattr(torch, "__file__", None) or (folders[0] if folders else "something without a file")
+        raise ImportError(
+            f"{PACKAGE}: `import torch` finds {_plain(str(place), 400)}, which is not PyTorch and hides it. "
+            "Rename it, or take its folder off sys.path"
+        )
     return torch
+
+
+def _is_mock(torch: Any) -> bool:
+    """Say whether ``torch`` answers to any name, as unittest's MagicMock and Sphinx's autodoc_mock_imports do."""
+    return hasattr(torch, "a_name_that_torch_does_not_have")
 
 
 def _backend(torch: Any) -> str:
@@ -100,7 +120,7 @@ def _backend(torch: Any) -> str:
         return "ROCm"
     if getattr(torch.version, "xpu", None):
         return "XPU"
-    if torch.version.cuda:
+    if getattr(torch.version, "cuda", None):
         return f"CUDA {torch.version.cuda}"
     return "CPU"
 
@@ -115,22 +135,27 @@ def _numbers(version: str) -> Numbers:
     if version not in _known_numbers:
         import re
 
-        # Nine digits are more than any version has, and few enough to be converted.
-        _known_numbers[version] = tuple(int(digits[:9]) for digits in re.findall("[0-9]+", version))
+        found = re.findall("[0-9]+", version)
+        _known_numbers[version] = tuple(int(digits) if _is_number(digits) else 0 for digits in found)
     return _known_numbers[version]
 
 
 class _Release:
-    """What a version of torch tells: ``2.8.0a0+git1f2e3d4`` is of (2, 8), not final, and not built by torch itself."""
+    """What a version of torch tells: ``2.8.0a0+git1f2e3d4`` is of (2, 8), no final release, no build of torch's own."""
 
     def __init__(self, version: str) -> None:
         public, _, local = version.partition("+")
         parts = public.replace(".post", ".").split(".")
         self.minor = (*_numbers(public), 0, 0)[:2]
-        self.final = all(part.isascii() and part.isdigit() for part in parts)
+        self.final = all(_is_number(part) for part in parts)
         # torch's own builds are called +cpu, +cu128, +rocm6.3, +xpu, +cpu.cxx11.abi.
         builder = local.partition(".")[0].rstrip("0123456789")
         self.of_torch = local == "" or builder in ("cpu", "cu", "rocm", "xpu")
+
+
+def _is_number(text: str) -> bool:
+    """Say whether ``text`` is a number of a version: ASCII digits, and no more of them than any version has."""
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _machine_rule(variant: Variant, here: Facts) -> Optional[Reason]:
@@ -158,7 +183,7 @@ def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
     if wanted is None or wanted == mine:
         return None
     # A free-threaded Python (cp313t) has no limited API, and other interpreters have none either.
-    has_abi3 = mine.startswith("cp3") and mine[3:].isdigit()
+    has_abi3 = mine.startswith("cp3") and _is_number(mine[3:])
     if wanted.startswith("abi3-cp3") and has_abi3 and int(mine[3:]) >= int(wanted[len("abi3-cp3") :]):
         return None
     return "python", wanted, mine
@@ -167,17 +192,16 @@ def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
 def _torch_rule(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> Optional[Reason]:
     """Ask for the same major.minor; of a stable-ABI variant, for its minimum or anything newer.
 
-    Pre-releases, builds from git and vendors' builds are taken for a release only where the user says so, except that
-    the stable ABI also holds for whatever comes after its minimum.
+    A pre-release is taken for its release only where the user says so, except that the stable ABI also holds for
+    whatever comes after its minimum. A final release under a local name (``2.8.0+computecanada``) is that release.
     """
     built, stable = _numbers(variant["torch"]), variant["stable_abi"]
     name = f"torch {variant['torch']}" + (" or newer" if stable else "")
     fits = installed.minor >= built if stable else installed.minor == built
     if not here["torch"] or not fits:
         return "torch", name, here["torch"] or "no torch"
-    is_release = installed.final and installed.of_torch
-    beyond_doubt = stable and (installed.final or installed.minor > built)
-    if is_release or beyond_doubt or prerelease:
+    after_the_minimum = stable and installed.minor > built
+    if installed.final or after_the_minimum or prerelease:
         return None
     return "snapshot", f"releases of {name}", f"the snapshot {here['torch']}"
 
@@ -235,7 +259,8 @@ def _rank(variant: Variant) -> Tuple[Any, ...]:
 class Choice:
     """The outcome of ``select``.
 
-    ``variant`` is the one chosen, or None. ``reasons`` says for every label what speaks against it.
+    ``variant`` is the one chosen, or None. ``reasons`` says for every label what speaks against it. ``idle`` says why
+    nothing is to be loaded at all, else it is "".
     """
 
     def __init__(
@@ -244,11 +269,13 @@ class Choice:
         variants: Sequence[Variant],
         variant: Any,
         reasons: Dict[str, List[Reason]],
+        idle: str = "",
     ) -> None:
         self.here = here
         self.variants = variants
         self.variant = variant
         self.reasons = reasons
+        self.idle = idle
 
     @property
     def label(self) -> str:
@@ -265,7 +292,7 @@ class Choice:
     def __str__(self) -> str:
         """Say what is here, on one line."""
         here = self.here
-        torch = "no torch"
+        torch = "" if self.idle else "no torch"
         if here["torch"]:
             torch = f"torch {here['torch']} ({here['backend']}, {_ABI_NAMES[here['cxx11_abi']]})"
         libc = f"{here['libc']} {here['libc_version']}".strip()
@@ -281,6 +308,8 @@ class Choice:
         return {label: self._verdict(label) for label in self.reasons}
 
     def _verdict(self, label: str) -> str:
+        if self.idle:
+            return f"not loaded: {self.idle}"
         if label == self.label:
             return f"forced, though {self.against(label)}" if self.reasons[label] else "chosen"
         if self.reasons[label]:
@@ -299,16 +328,31 @@ def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False
     return Choice(here, variants, max(candidates, key=_rank, default=None), reasons)
 
 
+NOTHING = "none"
+"""The value of ``TORCH_EXT_VARIANT`` that loads no variant: for the Python side of the package alone."""
+
+
 def choose(*, must: bool = True) -> Choice:
     """Choose for this process and its environment variables; with ``must``, raise ImportError when nothing fits."""
-    variants, forced = DATA["variants"], _setting("VARIANT")
+    variants = DATA["variants"]
     labels = [each["label"] for each in variants]
+    variable, forced = _setting("VARIANT")
+    if forced == NOTHING:
+        return _idle(_facts_without_torch(), f"{variable}={NOTHING}")
     if forced and forced not in labels:
-        raise ImportError(f"{PACKAGE} has no variant {forced!r} (TORCH_EXT_VARIANT), only {', '.join(labels)}")
-    choice = select(facts(), variants, prerelease=_setting("PRERELEASE") != "", forced=forced)
+        raise ImportError(f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}")
+    here = facts()
+    if here.get("mocked"):
+        return _idle(here, "torch is a mock")
+    _, prerelease = _setting("PRERELEASE")
+    choice = select(here, variants, prerelease=prerelease != "", forced=forced)
     if must and choice.variant is None:
         return _nothing_fits(choice)
     return choice
+
+
+def _idle(here: Facts, why: str) -> Choice:
+    return Choice(here, DATA["variants"], None, {each["label"]: [] for each in DATA["variants"]}, why)
 
 
 def _nothing_fits(choice: Choice) -> Choice:
@@ -317,12 +361,17 @@ def _nothing_fits(choice: Choice) -> Choice:
     raise ImportError(refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here."))
 
 
-def _setting(name: str) -> str:
-    """Return what the user set for this package, else for all packages built this way; "" and "0" are nothing."""
-    general = f"TORCH_EXT_{name}"
-    own = f"{DATA['package'].replace('.', '_').upper()}_{general}"
-    value = os.environ.get(own, os.environ.get(general, ""))
-    return "" if value == "0" else value
+def _setting(name: str) -> Tuple[str, str]:
+    """Return the variable that counts, and its value, "" and "0" being nothing.
+
+    What the user set for this package goes before what is set for all packages built this way.
+    """
+    variable = f"TORCH_EXT_{name}"
+    own = f"{DATA['package'].replace('.', '_').upper()}_{variable}"
+    if own in os.environ:
+        variable = own
+    value = os.environ.get(variable, "")
+    return variable, ("" if value == "0" else value)
 
 
 # 3. Messages ---------------------------------------------------------------------------------------------------------
@@ -435,12 +484,19 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
 
 def cautions(choice: Choice) -> Iterator[str]:
     """Say what works with the chosen variant, but perhaps not as the user expects."""
+    here, variant = choice.here, choice.variant
     if choice.reasons[choice.label]:
         against = choice.against(choice.label)
         yield f"{PACKAGE}: {choice.label} was forced, though it was {against}: it may crash"
         return
+    installed = _Release(here["torch"])
+    if installed.final and not installed.of_torch and not variant["stable_abi"]:
+        yield (
+            f"{PACKAGE}: torch {here['torch']} is somebody's own build of the release {variant['torch']}; "
+            f"{choice.label} was compiled for torch's and is loaded"
+        )
     for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
-    if for_gpus and not choice.variant["cuda"] and choice.here["backend"] != "CPU":
+    if for_gpus and not variant["cuda"] and here["backend"] != "CPU":
         yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
 
 
@@ -452,15 +508,23 @@ def _update() -> str:
 
 
 def load() -> Choice:
-    """Load the variant that fits, once in a process, and return it; ImportError when none does."""
+    """Load the variant that fits, once in a process, and return it; ImportError when none does.
+
+    Where ``TORCH_EXT_VARIANT=none`` or torch is a mock, nothing is loaded, and the choice has no ``variant``.
+    """
     if _explaining():
         raise SystemExit(main(sys.argv[1:]))
     if not _in_main_interpreter():
         remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
         raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
     choice = choose()
-    if _setting("TRACE"):
+    _, trace = _setting("TRACE")
+    if trace:
         _trace(choice)
+    if choice.idle:
+        if choice.here.get("mocked"):
+            _warn(f"{PACKAGE}: no compiled variant is loaded, as {choice.idle}: operators and modules are missing")
+        return choice
     shared = _process()
     with shared.lock:
         first = _open(choice.variant, shared)
@@ -529,7 +593,8 @@ def _renew_lock() -> None:
 def _open(variant: Variant, shared: Any) -> bool:
     """Open the libraries that register, unless this process did; return whether this was the first time."""
     key = (DATA["distribution"], DATA["package"])
-    digests = sorted(file["sha256"] for file in variant["files"] if file["registers"])
+    registering = [file for file in variant["files"] if file["registers"]]
+    digests = sorted(file["sha256"] for file in registering)
     before = shared.packages.get(key)
     if before and before["digests"] != digests:
         raise ImportError(
@@ -538,13 +603,71 @@ def _open(variant: Variant, shared: Any) -> bool:
             "Start a new one, and keep one of the two on its path"
         )
     for file in variant["files"]:
-        _inspect(file)
-    for file in variant["files"]:
-        if file["registers"] and not file["module"] and file["sha256"] not in shared.files:
+        if file["kind"] not in ("program", "data"):  # these are the package's own affair
+            _inspect(file)
+    unopened = [file for file in registering if file["sha256"] not in {*shared.files, *shared.modules}]
+    for file in unopened:
+        _refuse_taken_namespaces(file, variant, shared)
+    for file in unopened:
+        if not file["module"]:
             _open_library(file, variant)
             shared.files[file["sha256"]] = _path(file)
-    shared.packages.setdefault(key, {"label": variant["label"], "root": ROOT, "digests": digests})
+    namespaces = [name for file in registering for name in file["namespaces"]]
+    loaded = {"label": variant["label"], "root": ROOT, "digests": digests, "namespaces": namespaces}
+    shared.packages.setdefault(key, loaded)
     return not before
+
+
+def _refuse_taken_namespaces(file: File, variant: Variant, shared: Any) -> None:
+    """Raise ImportError where another library has opened a namespace of this one with TORCH_LIBRARY.
+
+    torch ends the process when that happens a second time.
+    """
+    for namespace in file["namespaces"]:
+        where = _registered_at(namespace)
+        if where and not _is_open(_path(file)):  # opened by hand before, it registers nothing now
+            raise ImportError(_taken(namespace, where, variant, shared))
+
+
+def _registered_at(namespace: str) -> str:
+    """Return the place in the sources at which ``namespace`` was opened with TORCH_LIBRARY, "" if it was not.
+
+    torch is asked by opening it from Python, which raises an exception where a library would end the process.
+    """
+    from torch import _C
+
+    try:
+        _C._dispatch_library("DEF", namespace, "")  # closed at once: nobody keeps the value
+    except RuntimeError as error:
+        _, told, rest = str(error).partition("Previous registration of TORCH_LIBRARY was registered at ")
+        return rest.partition(";")[0] if told else ""
+    except (AttributeError, TypeError):  # a torch that can no longer be asked in this way
+        return ""
+    return ""
+
+
+def _taken(namespace: str, where: str, variant: Variant, shared: Any) -> str:
+    """Say who has the namespace, and what to do."""
+    owner = next((key[0] for key, each in shared.packages.items() if namespace in each.get("namespaces", ())), "")
+    who = f"the distribution {owner}" if owner else f"something else (its source: {_plain(where, 200)})"
+    remedy = "Use the two in separate processes"
+    if owner:
+        remedy += f", or keep one of them: pip uninstall {owner}"
+    return (
+        f"{PACKAGE}: {variant['label']} cannot be loaded: {who} has registered the operators' namespace `{namespace}` "
+        f"(TORCH_LIBRARY) in this process, and torch ends a process that does it twice. {remedy}"
+    )
+
+
+def _is_open(path: str) -> bool:
+    """Say whether this process has the library open."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
 
 
 def _open_library(file: File, variant: Variant) -> None:
@@ -564,11 +687,17 @@ def _path(file: File) -> str:
 
 
 def _inspect(file: File, *, whole: bool = False) -> None:
-    """Raise ImportError for a file that is not as it was built: a damaged one may kill the process that opens it."""
+    """Raise ImportError for a file that is not as it was built: a damaged one may kill the process that opens it.
+
+    Its size and both its ends are compared: they hold all that opening it reads, and reading a large file whole takes
+    seconds. With ``whole``, every byte counts.
+    """
     path = _path(file)
     repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
     try:
         sound = os.stat(path).st_size == file["size"]
+        if sound and file["ends"] is not None:
+            sound = _ends(path, file["size"]) == file["ends"]
         if sound and whole:
             sound = _sha256(path) == file["sha256"]
         problem = "" if sound else "is damaged"
@@ -580,6 +709,21 @@ def _inspect(file: File, *, whole: bool = False) -> None:
     if problem:
         expected = f"(sha256 {file['sha256']} is expected)"
         raise ImportError(f"{PACKAGE}: {_plain(path, 1000)} {problem} {expected}. Repair it: {repair}")
+
+
+_END = 512 << 10  # bytes
+
+
+def _ends(path: str, size: int) -> int:
+    """Return the CRC-32 of the first and the last 512 KiB of a file of ``size`` bytes."""
+    import zlib
+
+    with open(path, "rb", buffering=0) as stream:
+        checksum = zlib.crc32(stream.read(_END))
+        if size > _END:
+            stream.seek(max(_END, size - _END))
+            checksum = zlib.crc32(stream.read(_END), checksum)
+    return checksum
 
 
 def _sha256(path: str) -> str:
@@ -652,22 +796,43 @@ def path(name: str) -> str:
 
     ``name`` is the author's: where CMake installed the file, ``libcodec6.so`` or ``kernels/add.ptx``; or its last part.
     """
-    files = choose().variant["files"]
+    files = _variant_for_programs()["files"]
     names = {file["name"] or os.path.basename(file["path"]): file for file in files}
     found = [names[name]] if name in names else [file for each, file in names.items() if each.endswith(f"/{name}")]
     if len(found) != 1:
         what = "several files" if found else "no file"
-        raise ImportError(f"{PACKAGE}: its variant has {what} called {name!r}, but: {', '.join(sorted(names))}")
+        wanted = _plain(name, 60)
+        raise ImportError(f"{PACKAGE}: its variant has {what} called {wanted!r}, but: {', '.join(sorted(names))}")
     _inspect(found[0])
     return _path(found[0])
 
 
 def library_path() -> str:
-    """Return the absolute path of the library for programs without Python; one a line where there are several."""
-    files = [file for file in choose().variant["files"] if file["registers"] and not file["module"]]
-    if not files:
+    """Return the absolute path of the library that registers operators; one a line where there are several.
+
+    For programs without Python. Raises ImportError where there is none such.
+    """
+    libraries = [file for file in _variant_for_programs()["files"] if file["kind"] == "library"]
+    registering = [file for file in libraries if file["registers"]]
+    if registering:
+        for file in registering:
+            _inspect(file)
+        return "\n".join(_path(file) for file in registering)
+    if not libraries:
         raise ImportError(f"{PACKAGE} has Python modules alone, no library for programs without Python")
-    return "\n".join(_path(file) for file in files)
+    names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
+    raise ImportError(
+        f"{PACKAGE}: no library that load() opens registers operators, so say which one you mean: {', '.join(names)}. "
+        f"Type: python -m {PACKAGE}._variants --path {names[0]}"
+    )
+
+
+def _variant_for_programs() -> Variant:
+    choice = choose()
+    if choice.idle:
+        raise ImportError(f"{PACKAGE}: no variant is chosen, as {choice.idle}")
+    variant: Variant = choice.variant
+    return variant
 
 
 # 5. The command line -------------------------------------------------------------------------------------------------
@@ -675,32 +840,38 @@ def library_path() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
-    actions: Dict[str, Callable[[], str]] = {
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files are any bytes
+    actions: Dict[str, Callable[..., str]] = {
         "": explain,
         "--json": _as_json,
         "--library-path": library_path,
         "--check": _check,
+        "--path": path,
     }
-    action = actions.get(" ".join(arguments))
-    if len(arguments) == 2 and arguments[0] == "--path":
-        action = lambda: path(arguments[1])  # noqa: E731
-    if action is None:
-        options = " | ".join([*(option for option in actions if option), "--path NAME"])
+    option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if option not in actions or len(names) != (1 if option == "--path" else 0):
+        options = "--json | --library-path | --check | --path NAME"
         print(f"usage: python -m {PACKAGE}._variants [{options}]", file=sys.stderr)
         return 2
     try:
-        print(action())
-        return 0 if choose(must=False).variant else 1
+        print(actions[option](*names))
+        choice = choose(must=False)
     except ImportError as error:
         print(error, file=sys.stderr)
         return 1
+    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises when it is imported
+        print(f"{PACKAGE}: torch cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0 if choice.variant or choice.idle else 1
 
 
 def explain() -> str:
     """Return the facts, what becomes of each variant, and the remedy when none fits. Loads nothing but torch."""
     choice = choose(must=False)
     lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
-    if choice.variant is None:
+    if choice.variant is None and not choice.idle:
         lines += remedy(choice, choice.variants)
     return "\n".join(lines)
 
@@ -730,6 +901,8 @@ def _check() -> str:
     import subprocess
 
     choice = choose()
+    if choice.idle:
+        raise ImportError(f"{PACKAGE}: nothing is checked, as {choice.idle}")
     for file in choice.variant["files"]:
         _inspect(file, whole=True)
     command = [sys.executable, "-c", _CHECK, f"{PACKAGE}._variants", *sys.path]
@@ -753,14 +926,22 @@ def _check() -> str:
 #   cp              the first and the last CPython that torch has wheels for
 #   python          the Python that its modules are for (cp311, abi3-cp39); None: any
 #   machine, libc, libc_floor  the processor, the C library and the oldest version that will do
-#   files           below _torch_ext: `name` is the author's, "" for libraries of others that were copied in;
-#                   `module` is the import name below the package, for Python modules;
-#                   `registers`: it registers operators or classes with torch, so it is opened by load(), unless the
-#                   package opens it itself
+#   files           its files; of each:
+#     path, size, sha256  below _torch_ext; in bytes; in hex
+#     name          the author's, below the install prefix; "" for libraries of others that were copied in
+#     kind          library, module (of Python, compiled), graft (a library of others), python (a module's source),
+#                   program, data
+#     ends          the CRC-32 of its first and last 512 KiB; None: not known
+#     module        the import name below the package, for modules
+#     registers     whether load() opens it: it registers operators or classes with torch, and the package does not
+#                   open it itself
+#     namespaces    the namespaces that it opens with TORCH_LIBRARY, as far as the build could tell
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
 
 if __name__ == "__main__":
+    # Run by its path, which works where the package cannot be imported: its folder must not hide modules of others.
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != os.path.dirname(ROOT)]
     raise SystemExit(main(sys.argv[1:]))
