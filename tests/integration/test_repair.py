@@ -12,7 +12,7 @@ import pytest
 
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.errors import MergeError, RepairError
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import digest, sonames
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:
@@ -195,6 +195,20 @@ def test_registration_is_seen(site: Site) -> None:
         "libstable.so": True, "libcxx.so": True, "libnone.so": False,
     }  # fmt: skip
     assert sorted(file_of(built, "libstable.so").needed) == ["libc.so.6", "libtorch_cpu.so"]
+
+
+def test_what_the_loader_compares_is_described(site: Site) -> None:
+    """The namespaces that a file opens, read before it is stripped, and the checksum of both ends, read after."""
+    register = "void _ZN5torch7LibraryC1Ev(void);"
+    macro = "static int _ZL32TORCH_LIBRARY_static_init_vision __attribute__((used)) = 1;"
+    site.add("libcxx.so", f"{register} {macro} void f(void) {{ _ZN5torch7LibraryC1Ev(); }}")
+    site.add("libnone.so", TORCH_CALL)
+    built = site.repair()
+    cxx, none = file_of(built, "libcxx.so"), file_of(built, "libnone.so")
+    assert (cxx.namespaces, none.namespaces) == (("vision",), ())
+    assert b"TORCH_LIBRARY" not in built.source(cxx.path).read_bytes()
+    for file in cxx, none:
+        assert file.ends == digest.ends(built.source(file.path))
 
 
 def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
