@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def hatch_register_build_hook() -> type[TorchExtBuildHook]:
-    """Return the hook's class; hatchling calls it by the name ``torch-ext``."""
-    from hatch_torch_ext.plugin import TorchExtBuildHook
+def hatch_register_build_hook() -> list[type[TorchExtBuildHook]]:
+    """Return the hook's class, called by the name ``torch-ext``, and the one that catches ``torch_ext``."""
+    from hatch_torch_ext.plugin import Misspelt, TorchExtBuildHook
 
-    return TorchExtBuildHook
+    return [TorchExtBuildHook, Misspelt]
 
 
 @hookimpl

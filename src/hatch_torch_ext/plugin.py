@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
@@ -90,13 +90,15 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._check_selection(config)
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
-        entries = pipeline.expand(config, distribution=self._distribution, remember=True, found=found)
+        work = pipeline.work_folder(config.root, aside=self._work_is_shipped())
+        entries = pipeline.expand(config, distribution=self._distribution, remember=work, found=found)
         if version == "editable":
             selected = pipeline.select_editable(config, entries)
         else:
             selected = pipeline.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
-        product = pipeline.build(config, selected, distribution=self._distribution, views=[Plain(self._say)])
+        views = [Plain(self._say)]
+        product = pipeline.build(config, selected, distribution=self._distribution, views=views, work=work)
         self._built = config, product
         if not promised:
             # As hatchling writes the others.
@@ -117,9 +119,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _finalize(self, wheel: Path) -> None:
         from hatch_torch_ext import pipeline
 
-        self._say_of_sdist()
         if self._built is not None:
             config, product = self._built
+            self._say_of_sdist(config)
             pipeline.check_wheel(wheel, config, product.layout, report=self._say)
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
@@ -143,14 +145,40 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         place = f"{config.package.replace('.', '/')}/__init__.py"
         if not (config.package_dir / "__init__.py").is_file():
             return
-        if place not in self._shipped():
-            top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
-            raise ConfigurationError(
-                [
-                    f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
-                    f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
-                ]
-            )
+        if place in self._shipped():
+            return
+        if (why := self._left_out("wheel", config.package_dir / "__init__.py")) is not None:
+            raise ConfigurationError([f"The wheel would not hold `{place}`: {why}."])
+        top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
+        raise ConfigurationError(
+            [
+                f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
+                f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
+            ]
+        )
+
+    def _left_out(self, target: Literal["sdist", "wheel"], file: Path) -> str | None:
+        """Return what leaves ``file`` out of a target, with the remedy, or None where nothing does by a pattern."""
+        from hatchling.builders.sdist import SdistBuilder
+        from hatchling.builders.wheel import WheelBuilder
+        from pathspec import GitIgnoreSpec
+
+        config = (SdistBuilder if target == "sdist" else WheelBuilder)(self.root).config
+        try:
+            place = file.relative_to(Path(self.root).resolve()).as_posix()
+        except ValueError:
+            return None
+        if config.path_is_artifact(place) or not config.path_is_excluded(place):
+            return None
+        for ignored in () if config.ignore_vcs else config.vcs_exclusion_files["git"]:
+            for line in reversed(Path(ignored).read_text(encoding="utf-8").splitlines()):
+                if line.strip() and GitIgnoreSpec.from_lines([line]).match_file(place):
+                    return (
+                        f"the line `{line.strip()}` of {ignored} leaves it out, since hatchling leaves out what git "
+                        f'ignores. Take the line out, or write `artifacts = ["/{place.rpartition("/")[0]}"]` into '
+                        f"`[tool.hatch.build.targets.{target}]`"
+                    )
+        return f"`exclude` of `[tool.hatch.build.targets.{target}]` or `[tool.hatch.build]` leaves it out"
 
     def _shipped(self) -> dict[str, Path]:
         """Return what hatchling puts into the wheel by itself: place in the wheel -> file."""
@@ -181,16 +209,26 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
         return included
 
-    def _say_of_sdist(self) -> None:
-        """Warn where an sdist made after this wheel would hold the work folder: thousands of files."""
+    def _work_is_shipped(self) -> bool:
+        """Say whether an sdist of this project would hold its work folder; an unpacked sdist is not packed again."""
         from hatchling.builders.sdist import SdistBuilder
 
-        folder = "build/torch-ext"
         config = SdistBuilder(self.root).config
-        if (Path(self.root) / folder).is_dir() and not config.only_include and config.include_path(f"{folder}/lock"):
+        packed_again = not (Path(self.root) / "PKG-INFO").exists()
+        if not packed_again or config.only_include or not config.include_path("build/torch-ext/lock"):
+            return False
+        self._say(
+            "an sdist would hold `build/torch-ext`, so the work lies in the user's cache; for it to lie in the "
+            "project, add the line `/build/` to .gitignore"
+        )
+        return True
+
+    def _say_of_sdist(self, config: Config) -> None:
+        """Warn where an sdist could not be built, since it would lack the folder of CMakeLists.txt."""
+        if (why := self._left_out("sdist", config.source / "CMakeLists.txt")) is not None:
+            folder = config.source.relative_to(config.root)
             self.app.display_warning(
-                f"torch-ext: an sdist would hold the work folder `{folder}`: add the line `/build/` to .gitignore, or "
-                f'`exclude = ["/build"]` to `[tool.hatch.build.targets.sdist]`.'
+                f"torch-ext: an sdist would lack `{folder}`, so no wheel could be built from it: {why}."
             )
 
     def _config(self) -> Config:
@@ -219,6 +257,19 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _say(self, line: str) -> None:
         self.app.display_info(f"torch-ext: {scrub.clean(line)}")
+
+
+class Misspelt(TorchExtBuildHook):
+    """Refuses the hook's name with an underscore, where hatchling would end in a traceback."""
+
+    PLUGIN_NAME = "torch_ext"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Say how the name is written."""
+        self.app.abort(
+            "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
+            "`hooks.torch_ext`."
+        )
 
 
 def package_sources(config: BuilderConfig) -> dict[str, str]:

@@ -152,3 +152,64 @@ def test_only_from_the_environment_overrides_the_option(tmp_path: Path) -> None:
     assert "matrix.3.*" in output
     assert "matrix.2.8" in output
     assert os.environ.get("HATCH_TORCH_EXT_ONLY") is None
+
+
+STOP = {"HATCH_TORCH_EXT_ONLY": "matrix.nothing"}
+"""Ends a build once the project was looked at, before anything is made."""
+
+
+def test_a_package_that_git_ignores(tmp_path: Path) -> None:
+    """Hatchling would leave it out in silence: the line is named, and both remedies bring the package back."""
+    root = project(tmp_path)
+    ignored = root / ".gitignore"
+    ignored.write_text("/build/\n# theirs\nmy_pkg/\n", encoding="utf-8")
+    done = hatchling(root, "build", "-t", "wheel", **STOP)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert (
+        f"hatch-torch-ext: The wheel would not hold `my_pkg/__init__.py`: the line `my_pkg/` of {ignored} leaves it "
+        "out, since hatchling leaves out what git ignores. Take the line out, or write "
+        '`artifacts = ["/src/my_pkg"]` into `[tool.hatch.build.targets.wheel]`.'
+    ) in said
+    (root / "pyproject.toml").write_text(
+        f'{PROJECT}\n[tool.hatch.build.targets.wheel]\nartifacts = ["/src/my_pkg"]\n', encoding="utf-8"
+    )
+    done = hatchling(root, "build", "-t", "wheel", **STOP)
+    assert "matrix.nothing" in done.stdout + done.stderr
+    (root / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    ignored.write_text("/build/\n", encoding="utf-8")
+    done = hatchling(root, "build", "-t", "wheel", **STOP)
+    assert "matrix.nothing" in done.stdout + done.stderr
+
+
+def test_a_package_that_is_excluded(tmp_path: Path) -> None:
+    """An `exclude` of the author's own is named as such."""
+    root = project(tmp_path, PROJECT + '[tool.hatch.build]\nexclude = ["my_pkg"]\n')
+    done = hatchling(root, "build", "-t", "wheel", **STOP)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert (
+        "The wheel would not hold `my_pkg/__init__.py`: `exclude` of `[tool.hatch.build.targets.wheel]` or "
+        "`[tool.hatch.build]` leaves it out."
+    ) in said
+
+
+def test_the_hooks_name_with_an_underscore(tmp_path: Path) -> None:
+    """One sentence that names the right one, not hatchling's traceback."""
+    root = project(tmp_path, PROJECT.replace("hooks.torch-ext", "hooks.torch_ext"))
+    done = hatchling(root, "build", "-t", "wheel")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert said.endswith(
+        "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
+        "`hooks.torch_ext`.\n"
+    )
+    assert "Traceback" not in said
+
+
+def test_an_unusable_date_is_told_for_every_target(tmp_path: Path) -> None:
+    """The sdist too, where the hook is called for it."""
+    root = project(tmp_path)
+    for target in ("sdist", "wheel"):
+        done = hatchling(root, "build", "-t", target, SOURCE_DATE_EPOCH="1700000000000")
+        assert done.returncode == 1
+        assert "hatch-torch-ext: Environment variable `SOURCE_DATE_EPOCH` must be" in done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr

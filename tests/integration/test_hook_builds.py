@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import sysconfig
+import tarfile
 import threading
 import zipfile
 from pathlib import Path
@@ -73,15 +74,32 @@ def test_a_wheel_with_a_library_is_never_for_any_platform(project: Project, refe
 
 
 def test_what_would_surprise_later_is_said(project: Project) -> None:
-    """A file that CMake wrote into the sources, and a work folder that the next sdist would hold."""
+    """A file that CMake wrote into the sources, and CMake files that the next sdist would lack."""
     cmake = project.root / "csrc" / "CMakeLists.txt"
     cmake.write_text(CMAKE + "configure_file(plain.c ${CMAKE_CURRENT_SOURCE_DIR}/copy.c COPYONLY)\n", encoding="utf-8")
-    (project.root / ".gitignore").unlink()
+    (project.root / ".gitignore").write_text("/build/\n/dist/\ncsrc/\n", encoding="utf-8")
     done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
     output = " ".join((done.stdout + done.stderr).split())
     assert "matrix.2.8: left out by `only` or `skip`" in output
     assert "matrix.2.9: sources changed while CMake ran: csrc/copy.c. What CMake writes there, every entry" in output
-    assert "an sdist would hold the work folder `build/torch-ext`: add the line `/build/` to .gitignore" in output
+    assert (
+        f"an sdist would lack `csrc`, so no wheel could be built from it: the line `csrc/` of {project.root}/.git"
+        "ignore leaves it out, since hatchling leaves out what git ignores."
+    ) in output
+
+
+def test_an_sdist_never_holds_the_work(project: Project) -> None:
+    """Without a .gitignore the work lies in the user's cache, which is said; `hatch clean` finds it there."""
+    (project.root / ".gitignore").unlink()
+    done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = " ".join((done.stdout + done.stderr).split())
+    assert "an sdist would hold `build/torch-ext`, so the work lies in the user's cache; for it to lie in the" in output
+    assert not (project.root / "build").exists()
+    process.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
+    with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names == {"PKG-INFO", "csrc/CMakeLists.txt", "csrc/plain.c", "pyproject.toml", "src/my_pkg/__init__.py"}
 
 
 def test_a_failed_entry_leaves_no_wheel_and_the_others_work(project: Project, reference: str) -> None:

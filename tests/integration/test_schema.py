@@ -126,6 +126,15 @@ def test_schema_and_parser_agree(text: str, tmp_path: Path) -> None:
     assert HOOK.is_valid(table) == parsed
 
 
+@pytest.mark.parametrize("place", ["build", "build.targets.wheel"])
+def test_a_table_in_the_wrong_place_is_marked(place: str) -> None:
+    """`hooks` forgotten in the table's name: hatchling reads nothing there, and an editor says so."""
+    table = tomlkit.parse(f"[{place}.torch-ext]\nsource = 'csrc'\n").unwrap()
+    validator = jsonschema.Draft7Validator(SCHEMA)
+    assert not validator.is_valid(table)
+    assert validator.is_valid(tomlkit.parse(f"[{place}.hooks.torch-ext]\nsource = 'csrc'\n").unwrap())
+
+
 def test_validate_pyproject_finds_it() -> None:
     """validate-pyproject, installed beside us, checks the hook's table and names the option; hatch's others pass."""
     validator = api.Validator()

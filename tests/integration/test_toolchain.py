@@ -357,6 +357,16 @@ def test_the_systems_toolkit_is_of_another_cuda_than_torch(machine: Machine) -> 
     )
 
 
+def test_a_variable_that_leads_nowhere_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_HOME=/nope is not passed over in silence where no other toolkit is there; corrected, it is taken."""
+    monkeypatch.setenv("CUDA_HOME", "/nope")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    problem = machine.problem("13.0")
+    assert "no nvcc of CUDA 13 was found: /nope/bin/nvcc (CUDA_HOME) is not there. Add" in problem
+    monkeypatch.setenv("CUDA_HOME", str(toolkit(machine.config.root / "home", "13.0")))
+    assert machine.cuda().source == "CUDA_HOME"
+
+
 def test_no_toolkit_at_all(machine: Machine) -> None:
     """No error by itself: the words to add are kept for when CMake asks, and a declared CUDA is missed at once."""
     assert machine.problem("13.0").startswith(

@@ -11,6 +11,7 @@ import pytest
 import elves
 import wheels
 from hatch_torch_ext.cli import _parser, main
+from hatch_torch_ext.cli.project import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +132,60 @@ def test_relative_paths_work_everywhere(tmp_path: Path, monkeypatch: pytest.Monk
     for action in taken:
         assert callable(action.type)
         assert action.type("../env/bin/python") == tmp_path.parent / "env" / "bin" / "python", action.dest
+
+
+SYSTEM = '[build-system]\nrequires = ["hatchling", "hatch-torch-ext"]\nbuild-backend = "hatchling.build"\n'
+RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("", f"The wheel target has no build hook `torch-ext`: add {RIGHT} to pyproject.toml."),
+        *(
+            (f"[{place}]", f"`[{place}]` is no table of a build hook, so that nothing reads it: write {RIGHT}.")
+            for place in (
+                "tool.hatch.build.targets.wheel.torch-ext",
+                "tool.hatch.build.targets.wheel.hooks.torch_ext",
+                "tool.hatch.build.hooks.torch_ext",
+                "tool.hatch.build.torch-ext",
+                "tool.hatch.hooks.torch-ext",
+                "tool.hatch.torch_ext",
+            )
+        ),
+    ],
+)
+def test_a_table_that_nothing_reads(
+    table: str, said: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hooks` forgotten, or the name with an underscore: a plain wheel would come out, so it is told here."""
+    (project / "pyproject.toml").write_text(f"{SYSTEM}[project]\nname = 'my-pkg'\nversion = '1'\n{table}\n")
+    monkeypatch.chdir(project)
+    assert main(["matrix"]) == 1
+    assert capsys.readouterr().err == f"hatch-torch-ext: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "said"),
+    [
+        (SYSTEM, None),
+        ("", "pyproject.toml has no `[build-system]`: pip and uv would build without the hook. Add"),
+        (SYSTEM.replace("hatchling.build", "flit_core"), "`build-backend` is not `hatchling.build`: pip and uv would"),
+        (
+            SYSTEM.replace("hatch-torch-ext", "numpy"),
+            "`requires` of `[build-system]` lacks `hatch-torch-ext`:",
+        ),
+        (SYSTEM.replace("hatch-torch-ext", "Hatch_Torch.Ext>=0.1"), None),
+    ],
+)
+def test_a_build_system_that_would_not_call_the_hook(
+    system: str, said: str | None, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command line works all the same, and says what other tools would do."""
+    (project / "pyproject.toml").write_text(
+        f"{system}[project]\nname = 'my-pkg'\nversion = '1'\n[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    )
+    monkeypatch.chdir(project)
+    read()
+    err = capsys.readouterr().err
+    assert err.startswith(f"hatch-torch-ext: {said}") if said else err == ""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hatch_torch_ext.config import Config
 
 
@@ -37,11 +42,35 @@ def read() -> tuple[Config, str]:
     name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which asks metadata hooks
     raw = metadata.build_hook_options(builder)
     if raw is None:
-        raise ConfigurationError(
-            [
-                "The wheel target has no build hook `torch-ext`: "
-                "add `[tool.hatch.build.targets.wheel.hooks.torch-ext]` to pyproject.toml."
-            ]
-        )
+        raise ConfigurationError([_no_hook(builder.metadata.hatch.config)])
+    if (said := _not_called(builder.metadata.config)) is not None:
+        say(said)
     sources = package_sources(builder.config)
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
+
+
+def _no_hook(hatch: Mapping[str, Any]) -> str:
+    """Return why hatchling has no such hook, by the table ``tool.hatch``: it may stand in another place."""
+    right = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
+    build = hatch.get("build", {})
+    places = {"tool.hatch": hatch, "tool.hatch.build": build}
+    places |= {f"tool.hatch.build.targets.{name}": table for name, table in build.get("targets", {}).items()}
+    places |= {f"{place}.hooks": table["hooks"] for place, table in places.items() if "hooks" in table}
+    for place, table in places.items():
+        for name in ("torch-ext", "torch_ext"):
+            if name in table:
+                return f"`[{place}.{name}]` is no table of a build hook, so that nothing reads it: write {right}."
+    return f"The wheel target has no build hook `torch-ext`: add {right} to pyproject.toml."
+
+
+def _not_called(pyproject: Mapping[str, Any]) -> str | None:
+    """Return the sentence on a `[build-system]` by which other tools would build a wheel without the hook, or None."""
+    system = pyproject.get("build-system")
+    right = '`[build-system]` with `requires = ["hatchling", "hatch-torch-ext"]`, `build-backend = "hatchling.build"`'
+    if system is None:
+        return f"pyproject.toml has no `[build-system]`: pip and uv would build without the hook. Add {right}."
+    if system.get("build-backend") != "hatchling.build":
+        return f"`build-backend` is not `hatchling.build`: pip and uv would build without the hook. Write {right}."
+    if not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in system.get("requires", [])):
+        return f"`requires` of `[build-system]` lacks `hatch-torch-ext`: isolated builds would fail. Write {right}."
+    return None

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config.options import Options
 
 
+_SDIST = (
+    "build the wheel from the tree (`hatch build -t wheel`), or bring the folder into the sdist: inside the project, "
+    "in no `exclude` and on no line of .gitignore"
+)
+
+
 def package(
     options: Options, root: Path, project_name: str, sources: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, Path]:
@@ -65,6 +71,9 @@ def source(options: Options, root: Path) -> Path:
         for folder in (root / "csrc", root):
             if (folder / "CMakeLists.txt").is_file():
                 return folder
+        if (root / "PKG-INFO").is_file():
+            options.problems.append(f"This unpacked sdist has no CMakeLists.txt in `csrc` or in its root: {_SDIST}")
+            return root
         options.problems.append(
             f"No CMakeLists.txt in `csrc` or in the project's root; create one, or name its folder with option "
             f"`source` {HOOK}"
@@ -76,8 +85,7 @@ def source(options: Options, root: Path) -> Path:
         if not folder.exists() and (root / "PKG-INFO").is_file():
             options.fault(
                 "source",
-                f"is `{named}`, and this unpacked sdist has no such folder: build the wheel from the tree "
-                "(`hatch build -t wheel`), or bring the folder into the sdist: inside the project, and in no `exclude`",
+                f"is `{named}`, and this unpacked sdist has no such folder: {_SDIST}",
             )
         elif not folder.exists():
             options.fault(

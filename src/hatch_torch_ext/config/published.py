@@ -41,11 +41,10 @@ def schema() -> dict[str, object]:
     the hook's table alone.
     """
     hooks = {"type": "object", "properties": {"torch-ext": {"$ref": "#/definitions/torch-ext"}}}
-    target = {"type": "object", "properties": {"hooks": hooks}}
-    build = {
-        "type": "object",
-        "properties": {"hooks": hooks, "targets": {"type": "object", "additionalProperties": target}},
-    }
+    misplaced = {"not": {}, "description": "Nothing reads this table: a build hook's stands in `hooks.torch-ext`."}
+    target = {"type": "object", "properties": {"hooks": hooks, "torch-ext": misplaced}}
+    targets = {"type": "object", "additionalProperties": target}
+    build = {"type": "object", "properties": {"hooks": hooks, "targets": targets, "torch-ext": misplaced}}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://hatch-torch-ext.invalid/torch-ext.schema.json",

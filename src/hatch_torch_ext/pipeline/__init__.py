@@ -75,21 +75,30 @@ def check_platform() -> None:
         )
 
 
-def work_folder(root: Path) -> Path:
-    """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache."""
+def work_folder(root: Path, *, aside: bool = False) -> Path:
+    """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache.
+
+    It is the latter with ``aside``, and where the project cannot be written.
+    """
     preferred, fallback = _work_folders(root)
-    try:
-        preferred.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        pass
-    else:
-        if os.access(preferred, os.W_OK):
-            # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
-            (preferred / ".gitignore").write_text("*\n", encoding="ascii")
-            return preferred
+    if not aside and _inside(preferred):
+        return preferred
     store.private(store.path(os.environ))
     fallback.mkdir(parents=True, exist_ok=True)
     return fallback
+
+
+def _inside(folder: Path) -> bool:
+    """Make the work folder of a project; say whether it can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    if not os.access(folder, os.W_OK):
+        return False
+    # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
+    (folder / ".gitignore").write_text("*\n", encoding="ascii")
+    return True
 
 
 def _work_folders(root: Path) -> tuple[Path, Path]:
@@ -98,24 +107,24 @@ def _work_folders(root: Path) -> tuple[Path, Path]:
 
 
 def expand(
-    config: Config, *, distribution: str, remember: bool = False, found: Matrix | None = None
+    config: Config, *, distribution: str, remember: Path | None = None, found: Matrix | None = None
 ) -> tuple[Entry, ...]:
     """Return every entry of the matrix, ``only`` and ``skip`` not yet applied.
 
-    ``found`` is what hatch said, where it was asked before. With ``remember``, what it says is kept in the work folder
-    and taken from there while it cannot have changed.
+    ``found`` is what hatch said, where it was asked before. With ``remember``, what it says is kept in that work
+    folder and taken from there while it cannot have changed.
     """
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     if found is not None:
         pass
-    elif remember:
+    elif remember is not None:
         found = environments.remembered(
             config.root,
             config.environment,
             project_name=distribution,
-            file=work_folder(config.root) / "matrix.json",
+            file=remember / "matrix.json",
             environ=os.environ,
         )
     else:
@@ -145,14 +154,14 @@ def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ..
     return matrix.newest(fitting or selected)
 
 
-def build(config: Config, entries: Sequence[Entry], *, distribution: str, views: Sequence[View]) -> Product:
+def build(config: Config, entries: Sequence[Entry], *, distribution: str, views: Sequence[View], work: Path) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
+    ``work`` is the folder that all work lives in.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
     check_platform()
-    work = work_folder(config.root)
     waiting = events.Stream(None, views)
     with (
         store.using(),

@@ -108,6 +108,9 @@ def _choose(
     refused = []
     newer = None
     for candidate in _candidates(config, environment, cuda, environ):
+        if not candidate.nvcc.is_file():
+            refused.append(f"{candidate.nvcc} ({candidate.source}) is not there")
+            continue
         tool = _describe(candidate.nvcc)
         if tool is None:
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not run")
@@ -147,8 +150,8 @@ def _candidates(config: Config, environment: Environment, cuda: str, environ: Ma
         yield Candidate(nvcc=nvcc, source="option `cuda-home`")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = environ.get(variable)
-        if home and (nvcc := Path(home) / "bin" / "nvcc").is_file():
-            yield Candidate(nvcc=nvcc.absolute(), source=variable)
+        if home:
+            yield Candidate(nvcc=(Path(home) / "bin" / "nvcc").absolute(), source=variable)
     yield from _system(cuda)
 
 
