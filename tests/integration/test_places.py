@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +18,9 @@ from hatch_torch_ext.errors import MergeError
 from trees import Site, compile_library, file_of, program
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hatch_torch_ext.facts.variant import BuiltVariant
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 LABEL = "torch2.8_cpu_cxx11_x86_64"
 OPENER = """
 #include <dlfcn.h>
@@ -329,3 +330,37 @@ def test_the_audit_binds_programs(site: Site, torch_cpu_python: Path) -> None:
     found = opening.open_all(torch_cpu_python, binaries, variant="a", package="pkg").findings
     assert [(each.code, each.file) for each in found] == [("cannot-open", "bad")]
     assert "undefined symbol: aoti_torch_no_such_thing" in found[0].message
+
+
+def test_a_cpp_project_compiles_against_the_library_of_the_wheel(site: Site, tmp_path: Path) -> None:
+    """The lines that the docs give, as they stand there: header and library of the variant for the torch at hand."""
+    site.add("lib/libmy_ops.so", "int answer(void) { return 42; }")
+    (site.prefix / "include").mkdir()
+    (site.prefix / "include" / "my_ops.h").write_text("int answer(void);\n", encoding="utf-8")
+    site.install_wheel(site.repair())
+    page = (DOCS / "loader.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```cmake\n(find_package.+?)```", page, flags=re.DOTALL)
+    source = tmp_path / "dependent"
+    (source / "torch").mkdir(parents=True)
+    (source / "torch" / "TorchConfig.cmake").write_text("add_library(torch INTERFACE IMPORTED)\n", encoding="utf-8")
+    (source / "main.c").write_text("#include <my_ops.h>\nint main(void) { return answer(); }\n", encoding="utf-8")
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.19)\nproject(dependent LANGUAGES C)\n"
+        + lines.replace("my_pkg", "pkg")
+        + "add_executable(dependent main.c)\ntarget_link_libraries(dependent PRIVATE my_ops)\n",
+        encoding="utf-8",
+    )
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site.root / "site")}
+    ninja = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={program('ninja')}", f"-DTorch_DIR={source / 'torch'}"]
+    configure: list[str | Path] = [
+        program("cmake"),
+        "-S",
+        source,
+        "-B",
+        tmp_path / "b",
+        *ninja,
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
+    subprocess.run(configure, env=environ, check=True)
+    subprocess.run([program("cmake"), "--build", tmp_path / "b"], env=environ, check=True)
+    assert subprocess.run([tmp_path / "b" / "dependent"], env={}, check=False).returncode == 42

@@ -238,7 +238,8 @@ def test_what_leads_to_one_library_is_left_out(site: Site) -> None:
     assert [target for target, _ in site.repair().package_files] == kept
     assert site.said[0] == (
         "e: left out, since it leads to one library, and a wheel has one for each variant: "
-        f"{', '.join(sorted(texts.keys() - kept))}. Programs in C++ ask `python -m pkg._variants --library-path`"
+        f"{', '.join(sorted(texts.keys() - kept))}. C++ dependents ask `python -m pkg._variants --path libops.so`: "
+        "docs/loader.md, C++ programs, has the lines for CMake"
     )
 
 

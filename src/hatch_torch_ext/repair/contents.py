@@ -104,9 +104,11 @@ def read(
             _add(entry, binaries, _binary(source, links, facts, package))
     leading = _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data)
     if leading:
+        first = min(binary.name for binary in binaries.values())
         report(
             f"{entry}: left out, since it leads to one library, and a wheel has one for each variant: "
-            f"{', '.join(leading)}. Programs in C++ ask `python -m {package}._variants --library-path`"
+            f"{', '.join(leading)}. C++ dependents ask `python -m {package}._variants --path {first}`: docs/loader.md, "
+            f"C++ programs, has the lines for CMake"
         )
     for place in leading:
         del data[place]
