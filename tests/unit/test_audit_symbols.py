@@ -97,7 +97,6 @@ def test_c_names_that_nobody_defines(make: Making) -> None:
         ("libc.so.6", "libz.so.1"),
         ("libc.so.6", "libcustom.so.3"),
         ("libc.musl-x86_64.so.1",),
-        (),
     ],
 )
 def test_c_names_that_somebody_may_define(needed: tuple[str, ...], make: Making) -> None:

@@ -12,7 +12,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.errors import ElfError
-from hatch_torch_ext.facts import owners, releases, shims, sonames
+from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -58,10 +58,10 @@ _WITH_VERSIONS = re.compile(
 """Libraries of glibc and GCC, all of whose names have versions."""
 _LINKERS = frozenset({"_GLOBAL_OFFSET_TABLE_", "_DYNAMIC", "__ehdr_start", "__dso_handle", "_end", "_edata", "_etext"})
 _INSIDE_TORCH_C = re.compile(
-    r"(?:mklg?|MKL|Sleef|uv|xnn|cpuinfo|nnp|pthreadpool|pytorch|__itt|mz|vml|omp|GOMP|kmp|__kmpc|cblas|LAPACKE)_?\w*"
+    r"(?:mklg?|MKL|Sleef|uv|xnn|cpuinfo|nnp|pthreadpool|pytorch|__itt|mz|vml|omp|GOMP|kmp|__kmpc|cblas|LAPACKE|__cxa|__gxx|_Unwind)_?\w*"
     r"|[cdsz][a-z][a-z0-9]{2,5}_"
 )
-"""C names of libraries that torch's own hold, and export: MKL with BLAS and LAPACK above all, and OpenMP."""
+"""C names of libraries that torch's own hold and export, MKL with BLAS and LAPACK above all, or load: OpenMP, C++."""
 
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 """Libraries of torch that only load others, or that no extension takes a symbol from."""
@@ -259,7 +259,7 @@ def _opaque(binary: Binary, subject: Subject) -> bool:
 
     Those of glibc and of GCC's runtimes have versions, so that a name without one is not theirs; musl's have none.
     """
-    if "libc.so.6" not in binary.elf.needed:
+    if policy.libc_of(binary.elf.needed) == "musl":
         return True
     known = subject.own_names
     return any(
