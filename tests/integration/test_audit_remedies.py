@@ -42,7 +42,7 @@ def built(project: Path, lines: str, *options: str) -> Path:
     build = project / "build"
     tools = Path(sys.executable).parent  # both are dependencies of the project
     cmake, ninja = tools / "cmake", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"
-    configure = [cmake, "-G", "Ninja", ninja, "-S", project, "-B", build, *options]
+    configure = [str(part) for part in (cmake, "-G", "Ninja", ninja, "-S", project, "-B", build, *options)]
     subprocess.run(configure, check=True, capture_output=True)
     subprocess.run([cmake, "--build", build], check=True, capture_output=True)
     return build
