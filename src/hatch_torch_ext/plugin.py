@@ -79,8 +79,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        from hatch_torch_ext import editable, environments, metadata, pipeline
-        from hatch_torch_ext.views.plain import Plain
+        from hatch_torch_ext import editable, environments, metadata, pipeline, views
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
@@ -97,8 +96,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         else:
             selected = pipeline.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
-        views = [Plain(self._say)]
-        product = pipeline.build(config, selected, distribution=self._distribution, views=views, work=work)
+        with views.shown(self._say, self.app.display_info, source=config.source) as view:
+            product = pipeline.build(config, selected, distribution=self._distribution, views=[view], work=work)
         self._built = config, product
         if not promised:
             # As hatchling writes the others.

@@ -10,13 +10,26 @@ import sys
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.cli import audit, build, doctor, index, inspect, install, matrix, merge, prune, sdk, variants
+from hatch_torch_ext.cli import (
+    audit,
+    build,
+    doctor,
+    index,
+    inspect,
+    install,
+    matrix,
+    merge,
+    prune,
+    sdk,
+    timeline,
+    variants,
+)
 from hatch_torch_ext.errors import TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (matrix, build, merge, variants, index, inspect, audit, sdk, install, doctor, prune)
+COMMANDS = (matrix, build, merge, variants, index, timeline, inspect, audit, sdk, install, doctor, prune)
 """In the order in which ``--help`` lists them."""
 
 

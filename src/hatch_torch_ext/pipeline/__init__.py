@@ -23,9 +23,12 @@ from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule
+from hatch_torch_ext.pipeline import machine as machines
 from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.pipeline.machine import Machine
+from hatch_torch_ext.pipeline.pressure import Pressure
 from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Slots, Task, prepare
 from hatch_torch_ext.pipeline.task import build as build_task
@@ -104,6 +107,12 @@ def _inside(folder: Path) -> bool:
 def _work_folders(root: Path) -> tuple[Path, Path]:
     name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
     return root / "build" / "torch-ext", store.path(os.environ) / "work" / name
+
+
+def events_file(root: Path) -> Path | None:
+    """Return the file of the last build's events, or None where no build of the project in ``root`` has left any."""
+    found = [file for folder in _work_folders(root) if (file := folder / events.FILE).is_file()]
+    return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def expand(
@@ -231,14 +240,20 @@ def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVarian
     kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
     history = History(work)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
-    jobs = _jobs(config)
+    machine = Machine()
+    per_job = _per_job(config, waiting, history)
+    jobs, why = machines.jobs(machine, asked=config.jobs, per_job=per_job)
     last = {task.name: took.seconds for task in waiting if (took := history.of(task.name)) is not None}
     stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:
         if (found := kept.get(task.name)) is not None:
             _say_kept(task, found, stream)
+    if waiting and why is not None:
+        stream(events.Note(text=why))
     crew = _Crew(
         config=config,
+        machine=machine,
+        per_job=per_job,
         tasks=waiting,
         records=records,
         inputs=inputs,
@@ -286,6 +301,8 @@ class _Crew:
     """The work on the entries that have to be built."""
 
     config: Config
+    machine: Machine
+    per_job: int
     tasks: Sequence[Task]
     records: Records
     inputs: Mapping[str, Inputs]
@@ -298,7 +315,8 @@ class _Crew:
         family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
         family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
         pool = Pool(jobs)
-        with contextlib.closing(pool), family.guarded(pool.folder):
+        pressure = Pressure(pool, self.machine, self.per_job, self.stream)
+        with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
             return schedule.run(
                 self.tasks,
                 prepare=self._prepare,
@@ -379,5 +397,12 @@ def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:
     return product
 
 
-def _jobs(config: Config) -> int:
-    return config.jobs or max(1, len(os.sched_getaffinity(0)))
+def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
+    """Return the memory in bytes that a compile job is counted with: as asked, else the most of what is known."""
+    if config.memory_per_job is not None:
+        return config.memory_per_job
+    known = [took.peak for task in tasks if (took := history.of(task.name)) is not None and took.peak]
+    if len(known) == len(tasks) and known:
+        return max(known)
+    cuda = any(task.entry.cuda not in {None, "cpu"} for task in tasks)
+    return max([machines.CUDA if cuda else machines.CPP, *known])

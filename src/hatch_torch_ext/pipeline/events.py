@@ -41,6 +41,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Of a download for an entry, ``received`` bytes have come; ``total`` where it is known."""
+
+    entry: str
+    title: str
+    received: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Of ``total`` build steps of an entry, ``finished`` are done and ``running`` run."""
 
@@ -115,9 +125,10 @@ class Ended:
     seconds: float
 
 
-Event: TypeAlias = Begun | Step | Progress | Compiled | Note | Done | Failed | Machine | Ended
+Event: TypeAlias = Begun | Step | Fetched | Progress | Compiled | Note | Done | Failed | Machine | Ended
 KINDS: Mapping[str, type[Event]] = {
-    kind.__name__.lower(): kind for kind in (Begun, Step, Progress, Compiled, Note, Done, Failed, Machine, Ended)
+    kind.__name__.lower(): kind
+    for kind in (Begun, Step, Fetched, Progress, Compiled, Note, Done, Failed, Machine, Ended)
 }
 
 View: TypeAlias = "Callable[[float, Event], None]"
@@ -144,6 +155,15 @@ def read(path: Path) -> Iterator[tuple[float, Event]]:
                 yield from_json(json.loads(line))
 
 
+def _clean(event: Event) -> Event:
+    """Return the event without any secret in its sentences."""
+    if isinstance(event, Note):
+        return dataclasses.replace(event, text=scrub.clean(event.text))
+    if isinstance(event, Failed):
+        return dataclasses.replace(event, message=scrub.clean(event.message))
+    return event
+
+
 class Stream:
     """Takes events from any thread, writes them down, and shows them to the views one after another."""
 
@@ -155,6 +175,7 @@ class Stream:
         """Write and show an event, without secrets."""
         texts = {name: value for name, value in dataclasses.asdict(event).items() if isinstance(value, str)}
         event = dataclasses.replace(event, **{name: scrub.clean(text) for name, text in texts.items()})  # type: ignore[arg-type]
+        event = _clean(event)
         with self._lock:
             at = self._clock()
             if self._file is not None:

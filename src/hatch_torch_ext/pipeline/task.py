@@ -15,7 +15,7 @@ from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.errors import EntryError, ProcessError
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, thin
 
@@ -60,6 +60,11 @@ class Task:
 def prepare(task: Task, emit: Emit) -> Acquired:
     """Make the entry's environment and fetch its SDK: waits for the network more than for the processor."""
     emit(events.Step(entry=task.name, step="prepare"))
+    progress.WATCHER.set(
+        lambda title, received, total: emit(
+            events.Fetched(entry=task.name, title=title, received=received, total=total)
+        )
+    )
     entry, config, work = task.entry, task.config, task.work
     environ = _environ(entry)
     if config.sdk == "environment":

@@ -1,10 +1,11 @@
-"""Bytes as they come: a bar where stderr is a terminal, elsewhere a line every half minute."""
+"""Bytes as they come: told to whoever watches; else a bar where stderr is a terminal, or a line every half minute."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+WATCHER: ContextVar[Callable[[str, int, int | None], None] | None] = ContextVar("watcher", default=None)
+"""Is told what is fetched, the bytes that have come, and how many there are in all where that is known."""
+
+OFTEN = 0.25
+"""Seconds between what a watcher is told."""
 EVERY = 30.0
 """Seconds between two lines."""
 
@@ -28,6 +34,9 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
 
     Without a terminal, ``say`` is told how far it is from time to time.
     """
+    if (watcher := WATCHER.get()) is not None:
+        yield _told(watcher, title, total)
+        return
     if not sys.stderr.isatty():
         yield _lines(title, total, say or (lambda _: None))
         return
@@ -53,3 +62,16 @@ def _lines(title: str, total: int | None, say: Callable[[str], None]) -> Callabl
             say(f"{title}: {size(come)}{f' of {size(total)}' if total else ''} fetched so far")
 
     return tick
+
+
+def _told(watcher: Callable[[str, int, int | None], None], title: str, total: int | None) -> Callable[[int], None]:
+    received, last = 0, 0.0
+
+    def add(count: int) -> None:
+        nonlocal received, last
+        received += count
+        if time.monotonic() - last >= OFTEN or received == total:
+            last = time.monotonic()
+            watcher(title, received, total)
+
+    return add

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.pipeline import events
+from hatch_torch_ext.views.board import Board, clock, counted, failure, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,55 +21,59 @@ EVERY = 30.0  # seconds
 class Plain:
     """Says lines by ``say``."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._total = 0
-        self._over = 0
-        self._steps: dict[str, str] = {}
+    def __init__(self, say: Callable[[str], None], *, every: float = EVERY) -> None:
+        self.board = Board()
+        self._say, self._every = say, every
         self._last = 0.0
         self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
-    def __call__(self, _: float, event: Event) -> None:
+    def __call__(self, at: float, event: Event) -> None:
         """Say the event, if it is one for plain lines."""
+        with self._lock:
+            self.board.take(at, event)
+            self.show(at, event)
+
+    def show(self, at: float, event: Event) -> None:
+        """Say the event, which the board has."""
         if isinstance(event, events.Begun):
-            self._total = len(event.entries)
-            self._line(f"{_count(self._total, 'entry', 'entries')}, {_count(event.jobs, 'job')} at once")
+            entries = counted(len(event.entries), "entry", "entries")
+            self.line(f"{entries}, {counted(event.jobs, 'job')} at once")
             threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True).start()
         elif isinstance(event, events.Note):
-            self._line(f"{event.entry}: {event.text}" if event.entry else event.text)
-        elif isinstance(event, events.Step):
-            self._steps[event.entry] = event.step
-        elif isinstance(event, events.Progress):
-            self._steps[event.entry] = f"{event.finished}/{event.total}"
+            self.line(f"{event.entry}: {event.text}" if event.entry else event.text)
         elif isinstance(event, events.Done):
-            self._finished(event.entry)
-            how = "unchanged, taken as it is" if event.reused else f"built in {event.seconds:.1f} s"
-            counted = f"[{self._over}/{self._total}]"
-            self._line(f"{counted} {event.entry}: {event.label}, {size(event.size)}, {how}")
+            how = "unchanged, taken as it is" if event.reused else f"built in {clock(event.seconds)}"
+            self.line(f"{self._over()} {event.entry}: {event.label}, {size(event.size)}, {how}")
         elif isinstance(event, events.Failed):
-            self._finished(event.entry)
-            first = event.message.splitlines()[0]
-            log = f" (whole log: {event.log})" if event.log else ""
-            self._line(f"[{self._over}/{self._total}] {event.entry}: failed: {first}{log}")
+            self.line(f"{self._over()} {event.entry}: failed: {failure(self.board.rows[event.entry])}")
         elif isinstance(event, events.Ended):
             self._ended.set()
+            if len(self.board.rows) > 1:
+                for line in summary(self.board, at):
+                    self.line(line)
 
-    def _finished(self, entry: str) -> None:
-        self._over += 1
-        self._steps.pop(entry, None)
+    def line(self, text: str) -> None:
+        """Say a line."""
+        self._last = time.monotonic()
+        self._say(text)
 
-    def _line(self, text: str) -> None:
-        with self._lock:
-            self._last = time.monotonic()
-            self._say(text)
+    def _over(self) -> str:
+        return f"[{sum(row.over for row in self.board.rows.values())}/{len(self.board.rows)}]"
 
     def _heartbeat(self) -> None:
-        while not self._ended.wait(1):
-            if time.monotonic() - self._last >= EVERY:
-                busy = ", ".join(f"{entry} {step}" for entry, step in list(self._steps.items()) if step != "prepare")
-                self._line(f"{self._over} of {_count(self._total, 'entry', 'entries')} finished; {busy or 'preparing'}")
+        while not self._ended.wait(min(1.0, self._every)):
+            with self._lock:
+                if time.monotonic() - self._last >= self._every and not self._ended.is_set():
+                    self.line(self._state())
 
-
-def _count(number: int, one: str, more: str | None = None) -> str:
-    return f"{number} {one if number == 1 else more or one + 's'}"
+    def _state(self) -> str:
+        busy = []
+        for row in self.board.rows.values():
+            if row.running:
+                done = f" {row.finished}/{row.total}" if row.state == "compile" and row.total else f" {row.state}"
+                busy.append(f"{row.name}{done} for {clock(time.time() - row.since)}")
+        busy += [f"{row.name} {row.fetching}" for row in self.board.many("prepare") if row.fetching]
+        left = self.board.left(time.time())
+        end = f"; about {clock(left)} left" if left else ""
+        return f"{self._over()} finished; {', '.join(busy) or 'preparing environments'}{end}"

@@ -1,0 +1,35 @@
+"""``hatch-torch-ext timeline``: what the last build of the project in this folder did, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("timeline", help="write a page of what the last build did, and when")
+    command.add_argument("-o", "--output", metavar="FILE", type=path, required=True, help="the page, HTML")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext import pipeline
+    from hatch_torch_ext.pipeline import events
+    from hatch_torch_ext.views import timeline
+
+    file = pipeline.events_file(Path.cwd())
+    if file is None:
+        raise ConfigurationError(
+            [f"No build of the project in {Path.cwd()} has left its events: run `hatch build` here first."]
+        )
+    options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")
+    print(options.output)
+    return 0

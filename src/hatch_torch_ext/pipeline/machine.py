@@ -1,0 +1,130 @@
+"""How much this machine, or the part of it that this process is given, can take at once: processors, memory, processes.
+
+Containers and batch systems bound a process by cgroups, of which there are two layouts; a bound holds for everything
+below the folder that it is written in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GB = 10**9
+RESERVE = 1 * GB
+RESERVE_PART = 10
+"""One part of so many of what is free is left alone: estimates are wrong, and the rest of the machine works too."""
+PIDS_PER_JOB = 8
+"""A compile command is a driver, a compiler, an assembler, a shell; nvcc has a dozen, mostly one after another."""
+CPP = 1_600_000_000
+"""Bytes that g++ 12 takes for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
+CUDA = 3 * GB
+"""Bytes that nvcc is counted with where nothing is known of the kernels."""
+UNBOUNDED = 1 << 60  # what the older layout writes for no bound is near 2**63
+
+
+class Machine:
+    """Reads the bounds below ``root`` (``/``; another in tests)."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._proc, self._sys = root / "proc", root / "sys" / "fs" / "cgroup"
+
+    def cpus(self) -> int:
+        """Return how many compilers can work at full speed, at least 1."""
+        found = float(len(os.sched_getaffinity(0)))
+        for folder in self._folders("cpu"):
+            quota, period = "max", "100000"
+            if (both := _words(folder / "cpu.max")) is not None and len(both) > 1:
+                quota, period = both[:2]
+            elif (one := _words(folder / "cpu.cfs_quota_us")) is not None:
+                quota, period = one[0], (_words(folder / "cpu.cfs_period_us") or ["100000"])[0]
+            if quota.isdigit() and int(period):
+                found = min(found, int(quota) / int(period))
+        return max(1, int(found))
+
+    def available(self) -> int:
+        """Return the bytes of memory that can be taken before something is swapped out or killed."""
+        found = UNBOUNDED
+        text = _text(self._proc / "meminfo") or ""
+        if (match := re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)) is not None:
+            found = int(match[1]) * 1024
+        for folder in self._folders("memory"):
+            for limit, usage in ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"):
+                bound, used = _number(folder / limit), _number(folder / usage)
+                if bound is not None and used is not None and bound < UNBOUNDED:
+                    found = min(found, max(0, bound - used + _cache(folder)))
+        return found
+
+    def processes_left(self) -> int | None:
+        """Return how many processes may still be started, or None where there is no bound."""
+        left = None
+        for folder in self._folders("pids"):
+            bound, used = _number(folder / "pids.max"), _number(folder / "pids.current")
+            if bound is not None and used is not None:
+                left = min(bound - used, bound if left is None else left)
+        return left
+
+    def _folders(self, controller: str) -> Iterator[Path]:
+        """Yield the cgroup's folder and those above it; the mount itself where a container sees no more."""
+        for line in (_text(self._proc / "self" / "cgroup") or "").splitlines():
+            _, controllers, place = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            base = self._sys / controller if controllers else self._sys
+            here = base / place.lstrip("/")
+            while here != base:
+                yield here
+                here = here.parent
+            yield base
+
+
+def reserve(available: int) -> int:
+    """Return how much of what is free is left alone."""
+    return max(RESERVE, available // RESERVE_PART)
+
+
+def jobs(machine: Machine, *, asked: int | None, per_job: int) -> tuple[int, str | None]:
+    """Return how many jobs may run at once, at least 1, and the sentence that says what keeps it below ``asked``.
+
+    ``per_job`` is the memory in bytes that one is counted with; ``asked`` is what the user wants, or None.
+    """
+    wanted = asked or machine.cpus()
+    available = machine.available()
+    by_memory = max(1, (available - reserve(available)) // per_job)
+    left = machine.processes_left()
+    by_processes = wanted if left is None else max(1, left // PIDS_PER_JOB)
+    if by_memory < wanted and by_memory <= by_processes:
+        return by_memory, (
+            f"{by_memory} of {wanted} jobs at once: {available / GB:.1f} GB of memory are free, and a job is counted "
+            f"with {per_job / GB:.1f} GB (`memory-per-job`)"
+        )
+    if by_processes < wanted:
+        return by_processes, f"{by_processes} of {wanted} jobs at once: only {left} more processes may be started here"
+    return wanted, None
+
+
+def _cache(folder: Path) -> int:
+    """Return what counts as used, but is a copy of files that is dropped when memory is wanted."""
+    text = _text(folder / "memory.stat") or ""
+    match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _words(path: Path) -> list[str] | None:
+    return (_text(path) or "").split() or None
+
+
+def _number(path: Path) -> int | None:
+    words = _words(path)
+    return int(words[0]) if words and words[0].isdigit() else None

@@ -1,0 +1,66 @@
+"""Takes jobs out of the pool while memory is short, and gives them back: estimates are wrong, and others work too.
+
+Only one who waits for tokens gets any: a Ninja takes its own back at once, but the kernel hands a byte to a reader that
+waits before one that only looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.pipeline import events
+from hatch_torch_ext.pipeline.machine import RESERVE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.pipeline.machine import Machine
+
+LOOK = 0.5  # seconds
+TELL = 5.0  # seconds between events without a change
+
+
+class Pressure:
+    """Watches ``machine`` while a build runs in ``pool``; ``per_job`` is the memory in bytes of one compiler."""
+
+    def __init__(self, pool: Pool, machine: Machine, per_job: int, emit: Callable[[events.Event], None]) -> None:
+        self._pool, self._machine, self._per_job, self._emit = pool, machine, per_job, emit
+        self._ended = threading.Event()
+        self._told = float("-inf")
+        self.kept_back = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the context lasts."""
+        thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+
+    def look(self) -> None:
+        """Take a token where too little memory is free, give one back where there is enough for another job."""
+        available = self._machine.available()
+        before = self.kept_back
+        if available < RESERVE and self.kept_back < self._pool.size - 1:
+            self._pool.take()
+            self.kept_back += 1
+        elif self.kept_back and available > RESERVE + self._per_job:
+            self._pool.give()
+            self.kept_back -= 1
+        if before != self.kept_back or time.monotonic() - self._told >= TELL:
+            self._told = time.monotonic()
+            self._emit(events.Machine(jobs=self._pool.size, kept_back=self.kept_back, available=available))
+
+    def _watch(self) -> None:
+        with contextlib.suppress(Stopped):
+            while not self._ended.wait(LOOK):
+                self.look()
+        for _ in range(self.kept_back):
+            self._pool.give()
