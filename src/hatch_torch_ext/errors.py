@@ -38,9 +38,11 @@ class ConfigurationError(TorchExtError):
 class EntryError(TorchExtError):
     """One entry of the matrix failed: ``entry`` is its name; the others' work is kept."""
 
-    def __init__(self, entry: str, message: str) -> None:
+    def __init__(self, entry: str, message: str, *, cause: str = "") -> None:
         self.entry = entry
         self.message = message
+        self.cause = cause
+        """What failed, without what differs from entry to entry; empty: the message is all there is."""
         super().__init__(f"{entry}: {message}")
 
 
@@ -74,7 +76,7 @@ class BuildError(TorchExtError):
         self.failures = tuple(failures)
         alike: dict[str, list[EntryError]] = {}
         for failure in self.failures:
-            alike.setdefault(failure.message.replace(failure.entry, "\0"), []).append(failure)
+            alike.setdefault((failure.cause or failure.message).replace(failure.entry, "\0"), []).append(failure)
         listed = "\n\n".join(
             f"{', '.join(failure.entry for failure in group)}: {group[0].message}" for group in alike.values()
         )

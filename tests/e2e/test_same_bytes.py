@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import process
+from hatch_torch_ext.remote import pipfiles
 
 from .conftest import PROJECT
 
@@ -38,10 +39,12 @@ def build(root: Path, *, mask: str = "022", **environ: str | None) -> Path:
         project = root / "pyproject.toml"
         project.write_text(project.read_text().replace('debug-symbols = "keep"', 'debug-symbols = "strip"'))
     dist = root / "dist"
+    # Where torch comes from may stand in pip's own files alone, which another home does not have.
+    installer = {name: value for name, value in pipfiles.variables(os.environ).items() if name not in os.environ}
     process.run(
         [sys.executable, "-c", HATCHLING, mask, "build", "-t", "wheel", "-d", dist],
         cwd=root,
-        env_changes={"SOURCE_DATE_EPOCH": EPOCH, **environ},
+        env_changes={"SOURCE_DATE_EPOCH": EPOCH, **installer, **environ},
     )
     (wheel,) = dist.glob("*.whl")
     return wheel

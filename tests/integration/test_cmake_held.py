@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import elf
+import trees
+from hatch_torch_ext import elf, repair
 from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.sdk import facade as sdk_facade
+from hatch_torch_ext.sdk import facts as sdk_facts
+from hatch_torch_ext.sdk import stubs as link_stubs
+from hatch_torch_ext.toolchain import CudaToolkit, Tool
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from workbench import Workbench
+
+
+@pytest.fixture
+def thin_python(bench: Workbench, tmp_path: Path) -> Workbench:
+    """Return a thin entry as CMake's interpreter sees it: a Python without torch, and the small torch before it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    (site,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
+    facade = tmp_path / "facade"
+    for name, text in sdk_facade.files(sdk_facts.read(bench.sdk.prefix)):
+        (facade / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
+        (facade / "torch" / name).write_bytes(text)
+    shutil.copy(bench.sdk.prefix / "version.py", facade / "torch")
+    environment = replace(
+        bench.environment,
+        prefix=tmp_path / "env",
+        python=tmp_path / "env" / "bin" / "python",
+        bin=tmp_path / "env" / "bin",
+        site_packages=site,
+    )
+    sdk = replace(bench.sdk, kind="thin", python_path=(facade,), left_out=("functorch", "sympy", "torchgen"))
+    return replace(bench, environment=environment, sdk=sdk)
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -116,7 +145,16 @@ def test_a_log_without_cmakes_warnings_of_our_own_options(bench: Workbench) -> N
     tree = bench.build("names", cmake=replace(QUICK, define=(("NOBODY_READS_THIS", "1"),)))
     log = tree.log.read_text().lower()
     assert " is deprecated" not in log
-    assert "warning" not in log
+    assert "cmake warning" not in log
+
+
+def test_a_toolkit_is_told_of_only_where_cmake_uses_it(bench: Workbench, tmp_path: Path) -> None:
+    """A torch for CUDA and an nvcc on the machine are no news to a project that compiles none."""
+    nvcc = Tool(path=tmp_path / "nvcc", version="13.0.88")
+    cuda = CudaToolkit(root=tmp_path, nvcc=nvcc, version="13.0", source="the system", host=bench.toolchain.cxx.path)
+    bench.toolchain = replace(bench.toolchain, cuda=cuda)
+    bench.build("names")
+    assert bench.reports == []
 
 
 # --- one C++ ABI
@@ -209,6 +247,10 @@ def test_a_target_version_above_the_entrys_torch_is_an_error_that_names_both(
     ) in said
     write(source, CMakeLists=STABLE.format(line=""))
     assert thin.build("", source=source).files == ("libtarget_version.so",)
+    # The other way that the message names: an entry of that torch.
+    write(source, CMakeLists=STABLE.format(line=written))
+    thin.sdk = replace(thin.sdk, version="2.14.0")
+    assert thin.build("", source=source).files == ("libtarget_version.so",)
 
 
 def test_a_target_version_at_or_below_the_entrys_torch_is_the_authors(thin: Workbench, tmp_path: Path) -> None:
@@ -264,3 +306,150 @@ def test_what_does_not_link_torch_keeps_its_own_pybind11(bench: Workbench, old_p
     tree = bench.build("", source=source)
     assert b"pybind11=2.11\0" in (tree.prefix / "pybind.so").read_bytes()
     assert bench.reports == []
+
+
+# --- what is not there, and what brings it
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in ``folder``."""
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def commit(folder: Path) -> None:
+    """Commit all that is in ``folder``."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "all")
+
+
+def test_a_submodule_that_is_not_checked_out_is_named_and_the_command_helps(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CMake's own words are of a folder without CMakeLists.txt. The command of the message, as it stands, mends it."""
+    for name, value in {
+        "GIT_CONFIG_COUNT": "3",
+        "GIT_CONFIG_KEY_0": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_0": "always",
+        "GIT_CONFIG_KEY_1": "user.name",
+        "GIT_CONFIG_VALUE_1": "a",
+        "GIT_CONFIG_KEY_2": "user.email",
+        "GIT_CONFIG_VALUE_2": "a@b",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    vendor = write(tmp_path / "vendor", CMakeLists="install(FILES here.txt DESTINATION .)\n", here_txt="")
+    original = write(
+        tmp_path / "original" / "csrc",
+        CMakeLists="cmake_minimum_required(VERSION 3.18)\nproject(p C)\nadd_subdirectory(../extern/v extern)\n",
+    ).parent
+    for folder in (vendor, original):
+        git(folder, "init", "-q")
+    commit(vendor)
+    git(original, "submodule", "add", "-q", str(vendor), "extern/v")
+    commit(original)
+    clone = tmp_path / "a clone"
+    subprocess.run(["git", "clone", "-q", str(original), str(clone)], check=True)
+    with pytest.raises(CompileError) as caught:
+        bench.build("", source=clone / "csrc")
+    (hint,) = [line for line in str(caught.value).splitlines() if ".gitmodules" in line]
+    assert hint.startswith(
+        f"{clone}/.gitmodules names the submodule extern/v, and that folder is empty. Check it out: "
+    )
+    subprocess.run(hint.split("`")[1], shell=True, check=True, capture_output=True)  # noqa: S602  as it stands
+    assert bench.build("", source=clone / "csrc").files == ("here.txt",)
+    # Sources that were packed that way have no repository to ask.
+    shutil.rmtree(clone / "extern" / "v")
+    shutil.rmtree(clone / ".git")
+    with pytest.raises(CompileError, match=r"Take a clone, with `git clone --recurse-submodules`\."):
+        bench.build("", source=clone / "csrc")
+    again = tmp_path / "again"
+    subprocess.run(["git", "clone", "-q", "--recurse-submodules", str(original), str(again)], check=True)
+    assert bench.build("", source=again / "csrc").files == ("here.txt",)
+
+
+RUNS_PYTHON = """
+cmake_minimum_required(VERSION 3.18)
+project(runs LANGUAGES C)
+find_package(Python REQUIRED COMPONENTS Interpreter)
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import torch, {module}" RESULT_VARIABLE failed ERROR_VARIABLE said)
+if(failed)
+  message(FATAL_ERROR "the generator failed: ${said}")
+endif()
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/said.txt" "")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
+"""
+
+
+@pytest.mark.parametrize("module", ["torchgen", "functorch", "sympy"])
+def test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so(
+    module: str, bench: Workbench, thin_python: Workbench, tmp_path: Path
+) -> None:
+    """A generator that runs torchgen fails with the thin SDK; with the full torch, as the error says, it runs."""
+    source = write(tmp_path / "runs", CMakeLists=RUNS_PYTHON.replace("{module}", module))
+    with pytest.raises(CompileError) as caught:
+        thin_python.build("", source=source)
+    assert f"No module named '{module}'" in " ".join(str(caught.value).split())
+    assert (
+        f"`{module}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
+        'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+    ) in str(caught.value)
+    assert bench.build("", source=source, sdk="environment").files == ("said.txt",)
+
+
+def test_a_module_that_is_nobodys_belongs_to_the_dependencies(bench: Workbench, tmp_path: Path) -> None:
+    """What torch does not bring, the author's environment has to."""
+    source = write(tmp_path / "runs", CMakeLists=RUNS_PYTHON.replace("{module}", "a_generator_of_theirs"))
+    with pytest.raises(CompileError, match="Python has no `a_generator_of_theirs` here: add it to the `dependencies`"):
+        bench.build("", source=source)
+
+
+# --- the same bytes for every build of a release
+
+CALLS_TORCH = """
+namespace c10::detail {
+[[noreturn]] void torchInternalAssertFail(const char*, const char*, unsigned, const char*, const char*);
+}
+extern "C" void fails() { c10::detail::torchInternalAssertFail("f", "calls.cpp", 1, "no", ""); }
+"""
+
+
+@pytest.mark.parametrize("libraries", ["torch", "${TORCH_LIBRARIES}", "Torch::Torch"])
+def test_a_cpu_variant_is_the_same_bytes_for_a_cuda_build_of_the_release(
+    libraries: str, bench: Workbench, tmp_path: Path
+) -> None:
+    """A CUDA build has two libraries more to link against: what uses neither does not show that they were there."""
+    bench.toolchain = replace(
+        bench.toolchain, **{name: getattr(trees.toolchain(), name) for name in ("patchelf", "strip", "objcopy")}
+    )
+    bench.config = replace(bench.config, root=tmp_path)
+    text = "cmake_minimum_required(VERSION 3.18)\nproject(calls LANGUAGES CXX)\nfind_package(Torch REQUIRED)\n"
+    text += f"add_library(calls SHARED calls.cpp)\ntarget_link_libraries(calls PRIVATE {libraries})\n"
+    # Some linkers are made to run as-needed, and would hide it.
+    text += 'target_link_options(calls PRIVATE "LINKER:--no-as-needed")\ninstall(TARGETS calls LIBRARY DESTINATION .)\n'
+    source = write(tmp_path / "csrc", CMakeLists=text, calls_cpp=CALLS_TORCH)
+    cpu = bench.sdk
+    more = ("libc10_cuda.so", "libtorch_cuda.so")
+    folder = tmp_path / "stubs"
+    folder.mkdir()
+    for name in (*cpu.libraries, *more):
+        (folder / name).write_bytes(link_stubs.stub(name, bench.environment.interpreter.machine))
+    cuda = replace(cpu, cuda="13.0", libraries=tuple(sorted({*cpu.libraries, *more})), library_dir=folder)
+    files = []
+    for name, sdk in {"cpu": cpu, "cuda": cuda}.items():
+        bench.sdk, bench.work = sdk, tmp_path / name
+        tree = bench.build("", source=source)
+        built = repair.repair(
+            bench.entry,
+            replace(bench.config, source=source),
+            tree,
+            sdk,
+            bench.environment.interpreter,
+            bench.toolchain,
+            work=bench.work,
+            site_packages=bench.environment.site_packages,
+            report=bench.reports.append,
+        )
+        (file,) = built.variant.files
+        assert built.variant.backend == "cpu"
+        files.append((built.root / file.path).read_bytes())
+    assert files[0] == files[1]

@@ -125,9 +125,19 @@ def test_the_compiler_of_the_wheels_builds_a_plain_project(bench: Bench) -> None
     assert "libcudart.so.13" in needed(library)
 
 
-def test_the_configuration_wins_over_every_way_to_choose_architectures(bench: Bench) -> None:
-    """Case 19: variables before and after project(), properties, options, flags, a subfolder: all give way."""
-    tree = bench.build(bench.config("cuda_own_archs", "8.0", "9.0+PTX"))
+def test_the_configuration_wins_over_every_way_to_choose_architectures(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case 19: variables before and after project(), properties, options, flags, a subfolder: all give way.
+
+    So does a file that the author runs first, as Conan's (case 44): what is printed is what is in the files.
+    """
+    first = tmp_path / "first.cmake"
+    first.write_text('set(CMAKE_CUDA_ARCHITECTURES 75)\nmessage(STATUS "first ran")\n')
+    options = CMakeConfig(args=(f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={first}",))
+    tree = bench.build(bench.config("cuda_own_archs", "8.0", "9.0+PTX", cmake=options))
+    assert "first ran" in tree.log.read_text()
+    assert "matrix.2.11: CUDA architectures 8.0 9.0+PTX, from option `archs`" in capsys.readouterr().out
     for name in ("libkernels.so", "libmore.so"):
         assert fatbin.archs(tree.prefix / name) == ("8.0", "9.0", "9.0+PTX")
         assert "libcudart.so.13" in needed(tree.prefix / name)

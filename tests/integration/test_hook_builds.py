@@ -80,7 +80,7 @@ def test_what_would_surprise_later_is_said(project: Project) -> None:
     (project.root / ".gitignore").write_text("/build/\n/dist/\ncsrc/\n", encoding="utf-8")
     done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
     output = " ".join((done.stdout + done.stderr).split())
-    assert "matrix.2.8: left out by `only` or `skip`" in output
+    assert "matrix.2.8: left out by the variable `HATCH_TORCH_EXT_ONLY`" in output
     assert "matrix.2.9: sources changed while CMake ran: csrc/copy.c. What CMake writes there, every entry" in output
     assert (
         f"an sdist would lack `csrc`, so no wheel could be built from it: the line `csrc/` of {project.root}/.git"
@@ -248,3 +248,41 @@ def test_a_package_that_lies_where_hatchling_is_told(project: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(project.wheel()) as archive:
         assert {"my_pkg/__init__.py", "my_pkg/_variants.py"} <= set(archive.namelist())
+
+
+def test_python_files_that_cmake_installs_as_the_package(project: Project) -> None:
+    """They lie in `python`, and CMake calls them `my_pkg`: the message says what to write, and with it the wheel is."""
+    (project.root / "src" / "my_pkg").rename(project.root / "python")
+    (project.root / "python" / "extra.py").write_text("x = 1\n", encoding="utf-8")
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    cmake.write_text(CMAKE + "install(DIRECTORY ../python/ DESTINATION my_pkg)\n", encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert (
+        "If `python`, which has an __init__.py, is that package under another name, write below "
+        '`[tool.hatch.build.targets.wheel]`: `sources = { "python" = "my_pkg" }` and `only-include = ["python"]`'
+    ) in said
+    config = project.root / "pyproject.toml"
+    lines = '[tool.hatch.build.targets.wheel]\nsources = { "python" = "my_pkg" }\nonly-include = ["python"]\n'
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]"
+    config.write_text(config.read_text().replace(hook, lines + hook), encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = project.root.glob("dist/*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        python = [name for name in archive.namelist() if name.endswith(".py")]
+    assert sorted(python) == ["my_pkg/__init__.py", "my_pkg/_variants.py", "my_pkg/extra.py"]
+
+
+def test_the_same_compile_error_in_every_entry_is_told_once(project: Project) -> None:
+    """Command, options and progress differ; what the compiler says is the same, and is read once."""
+    (project.root / "csrc" / "plain.c").write_text("int f(void) { return missing_name; }\n", encoding="utf-8")
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    cmake.write_text(CMAKE + 'target_compile_definitions(plain PRIVATE "T=${TORCH_EXT_TORCH}")\n', encoding="utf-8")
+    done = project.build()
+    said = done.stdout + done.stderr
+    told = said[said.index("2 of 2 entries failed") :]
+    assert "matrix.2.8, matrix.2.9: compiling failed" in told
+    assert told.count("the first errors:") == 1
+    assert "missing_name" in told

@@ -480,12 +480,23 @@ def test_an_index_that_does_not_answer_beside_a_folder(builder: Builder, tmp_pat
     assert "there is no release" not in message
 
 
+def test_the_modules_that_a_full_torch_would_bring_are_known(builder: Builder, index: Index) -> None:
+    """Those in the wheel besides torch, and those of its requirements: for the error about one that CMake asks for."""
+    for_linux, optional = 'nvidia-nccl==2; platform_system == "Linux"', 'opt-einsum>=3.3; extra == "opt-einsum"'
+    requires = ("typing-extensions>=4.10", "sympy>=1.13", for_linux, optional)
+    extra = {"torchgen/__init__.py": b"", "functorch/__init__.py": b"", "functorch/compile/__init__.py": b""}
+    wheel = fake_torch.wheel(fake_torch.contents("2.9.1", requires=requires, extra=extra))
+    index.add(wheel, f"torch-2.9.1-{fake_torch.TAG}.whl")
+    sdk = builder.acquire("torch==2.9.*")
+    assert sdk.left_out == ("functorch", "nvidia", "sympy", "torchgen", "typing_extensions")
+
+
 def test_no_such_release(builder: Builder, index: Index) -> None:
-    """The releases that do exist are named, the nearest first."""
+    """The nearest releases that do exist are named, in their order."""
     for version in ("2.4.1", "2.13.0", "2.9.1"):
         index.add(fake_torch.wheel(fake_torch.contents(version)), f"torch-{version}-{fake_torch.TAG}.whl")
     assert builder.fails("torch==2.10.*") == (
-        "matrix.2.8: there is no release `torch==2.10.*`. Nearest to it are 2.9.1, 2.8.0, 2.13.0, 2.4.1. "
+        "matrix.2.8: there is no release `torch==2.10.*`. Nearest to it are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
         "Correct the matrix"
     )
 

@@ -434,10 +434,12 @@ def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
     assert ([arch.name for arch in named.archs], named.archs_source) == (["8.0", "9.0a"], "option `archs.13`")
     default = machine.cuda()
     assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0+PTX"]
-    assert machine.said[-1] == (
-        "matrix.2.11: CUDA architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
+    assert default.described()[1] == (
+        "CUDA architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
         "13.0 has it, with PTX of the newest"
     )
+    # That is told where CMake uses the toolkit, and not before.
+    assert not [line for line in machine.said if "nvcc" in line or "CUDA" in line]
 
 
 @pytest.mark.parametrize(("arch", "shown"), [("7.0", "7.0"), ("9.0f", "9.0f"), ("12.0+PTX", "12.0+PTX")])

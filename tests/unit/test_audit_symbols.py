@@ -253,6 +253,19 @@ def module(make: Making, name: str, **parts: Any) -> Binary:
     return make.binary(f"my_pkg/{name}", **{"exported": ("PyInit__C",), "depth": 1, **parts})
 
 
+@pytest.mark.parametrize(("version", "told"), [(4, True), (11, False)])
+def test_pybind11_internals_other_than_torchs(version: int, told: bool, make: Making) -> None:  # noqa: FBT001  a parameter
+    """A module that takes tensors shares types with torch; another register of types does not have them."""
+    found = module(make, "_C.cpython-311-x86_64-linux-gnu.so", undefined=("_Z16THPVariable_WrapRKN2at10TensorBaseE",))
+    with found.elf.path.open("ab") as stream:
+        stream.write(b"\0__pybind11_internals_v%d_gcc_libstdcpp_cxxabi1017__\0" % version)
+    subject = Subject(
+        variant="label", binaries=(found,), python="cp311", torch="2.13.0", pybind11_internals=frozenset({11})
+    )
+    said = [each.message for each in python.check(subject) if each.code == "pybind11-internals"]
+    assert said == (["holds pybind11's internals of version 4, and torch 2.13.0 those of 11"] if told else [])
+
+
 def test_python_in_a_library(make: Making) -> None:
     """A library that needs Python is told; in a variant that promises every Python it is a fault."""
     library = make.binary(undefined=("PyErr_SetString", "PyExc_ValueError"))

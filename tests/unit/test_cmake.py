@@ -163,6 +163,20 @@ def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
     assert not {"CC", "CXX", "CXXFLAGS"} & changes.keys()
 
 
+def test_nothing_of_another_python_reaches_the_interpreter(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process has of Python's variables is gone; what the hatch environment sets is the author's and stays."""
+    for name in ("PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUSERBASE", "PYTHONWARNINGS"):
+        monkeypatch.setenv(name, "1")
+    changes = surroundings.env_changes(job)
+    assert changes["PYTHONPATH"] == "/store"
+    assert [changes[name] for name in ("PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUSERBASE")] == [None, None, None]
+    assert (changes["PYTHONNOUSERSITE"], changes["PYTHONHASHSEED"]) == ("1", "0")
+    given = (("PYTHONPATH", "/project/tools"), ("PYTHONWARNINGS", "error"))
+    changes = surroundings.env_changes(replace(job, entry=replace(job.entry, env_vars=given)))
+    assert changes["PYTHONPATH"] == "/store:/project/tools"
+    assert changes["PYTHONWARNINGS"] == "error"
+
+
 def test_the_hatch_environments_own_variables_reach_the_compilers(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """``env-vars`` of the environment are set for CMake as for ``hatch run``; lists of ours go before them."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
@@ -324,12 +338,30 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
             "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
         ),
+        (
+            "CMake Error at CMakeLists.txt:4 (message):\n  ModuleNotFoundError: No module\n  named 'torchgen'",
+            "`torchgen` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
+            'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
+        ),
+        (
+            "error: importlib.metadata.PackageNotFoundError: No package metadata was found for sympy",
+            "`sympy` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
+            'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
+        ),
+        (
+            "error: /env/bin/python: No module named mako.template",
+            "Python has no `mako` here: add it to the `dependencies` of the hatch environment (what torch's "
+            'requirements bring with them: `sdk = "environment"`).',
+        ),
     ],
 )
-def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str) -> None:
+def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str, tmp_path: Path) -> None:
     """Macros, a version that no torch of the entry can meet, a folder to be found: the words to add are given."""
     lines = output.splitlines()
-    assert failures.step_failed("compiling", ["cmake"], output, log=Path("/log.txt")).splitlines() == [
+    said = failures.step_failed(
+        "compiling", ["cmake"], output, log=Path("/log.txt"), source=tmp_path, left_out=("sympy", "torchgen")
+    )
+    assert said.splitlines() == [
         "compiling failed: `cmake`",
         "the first errors:",
         *(f"  {line}" for line in failures.first_errors(output)),

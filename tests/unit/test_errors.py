@@ -19,6 +19,20 @@ def test_what_entries_say_alike_is_written_once() -> None:
     )
 
 
+def test_one_mistake_is_told_once_whatever_stands_around_it() -> None:
+    """Commands, options and progress differ from entry to entry; the compiler's own sentences are the same."""
+    failures = [
+        CompileError(
+            f"matrix.{torch}", f"compiling failed: c++ -std={std} a.cpp\nerror in a.cpp", cause="error in a.cpp"
+        )
+        for torch, std in (("2.8", "17"), ("2.13", "20"), ("2.14", "20"))
+    ]
+    assert str(BuildError(failures, total=3)) == (
+        "3 of 3 entries failed; the others' work is kept for the next run.\n\n"
+        "matrix.2.8, matrix.2.13, matrix.2.14: compiling failed: c++ -std=17 a.cpp\nerror in a.cpp"
+    )
+
+
 def test_problems_of_a_configuration_are_listed() -> None:
     """One is a sentence, several are a list."""
     assert str(ConfigurationError(["a."])) == "a."

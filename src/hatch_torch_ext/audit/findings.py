@@ -140,6 +140,11 @@ CODES = {
         remedy="To test it, preload the library (LD_PRELOAD=$(gcc -print-file-name=libasan.so) python ...). To "
         "publish, build without it (-fsanitize and the like), or name it in `exclude` if every user's process has it.",
     ),
+    "pybind11-internals": Code(
+        warning=True,
+        remedy="Compile it with torch's own pybind11, whose headers come first for what links torch, or take the "
+        "release of pybind11 that torch brings.",
+    ),
     "python-in-library": Code(
         warning=True,
         remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library "

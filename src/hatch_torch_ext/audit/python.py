@@ -26,6 +26,7 @@ _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)
 # pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
+_PYBIND_INTERNALS = re.compile(rb"__pybind11_internals_v(\d+)_")
 _NO_LIMITED_PYBIND = (
     "pybind11 does not work with Python's limited API: write the module on Python's C API, or name and build it for "
     "each Python (WITH_SOABI, no USE_SABI)."
@@ -56,6 +57,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             if (subject.python or "").startswith("abi3-") and not subject.ours:
                 yield from _limited(binary, symbols, subject)
             continue
+        yield from _pybind11(binary, subject)
         suffix = _SUFFIX.search(binary.name)
         yield from _name(binary, subject)
         yield from _tag(binary, suffix, subject)
@@ -63,6 +65,17 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield from _limited(binary, symbols, subject)
         elif suffix:
             yield from _compiled_for(binary, suffix["cpython"], symbols, subject)
+
+
+def _pybind11(binary: Binary, subject: Subject) -> Iterator[Finding]:
+    """Compare pybind11's internals with torch's, where the module calls torch's Python half."""
+    if not subject.pybind11_internals or owners.PYTHON not in owners.libraries(binary.symbols):
+        return
+    texts = {int(number) for data in windows(binary.elf.path) for number in _PYBIND_INTERNALS.findall(data)}
+    if texts and texts.isdisjoint(subject.pybind11_internals):
+        torchs = " or ".join(map(str, sorted(subject.pybind11_internals)))
+        message = f"holds pybind11's internals of version {min(texts)}, and torch {subject.torch} those of {torchs}"
+        yield finding("pybind11-internals", binary.place, message, variant=subject.variant)
 
 
 def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:

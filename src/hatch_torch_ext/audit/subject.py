@@ -94,6 +94,8 @@ class Subject:
     """What the CUDA runtime of that torch exports; None where it is not at hand."""
     newer_nvcc: str | None = None
     """The CUDA version of the compiler, where it is newer than torch's."""
+    pybind11_internals: frozenset[int] = frozenset()
+    """The versions of pybind11's internals that torch's own headers name; empty where they are not at hand."""
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     external: Mapping[str, str] = field(default_factory=dict)

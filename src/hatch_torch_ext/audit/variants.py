@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.toolchain import CudaToolkit
 
 """Files that others need lie there, with a hash in their names."""
+_INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
 
@@ -70,6 +71,7 @@ def audit_variant(
         cuda=sdk.cuda,
         cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
+        pybind11_internals=_pybind11_internals(sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
     )
@@ -126,6 +128,15 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
         unstripped=_unstripped(tree, file.path),
         depth=depth,
     )
+
+
+def _pybind11_internals(sdk: Sdk) -> frozenset[int]:
+    """Return the versions that torch's header names; which of them holds may depend on the Python."""
+    try:
+        text = (sdk.prefix / "include" / "pybind11" / "detail" / "internals.h").read_text(encoding="utf-8")
+    except OSError:
+        return frozenset()
+    return frozenset(int(number) for number in _INTERNALS.findall(text))
 
 
 def _unstripped(tree: InstallTree, path: str) -> Path | None:

@@ -158,8 +158,12 @@ class _Runner:
         output = error.output or str(error)
         if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
             return complaint
-        text = failures.step_failed(step, command, output, log=self.job.log)
-        return CompileError(self.job.entry.name, text)
+        job = self.job
+        text = failures.step_failed(
+            step, command, output, log=job.log, source=job.config.source, left_out=job.sdk.left_out
+        )
+        cause = "\n".join(failures.first_errors(output)).replace(str(job.folder), "")
+        return CompileError(job.entry.name, text, cause=cause)
 
 
 def _install(run: _Runner, reply: replies.Reply) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hatch_torch_ext.cmake.replies import Reply
 
@@ -60,13 +61,22 @@ _HINTS = (
     ),
 )
 """What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
+_NO_MODULE = re.compile(
+    r"No\s+module\s+named\s+'?([A-Za-z_]\w*)|No\s+package\s+metadata\s+was\s+found\s+for\s+([A-Za-z_]\w*)"
+)
+_SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 _FULL = 1 << 20  # bytes left; compilers and CMake name many things but the disk then
 _TAKEN = ';"\\$`'  # CMake parts lists and ends strings at them, and a shell or ccache would fill in a variable
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
-def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) -> str:
-    """Return the message of a failed step: the first errors, since those that follow are often their echo."""
+def step_failed(
+    step: str, command: Sequence[str], output: str, *, log: Path, source: Path, left_out: Sequence[str]
+) -> str:
+    """Return the message of a failed step: the first errors, since those that follow are often their echo.
+
+    ``left_out`` are the modules that a full torch has with it and this entry's SDK lacks.
+    """
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
     if first:
@@ -75,8 +85,63 @@ def step_failed(step: str, command: Sequence[str], output: str, *, log: Path) ->
     if shutil.disk_usage(log.parent).free < _FULL:
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     parts += [hint for pattern, hint in _HINTS if pattern.search(output)]
+    parts += _missing_modules(output, left_out)
+    parts += filter(None, [_empty_submodules(source)])
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
     return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
+
+
+def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
+    """Return a sentence for each Python module that CMake's interpreter did not find."""
+    hints = []
+    for name in dict.fromkeys(match[1] or match[2] for match in _NO_MODULE.finditer(output)):
+        if name in left_out:
+            hints.append(
+                f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and "
+                'link names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+            )
+        else:
+            also = ' (what torch\'s requirements bring with them: `sdk = "environment"`)' if left_out else ""
+            hints.append(f"Python has no `{name}` here: add it to the `dependencies` of the hatch environment{also}.")
+    return hints
+
+
+def _empty_submodules(source: Path) -> str | None:
+    """Return the sentence for submodules of the repository around ``source`` that are not checked out."""
+    for root in (source, *source.parents):
+        if (root / ".gitmodules").is_file():
+            break
+        if (root / ".git").exists():
+            return None
+    else:
+        return None
+    empty = sorted(_not_checked_out(root, root))
+    if not empty:
+        return None
+    first, more = empty[0], f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+    if not (root / ".git").exists():
+        return (
+            f"{root / '.gitmodules'} names the submodule {first}{more}, and that folder is empty: what these sources "
+            "were packed from had no submodules checked out. Take a clone, with `git clone --recurse-submodules`."
+        )
+    return (
+        f"{root / '.gitmodules'} names the submodule {first}{more}, and that folder is empty. Check it out: "
+        f"`git -C {shlex.quote(str(root))} submodule update --init --recursive`"
+    )
+
+
+def _not_checked_out(root: Path, module: Path) -> Iterator[str]:
+    """Yield the folders of submodules below ``module`` that are empty or missing, from ``root``."""
+    try:
+        text = (module / ".gitmodules").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for path in _SUBMODULE.findall(text):
+        folder = module / path
+        if not folder.is_dir() or not any(folder.iterdir()):
+            yield folder.relative_to(root).as_posix()
+        else:
+            yield from _not_checked_out(root, folder)
 
 
 def first_errors(output: str) -> list[str]:

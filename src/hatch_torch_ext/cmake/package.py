@@ -82,6 +82,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("CXX11_ABI", int(sdk.cxx11_abi)),
         ("CXX_STANDARD", sdk.cxx_standard),
         ("CUDA", sdk.cuda),
+        ("CUDA_DESCRIBED", [] if cuda is None else cuda.described()),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
         ("CUDA_ENABLE", cuda is not None and job.entry.variable("cuda") is not None),
         ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 READ_ONCE = (
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CXX", "CXXFLAGS", "LDFLAGS"),
     *("CMAKE_TOOLCHAIN_FILE", "SOURCE_DATE_EPOCH"),
+    *("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"),
 )
 """What CMake or a compiler reads when a build folder is made, and does not look at again."""
 
 # The front end of a build sets these for its own Python (pip's isolated environments live by PYTHONPATH), and
 # DESTDIR or a generator of the user's would move what we make.
-_REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "PYTHONHOME", "__PYVENV_LAUNCHER__")
+_REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__")
+# What says where and how another Python looks for modules, or what it does before and after a program: the interpreter
+# that CMake starts is the entry's, with the entry's packages alone.
+_OF_ANOTHER_PYTHON = (
+    *("PYTHONBREAKPOINT", "PYTHONDEVMODE", "PYTHONEXECUTABLE", "PYTHONHOME", "PYTHONINSPECT", "PYTHONOPTIMIZE"),
+    *("PYTHONPLATLIBDIR", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"),
+    *("PYTHONVERBOSE", "PYTHONWARNINGS"),
+)
 
 # The first instant that a zip file can hold is 1980-01-01; hatchling takes this one when nothing is said.
 DEFAULT_EPOCH = "1580601600"
@@ -31,7 +39,8 @@ def env_changes(job: Job) -> dict[str, str | None]:
     """Return the changes to this process's environment; compilers and flags that user or hatch environment set stay."""
     environment, toolchain = job.environment, job.toolchain
     environ = job.entry.environ(os.environ)
-    changes: dict[str, str | None] = {**dict(job.entry.env_vars), **dict.fromkeys(_REMOVED)}
+    given = dict(job.entry.env_vars)
+    changes: dict[str, str | None] = {**dict.fromkeys(_OF_ANOTHER_PYTHON), **given, **dict.fromkeys(_REMOVED)}
     folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
     if toolchain.cuda is not None:
         folders.insert(1, toolchain.cuda.root / "bin")
@@ -41,7 +50,10 @@ def env_changes(job: Job) -> dict[str, str | None]:
         packages.insert(0, job.torch)
     changes |= {
         "PATH": _joined(folders, environ.get("PATH")),
-        "PYTHONPATH": os.pathsep.join(str(path) for path in job.sdk.python_path) or None,
+        # The hatch environment's own is the author's; that of the process belongs to whoever builds.
+        "PYTHONPATH": _joined(job.sdk.python_path, given.get("PYTHONPATH")) or None,
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONHASHSEED": "0",  # what a program writes in the order of a set is the same in every build
         "VIRTUAL_ENV": str(environment.prefix),
         "CMAKE_PREFIX_PATH": _joined(packages, environ.get("CMAKE_PREFIX_PATH")),
         # For a FindTorch.cmake of the project's own, wherever it looks.

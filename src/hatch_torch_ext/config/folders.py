@@ -57,11 +57,28 @@ def package(
     if named is None:
         options.problems.append(
             f"No folder {places} for the package of project `{project_name}`; create it, or name another package with "
-            f"option `package` {HOOK}"
+            f"option `package` {HOOK}{_elsewhere(root, names[-1])}"
         )
     else:
         options.fault("package", f"is `{named}`, but there is no folder {places}; create it, or correct the name")
     return names[0], root
+
+
+_NO_PACKAGE = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")
+"""Folders in which an ``__init__.py`` means something else."""
+
+
+def _elsewhere(root: Path, name: str) -> str:
+    """Return the way to say that the package's files lie under another name, from where CMake installs them."""
+    found = sorted(path.parent.relative_to(root).as_posix() for path in root.glob("*/__init__.py"))
+    folders = [folder for folder in found if folder[0] not in "._" and folder not in _NO_PACKAGE]
+    if not folders:
+        return ""
+    return (
+        f". If `{folders[0]}`, which has an __init__.py, is that package under another name, write below "
+        f'`[tool.hatch.build.targets.wheel]`: `sources = {{ "{folders[0]}" = "{name}" }}` and '
+        f'`only-include = ["{folders[0]}"]`'
+    )
 
 
 def source(options: Options, root: Path) -> Path:

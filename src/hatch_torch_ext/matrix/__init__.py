@@ -29,7 +29,7 @@ PIN = '"torch=={matrix:torch}.*"'
 RESERVED = frozenset({"cache", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """What lies in the work folder beside the folders of entries."""
 
-__all__ = ["Entry", "expand", "expanded", "label", "newest", "parse_cuda", "select", "torch_requirement"]
+__all__ = ["Entry", "expand", "expanded", "label", "newest", "parse_cuda", "reached", "select", "torch_requirement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
     when what ``skip`` leaves cannot be built into one wheel: two entries of one label, or a torch for a CUDA that it
     has no builds for.
     """
-    skipped, named = _reached(entries, skip), _reached(entries, only)
+    skipped, named = reached(entries, skip), reached(entries, only)
     kept = [entry for entry in entries if entry.name not in skipped]
     chosen = tuple(entry for entry in kept if not only or entry.name in named)
     if not chosen:
@@ -262,7 +262,7 @@ def _release_lines(entry: Entry) -> tuple[Minor, ...]:
     return () if requirement.url is not None else releases.minors_of(releases.admitted_versions(requirement.specifier))
 
 
-def _reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
+def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
     """Return the names of the entries that ``globs`` reach.
 
     Names first: `*2.9*` means the entry of torch 2.9, and not that of 2.8, which might become `torch2.8_cu12.9_x86_64`.

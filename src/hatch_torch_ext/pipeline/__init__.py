@@ -144,12 +144,19 @@ def expand(
 
 
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` and ``skip`` leave; what is left out is said."""
+    """Return the entries that ``only`` and ``skip`` leave; what is left out is said, and by what."""
     selected = matrix.select(entries, only=config.only, skip=config.skip)
+    skipped = matrix.reached(entries, config.skip)
     for entry in entries:
         if entry not in selected:
-            report(f"{entry.name}: left out by `only` or `skip`")
+            report(f"{entry.name}: left out by {_named('skip' if entry.name in skipped else 'only')}")
     return selected
+
+
+def _named(option: str) -> str:
+    """Return where the globs of ``option`` come from: its variable goes before it."""
+    variable = f"HATCH_TORCH_EXT_{option.upper()}"
+    return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
 
 
 def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ...]:

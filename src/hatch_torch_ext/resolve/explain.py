@@ -53,7 +53,7 @@ def why_none(scope: Scope, requirement: str) -> str | None:
         return " ".join(problems) or f"no index has a wheel of {asked.name}. Check `index-url`"
     fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
     if not fitting:
-        nearest = ", ".join(str(version) for version in _nearest(requirement, found)[:SHOWN])
+        nearest = ", ".join(str(version) for version in sorted(_nearest(requirement, found)[:SHOWN]))
         elsewhere = _elsewhere(asked, scope)
         none = f"there is no release `{requirement}`. Nearest to it are {nearest}. {elsewhere or 'Correct the matrix'}"
         return " ".join(problems) or none  # what an index has that does not answer is not known

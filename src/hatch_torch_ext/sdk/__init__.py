@@ -51,6 +51,8 @@ class Sdk:
     """The CUDA runtime library that this torch comes with, where it is at hand: what kernels may call of it."""
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
+    left_out: tuple[str, ...] = ()
+    """Modules of torch's wheel and of its requirements that a thin SDK lacks, sorted: ``sympy``, ``torchgen`` …"""
     wheel_sha256: str | None = None
     """The wheel's hash as its index says it, where it does: what was read by ranges is not checked against it."""
 

@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
 REAL = "real"
 """The folder of the few real libraries beside ``torch``; link targets are stubs, so that every SDK links alike."""
-LAYOUT = 1
+LAYOUT = 2
 """Of the folder; part of the key, so that a newer version of this project does not read an older one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines."""
+    """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines.
+
+    ``modules`` are the importable names that the wheel has besides ``torch`` (``torchgen``, ``functorch``).
+    """
 
     facts: TorchFacts
     wheel: Wheel
     libraries: tuple[Member, ...]
     requires: tuple[str, ...]
+    modules: tuple[str, ...]
 
     def marker(self) -> dict[str, object]:
         """Return the record as the marker's content, with a title for listings."""
@@ -41,6 +45,7 @@ class Record:
             wheel=Wheel.parse(said["wheel"]),
             libraries=tuple(Member(**one) for one in said["libraries"]),
             requires=tuple(map(str, said["requires"])),
+            modules=tuple(map(str, said["modules"])),
         )
 
     @classmethod

@@ -13,6 +13,9 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from hatch_torch_ext import resolve
 from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import SdkError
@@ -103,6 +106,7 @@ def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
         nvidia_libraries=cuda.libraries,
         cuda_runtime=cuda.runtime,
         python_path=(folder,),
+        left_out=tuple(sorted({*record.modules, *_required_modules(record)})),
         wheel_sha256=record.wheel.sha256,
     )
 
@@ -146,7 +150,28 @@ def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
         if fetched.received
         else f"torch {found.version}: read from {wheel.path} in {time.monotonic() - began:.1f} s"
     )
-    return Record(facts=found, wheel=wheel, libraries=libraries, requires=_requires(made)).marker()
+    return Record(
+        facts=found, wheel=wheel, libraries=libraries, requires=_requires(made), modules=_modules(fetched.members)
+    ).marker()
+
+
+def _modules(members: tuple[Member, ...]) -> tuple[str, ...]:
+    """Return the packages in the wheel besides torch."""
+    names = {
+        name for name, _, rest in (member.name.partition("/") for member in members) if rest and name.isidentifier()
+    }
+    return tuple(sorted(names - {"torch"}))
+
+
+def _required_modules(record: Record) -> tuple[str, ...]:
+    """Return the names to import of what torch requires, as distributions are usually called after them."""
+    names = set()
+    for line in record.requires:
+        requirement = Requirement(line)
+        if requirement.marker is None or "extra" not in str(requirement.marker):
+            name = canonicalize_name(requirement.name).replace("-", "_")
+            names.add(name.partition("_")[0] if name.startswith(("nvidia_", "cuda_")) else name)
+    return tuple(sorted(names))
 
 
 def _libraries(members: tuple[Member, ...]) -> tuple[Member, ...]:

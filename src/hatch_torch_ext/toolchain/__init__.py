@@ -44,11 +44,8 @@ def find(
     toolkit, problem = cuda.find(entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ)
     launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
-    if toolkit is not None:
-        listed = " ".join(arch.name for arch in toolkit.archs)
-        report(f"{entry.name}: nvcc {toolkit.nvcc.version} from {toolkit.source} ({toolkit.root})")
-        report(f"{entry.name}: CUDA architectures {listed}, from {toolkit.archs_source}")
-    elif sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
+    # A toolkit is told of once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
+    if toolkit is None and sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,

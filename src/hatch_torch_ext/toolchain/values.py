@@ -39,6 +39,14 @@ class CudaToolkit:
     newer_minor: bool = False
     """nvcc is newer than torch's CUDA, of one major: the audit must find every runtime symbol in torch's runtime."""
 
+    def described(self) -> tuple[str, str]:
+        """Return the two sentences about the toolkit that the user is told where CMake uses it."""
+        listed = " ".join(arch.name for arch in self.archs)
+        return (
+            f"nvcc {self.nvcc.version} from {self.source} ({self.root})",
+            f"CUDA architectures {listed}, from {self.archs_source}",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:

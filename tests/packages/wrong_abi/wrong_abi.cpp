@@ -1,4 +1,7 @@
 // What every TORCH_CHECK with a message calls, declared by hand: compiling torch's headers shows nothing more.
+// The definition is a copy from the time of the old C++ ABI; one on the command line would not hold.
+#undef _GLIBCXX_USE_CXX11_ABI
+#define _GLIBCXX_USE_CXX11_ABI 0
 #include <cstdint>
 #include <string>
 

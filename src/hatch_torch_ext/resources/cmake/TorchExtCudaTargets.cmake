@@ -17,7 +17,8 @@ set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_COMPILE_OPTIONS
   "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr;--expt-extended-lambda>")
 if(TARGET CUDA::cudart)
   # The shared runtime: torch's streams and contexts live in that one.
-  _torch_ext_linked(_torch_ext_runtime as-needed CUDA::cudart)
+  get_target_property(_torch_ext_runtime CUDA::cudart IMPORTED_LOCATION)
+  _torch_ext_linked(_torch_ext_runtime as-needed "${_torch_ext_runtime}")
   set_property(TARGET c10_cuda APPEND PROPERTY INTERFACE_LINK_LIBRARIES "${_torch_ext_runtime}")
 endif()
 

@@ -398,5 +398,10 @@ function(torch_ext_finish)
   if(COMMAND torch_ext_cuda_finish)
     torch_ext_cuda_finish("${targets}")
   endif()
+  if(";${languages};" MATCHES ";CUDA;" OR DEFINED CACHE{CUDA_VERSION}) # FindCUDA enables no language
+    foreach(line IN LISTS TorchExt_CUDA_DESCRIBED)
+      torch_ext_note("${line}")
+    endforeach()
+  endif()
   file(APPEND "${CMAKE_BINARY_DIR}/torch_ext_notes.txt" "") # that it is there says that all this ran
 endfunction()

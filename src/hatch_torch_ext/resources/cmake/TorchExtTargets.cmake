@@ -32,10 +32,10 @@ function(_torch_ext_import name)
   endif()
 endfunction()
 
-# What links the file of `target` in the linker's state `how` (as-needed, no-as-needed).
-function(_torch_ext_linked output how target)
+# What links `file` in the linker's state `how` (as-needed, no-as-needed).
+function(_torch_ext_linked output how file)
   # One item, so that CMake keeps the order; not by -Wl, which would cut a path at its commas.
-  set(${output} "-Xlinker --push-state -Xlinker --${how} \"$<TARGET_FILE:${target}>\" -Xlinker --pop-state" PARENT_SCOPE)
+  set(${output} "-Xlinker --push-state -Xlinker --${how} \"${file}\" -Xlinker --pop-state" PARENT_SCOPE)
 endfunction()
 
 # A target that links `name` even where the linker runs as-needed: operators register themselves when the library
@@ -45,7 +45,7 @@ function(_torch_ext_keep name)
     add_library(${name}_library INTERFACE IMPORTED)
     set(how no-as-needed ${ARGN})
     list(GET how -1 how)
-    _torch_ext_linked(link ${how} ${name})
+    _torch_ext_linked(link ${how} "$<TARGET_FILE:${name}>")
     set_target_properties(${name}_library PROPERTIES
       INTERFACE_LINK_LIBRARIES "${link};$<TARGET_PROPERTY:${name},INTERFACE_LINK_LIBRARIES>"
       INTERFACE_LINK_OPTIONS "$<TARGET_PROPERTY:${name},INTERFACE_LINK_OPTIONS>"
