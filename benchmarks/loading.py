@@ -8,7 +8,6 @@ Writes benchmarks/results/loading.md.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import statistics
@@ -17,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -36,10 +36,18 @@ IMPORT = "import sys, time; sys.path.insert(0, {site!r}); s = time.perf_counter(
 IMPORT += "print(time.perf_counter() - s)"
 
 
-def variant(label: str, torch: str, *, cuda: str | None, library: bytes) -> Variant:
-    """Return a variant with one library."""
-    digest = hashlib.sha256(library).hexdigest()
-    file = VariantFile(path=f"{label}/libbench.so", kind="library", sha256=digest, size=len(library), registers=True)
+def variant(label: str, torch: str, *, cuda: str | None, library: Path) -> Variant:
+    """Return a variant with one library, described as the build does."""
+    file = VariantFile(
+        path=f"{label}/libbench.so",
+        kind="library",
+        sha256=digest.sha256(library),
+        size=library.stat().st_size,
+        registers=True,
+        installed="libbench.so",
+        ends=digest.ends(library),
+        namespaces=("loading_benchmark",),
+    )
     return Variant(
         label=label,
         torch=torch,
@@ -70,8 +78,8 @@ def prepare(site: Path, python: str) -> Path:
     links = ["-Wl,--no-as-needed", f"-L{folder}/lib", "-ltorch_cpu", "-lc10", "-s"]
     subprocess.run([*command, *links], input=SOURCE, check=True, text=True)
     others = [(f"2.{number}", cuda) for number in range(3, 16) for cuda in ("12.1", "12.8", "13.0")]
-    variants = [variant(f"torch{torch}_cu{cuda}", torch, cuda=cuda, library=b"") for torch, cuda in others]
-    variants.append(variant("chosen", minor, cuda=None, library=library.read_bytes()))
+    variants = [variant(f"torch{torch}_cu{cuda}", torch, cuda=cuda, library=library) for torch, cuda in others]
+    variants.append(variant("chosen", minor, cuda=None, library=library))
     placed = tuple(PlacedVariant(variant=each, places=()) for each in variants)
     layout = Layout(package="bench_pkg", variants=placed, files=(), tag="", requires="", manifest="")
     text = loader.render(layout, distribution="bench-pkg")

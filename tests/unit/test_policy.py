@@ -93,3 +93,10 @@ def test_what_a_policy_brings() -> None:
     assert [name for name in ("libstdc++.so.6", "ld-linux-x86-64.so.2", "libfoo.so.1") if found.brings(name)] == [
         "libstdc++.so.6", "ld-linux-x86-64.so.2",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ["2.²", "٢.٨", "9" * 10_000, "v" + "1" * 10_000 + ".2", ""])
+def test_any_text_has_its_place(odd: str) -> None:
+    """Labels and versions of strangers are sorted too: superscripts, other scripts' digits, ten thousand of them."""
+    ordered = sorted(["2.10", odd, "2.9"], key=policy.natural)
+    assert [each for each in ordered if each != odd] == ["2.9", "2.10"]

@@ -114,9 +114,13 @@ def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
     return policy.version or "0"
 
 
+_NUMBER = re.compile("[0-9]{1,18}")
+
+
 def natural(text: str) -> tuple[tuple[int, str | int], ...]:
-    """Return a sort key under which 2.9 comes before 2.17."""
-    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text) if part)
+    """Return a sort key under which 2.9 comes before 2.17, for any text; endless digits are a word."""
+    parts = (part for part in re.split(r"([0-9]+)", text) if part)
+    return tuple((1, int(part)) if _NUMBER.fullmatch(part) else (0, part) for part in parts)
 
 
 def _exceeds(version: str, promised: dict[str, frozenset[str]]) -> bool:

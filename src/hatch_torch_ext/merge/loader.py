@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts import archs, releases
+from hatch_torch_ext.facts import archs, policy, releases
 from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def render(layout: Layout, *, distribution: str) -> str:
     return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])
 
 
-def _order(placed: PlacedVariant) -> tuple[tuple[int, ...], str]:
+def _order(placed: PlacedVariant) -> tuple[object, ...]:
     """Sort the way people count: torch 2.9 before 2.10."""
-    return tuple(int(part) for part in placed.variant.torch.split(".")), placed.variant.label
+    return policy.natural(placed.variant.torch), placed.variant.label
 
 
 def fields(placed: PlacedVariant) -> dict[str, object]:
