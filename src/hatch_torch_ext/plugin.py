@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +17,7 @@ from hatch_torch_ext import scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hatchling.builders.config import BuilderConfig
 
@@ -32,6 +34,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     """Builds every entry of the matrix before the wheel is written, and looks at the wheel afterwards."""
 
     PLUGIN_NAME = "torch-ext"
+
+    _unfinished: Callable[[], None] | None = None
+    """What is done at the end of the process unless ``finalize`` is called: hatchling calls no hook when it fails."""
 
     _built: tuple[Config, Product] | None = None
     """What ``initialize`` built, and from what, for ``finalize``: hatchling calls both on one instance."""
@@ -68,6 +73,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel; one that fails is removed, so that it cannot be published."""
+        if self._unfinished is not None:
+            atexit.unregister(self._unfinished)
         if self.target_name != "wheel" or version == "editable":
             return
         try:
@@ -109,11 +116,29 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             inclusion = {**self.build_config.get_force_include(), **editable.inclusion(config, product)}
             build_data["force_include_editable"].update(inclusion)
             return
+        self._guard_writing()
         build_data["infer_tag"] = False
         build_data["tag"] = product.layout.tag
         build_data["force_include"].update(self._inclusion(config, product))
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
+
+    def _guard_writing(self) -> None:
+        """See to it that no cut-off wheel stays where hatchling fails to write it, as on a full disk."""
+        folder = Path(self.directory)
+        before = {path: path.stat().st_mtime_ns for path in folder.glob("*.whl")}
+
+        def remove() -> None:
+            written = [path for path in folder.glob("*.whl") if before.get(path) != path.stat().st_mtime_ns]
+            for path in (path for path in written if not zipfile.is_zipfile(path)):
+                path.unlink()
+                self.app.display_error(
+                    f"hatch-torch-ext: {path} could not be written whole, and was removed. Free some space on that "
+                    "disk, and run the same command again: it goes on with what is finished."
+                )
+
+        self._unfinished = remove
+        atexit.register(remove)
 
     def _finalize(self, wheel: Path) -> None:
         from hatch_torch_ext import pipeline

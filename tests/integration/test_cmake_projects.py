@@ -307,6 +307,21 @@ def test_modules_named_as_setuptools_names_them(bench: Workbench) -> None:
         assert import_answer(bench, tree, "module_named_package", name) == "42"
 
 
+def test_the_content_of_a_file_that_fills_the_cache_belongs_to_the_key(bench: Workbench, tmp_path: Path) -> None:
+    """A changed `-C` file starts anew: CMake would keep what it said the first time."""
+    preload = tmp_path / "preload.cmake"
+    preload.write_text('set(PRELOADED first CACHE STRING "")\n', encoding="utf-8")
+    config = CMakeConfig(args=("-C", str(preload)), build_type="Quick")
+
+    def cached() -> str:
+        cache = bench.build("names", cmake=config).prefix.parent / "build" / "CMakeCache.txt"
+        return next(line for line in cache.read_text().splitlines() if line.startswith("PRELOADED:"))
+
+    assert cached() == "PRELOADED:STRING=first"
+    preload.write_text('set(PRELOADED other CACHE STRING "")\n', encoding="utf-8")
+    assert cached() == "PRELOADED:STRING=other"
+
+
 # --- what goes wrong
 
 

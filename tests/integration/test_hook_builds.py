@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sys
@@ -135,6 +136,33 @@ def test_the_command_line_resumes_as_hatch_does(project: Project, reference: str
     process.run([*command, "--fresh"], cwd=project.root, env_changes=project.environ)
     assert made.stat().st_mtime_ns != first
     assert project.digest("../out") == reference
+
+
+def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
+    """No cut-off wheel stays in `dist`, the last line says what to do, and doing it gives the wheel."""
+    dist = project.root / "dist"
+    dist.mkdir()
+    mount = f"mount -t tmpfs -o size=4k,mode=755 tmpfs {shlex.quote(str(dist))}"
+    unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if process.run([*unshare, mount], check=False).returncode:
+        pytest.skip("no file system of one page can be made here: user namespaces are forbidden")
+    build = shlex.join([*COMMAND, "-d", "dist"])
+    done = process.run(
+        [*unshare, f"{mount} && {build}; status=$?; ls dist; exit $status"],
+        cwd=project.root,
+        env_changes={**project.environ, "HATCH_TORCH_EXT_ONLY": "matrix.2.9"},
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
+    assert done.stdout.splitlines()[-1:] != ["my_pkg-1-py3-none-manylinux_2_5_x86_64.whl"]
+    said = " ".join(done.stderr.split())
+    assert said.endswith(
+        "could not be written whole, and was removed. Free some space on that disk, and run the same "
+        "command again: it goes on with what is finished."
+    )
+    assert project.build(HATCH_TORCH_EXT_ONLY="matrix.2.9").returncode == 0
+    assert project.wheel()
 
 
 def front_end(folder: Path) -> Path:

@@ -399,3 +399,30 @@ def test_destinations_outside_the_prefix_are_refused(destination: str) -> None:
     reply = Reply(compilers={}, targets=(), rules=(InstallRule(destination=destination, where="CMakeLists.txt:1"),))
     with pytest.raises(CompileError, match=f"CMakeLists.txt:1 installs into {destination}, outside the install prefix"):
         failures.check_destinations("entry", reply, prefix=Path("/install"), site=Path("/env/site-packages"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-C", "preload.cmake"),
+        ("-Cpreload.cmake",),
+        ("--toolchain", "preload.cmake"),
+        ("--toolchain=preload.cmake",),
+        ("-DCMAKE_TOOLCHAIN_FILE=preload.cmake",),
+        ("-DCMAKE_TOOLCHAIN_FILE:FILEPATH=preload.cmake",),
+    ],
+)
+def test_files_that_fill_the_cache_once(args: tuple[str, ...], tmp_path: Path) -> None:
+    """However it is written, the file's content is found; it counts from the folder of CMakeLists.txt as well."""
+    file = tmp_path / "preload.cmake"
+    file.write_text("set(A 1)\n", encoding="utf-8")
+    config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path, cmake=CMakeConfig(args=args))
+    first = surroundings.contents_read_once(config, {})
+    assert list(first) == [str(file)]
+    assert surroundings.contents_read_once(config, {"CMAKE_TOOLCHAIN_FILE": str(file)}) == first
+    file.write_text("set(A 2)\n", encoding="utf-8")
+    assert surroundings.contents_read_once(config, {}) != first
+    assert (
+        surroundings.contents_read_once(Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path), {})
+        == {}
+    )

@@ -209,6 +209,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
         "launcher": str(toolchain.launcher),
         "environ": {name: job.entry.environ(os.environ).get(name) for name in surroundings.READ_ONCE},
+        "files": surroundings.contents_read_once(job.config, job.entry.environ(os.environ)),
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

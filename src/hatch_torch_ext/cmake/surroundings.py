@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cmake import cuda, prefixes
+from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.config import Config
 
 READ_ONCE = (
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CXX", "CXXFLAGS", "LDFLAGS"),
@@ -33,6 +36,27 @@ _OF_ANOTHER_PYTHON = (
 
 # The first instant that a zip file can hold is 1980-01-01; hatchling takes this one when nothing is said.
 DEFAULT_EPOCH = "1580601600"
+
+
+def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return path -> hash of the files that fill CMake's cache once: those of ``-C``, and the toolchain file.
+
+    A relative path counts from this folder, as CMake takes that of ``-C``, else from the folder of CMakeLists.txt.
+    """
+    define = dict(config.cmake.define)
+    named = [define.get("CMAKE_TOOLCHAIN_FILE"), environ.get("CMAKE_TOOLCHAIN_FILE")]
+    after = ""
+    for argument in config.cmake.args:
+        match = re.match(r"(?:-C|--toolchain=?|-D\s*CMAKE_TOOLCHAIN_FILE(?::\w+)?=)(.*)", argument)
+        named.append(argument if after else match[1] if match else None)
+        after = argument if argument in {"-C", "--toolchain"} else ""
+    found = {}
+    for text in filter(None, named):
+        for path in (Path.cwd() / text, config.source / text):
+            if path.is_file():
+                found[str(path)] = digest.sha256(path)
+                break
+    return found
 
 
 def env_changes(job: Job) -> dict[str, str | None]:

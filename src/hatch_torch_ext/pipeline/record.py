@@ -155,6 +155,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "tools": [_version(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc", *tools.LAUNCHERS)},
         "environ": {name: environ.get(name) for name in ENVIRON},
+        "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from configparser import Error, RawConfigParser
@@ -54,14 +55,24 @@ def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
 def _settings(environ: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
     """Yield (file, key with dashes, value), the strongest last."""
     for file in _files(environ):
-        parser = RawConfigParser()
         try:
-            parser.read(file, encoding="utf-8")
-        except (OSError, UnicodeError, Error) as error:
-            raise ConfigurationError([f"{file}, which configures pip, cannot be read: {error}"]) from error
-        for section in filter(parser.has_section, SECTIONS):
-            for key, value in parser.items(section):
-                yield file, key.replace("_", "-"), value
+            status = file.stat()
+        except OSError:
+            continue
+        for key, value in _said(file, (status.st_mtime_ns, status.st_size)):
+            yield file, key, value
+
+
+@functools.cache
+def _said(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]:
+    """Return (key with dashes, value) of a file, read once while its time and size stay."""
+    parser = RawConfigParser()
+    try:
+        parser.read(file, encoding="utf-8")
+    except (OSError, UnicodeError, Error) as error:
+        raise ConfigurationError([f"{file}, which configures pip, cannot be read: {error}"]) from error
+    sections = filter(parser.has_section, SECTIONS)
+    return tuple((key.replace("_", "-"), value) for section in sections for key, value in parser.items(section))
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
