@@ -1,0 +1,173 @@
+"""Run a project's ``setup.py`` under a recording torch, as a machine for the CPU and as one with CUDA."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import uv
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ConfigurationError, ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RESOURCES = Path(__file__).parent.parent / "resources"
+DRIVER = RESOURCES / "record_setup.py"
+TORCH = RESOURCES / "recording"
+REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
+"""What a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
+TIMEOUT = 60.0
+FACES: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
+LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
+LARGEST = 512 << 20
+"""Bytes of a project that is copied at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """One extension as it is declared. ``kind`` is ``cpp`` or ``cuda``; ``other`` where it is not torch's.
+
+    ``macros`` are (name, value or None); paths are POSIX, relative to the project where they lie in it.
+    """
+
+    name: str
+    kind: str
+    sources: tuple[str, ...]
+    include_dirs: tuple[str, ...] = ()
+    macros: tuple[tuple[str, str | None], ...] = ()
+    undefined: tuple[str, ...] = ()
+    library_dirs: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    cxx: tuple[str, ...] = ()
+    nvcc: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    py_limited_api: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that ``setup.py`` does and that is not carried over: ``line`` is its line, 0 where unknown."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """What ``setup.py`` declares on one kind of machine."""
+
+    extensions: tuple[Extension, ...]
+    metadata: Mapping[str, Any]
+    notes: tuple[Note, ...]
+
+
+def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -> tuple[Face, Face]:
+    """Return what the ``setup.py`` in ``root`` declares for the CPU and with CUDA; the project itself is not touched.
+
+    ``extra`` are packages that it imports besides the usual ones. Raises ``ConfigurationError`` for a ``setup.py`` that
+    is not there, raises, hangs, exits, or needs a package that is not at hand.
+    """
+    if not (root / "setup.py").is_file():
+        raise ConfigurationError(
+            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
+        )
+    cpu, cuda = (_record(root, face, extra, timeout) for face in FACES)
+    return cpu, cuda
+
+
+def _record(root: Path, face: str, extra: Sequence[str], timeout: float) -> Face:
+    with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
+        copy, result = Path(scratch) / root.name, Path(scratch) / "result.json"
+        shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
+        before = _listing(copy)
+        said = _run(copy, result, face, extra, timeout)
+        written = sorted(_listing(copy) - before)
+        notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
+        if said.get("error"):
+            raise ConfigurationError([_failure(said, face)])
+        notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
+        return Face(
+            extensions=tuple(_extension(each, copy) for each in said["extensions"]),
+            metadata=said["metadata"],
+            notes=tuple(notes),
+        )
+
+
+def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: float) -> dict[str, Any]:
+    withs = [option for each in (*REQUIREMENTS, *extra) for option in ("--with", each)]
+    command = [uv.find_uv_bin(), "run", "--quiet", "--no-project", "--isolated", "--python", ">=3.9,<3.13", *withs, "--"]
+    changes: dict[str, str | None] = {
+        "PYTHONPATH": str(TORCH),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCH_EXT_RECORDING_FACE": face,
+        "FORCE_CUDA": "1" if face == "cuda" else None,
+        "CUDA_HOME": "/usr/local/cuda" if face == "cuda" else None,
+        "CUDA_PATH": None,
+        "VIRTUAL_ENV": None,
+        "TORCH_CUDA_ARCH_LIST": None,
+        "MAX_JOBS": "2",
+    }
+    try:
+        done = process.run(
+            [*command, "python", str(DRIVER), str(result), "setup.py", face],
+            cwd=copy,
+            env_changes=changes,
+            timeout=timeout,
+            check=False,
+        )
+    except ProcessError as error:
+        raise ConfigurationError(
+            [f"setup.py does not come to an end within {timeout:g} s: it may wait for input or for the network."]
+        ) from error
+    try:
+        said = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        told = process.tail(done.stdout + done.stderr, 8)
+        raise ConfigurationError([f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{told}"]) from error
+    return said if isinstance(said, dict) else {"error": "tells nothing", "line": 0}
+
+
+def _failure(said: Mapping[str, Any], face: str) -> str:
+    where = f"line {said['line']}" if said.get("line") else "setup.py"
+    machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[face]
+    if said.get("missing"):
+        name = str(said["missing"]).partition(".")[0]
+        return f"setup.py ({where}) imports `{name}`, which is not at hand: add `--with {name}`."
+    return f"setup.py ({where}) fails when it is recorded as {machine}: {said['error']}"
+
+
+def _listing(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
+    def inside(path: str) -> str:
+        absolute = Path(os.path.normpath(copy / path))
+        try:
+            return absolute.relative_to(copy).as_posix()
+        except ValueError:
+            return path.replace("\\", "/")
+
+    return Extension(
+        name=str(said["name"]),
+        kind=str(said["kind"]),
+        sources=tuple(inside(each.replace("\\", "/")) for each in said["sources"]),
+        include_dirs=tuple(inside(each) for each in said["include_dirs"] if str(TORCH) not in each),
+        macros=tuple((str(name), value) for name, value in said["define_macros"]),
+        undefined=tuple(said["undef_macros"]),
+        library_dirs=tuple(inside(each) for each in said["library_dirs"] if str(TORCH) not in each),
+        libraries=tuple(said["libraries"]),
+        objects=tuple(inside(each) for each in said["extra_objects"]),
+        cxx=tuple(said["cxx"]),
+        nvcc=tuple(said["nvcc"]),
+        link=tuple(said["link"]),
+        py_limited_api=bool(said["py_limited_api"]),
+    )

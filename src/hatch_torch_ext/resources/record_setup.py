@@ -1,0 +1,223 @@
+"""Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP FACE``, in a copy of the project.
+
+What it declares is written to RESULT as JSON; what it does besides (programs, downloads) is noted with its line and does
+not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
+"""
+
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+import urllib.request
+
+RESULT, SETUP, FACE = sys.argv[1:4]
+NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
+notes = []
+
+
+class Done(BaseException):
+    """``setup()`` was called: all is known."""
+
+
+def line():
+    """Return the line of ``setup.py`` that is running, the innermost."""
+    for frame in inspect.stack():
+        if os.path.abspath(frame.filename) == os.path.abspath(SETUP):
+            return frame.lineno
+    return 0
+
+
+def note(text):
+    """Keep a sentence about what cannot be carried over."""
+    entry = {"line": line(), "text": text}
+    if entry not in notes:
+        notes.append(entry)
+
+
+def recorded(extension):
+    """Return what is declared of one extension."""
+    compiled = getattr(extension, "torch_ext_compile_args", None)
+    if compiled is None:
+        compiled = extension.extra_compile_args or []
+    flags = compiled if isinstance(compiled, dict) else {"cxx": compiled, "nvcc": compiled}
+    macros = [[pair[0], None if len(pair) < 2 or pair[1] is None else str(pair[1])] for pair in extension.define_macros]
+    return {
+        "name": extension.name,
+        "kind": getattr(extension, "torch_ext_kind", "other"),
+        "sources": [os.fspath(source) for source in extension.sources],
+        "include_dirs": [os.fspath(folder) for folder in extension.include_dirs],
+        "define_macros": macros,
+        "undef_macros": list(extension.undef_macros),
+        "library_dirs": [os.fspath(folder) for folder in extension.library_dirs],
+        "libraries": list(extension.libraries),
+        "extra_objects": [os.fspath(each) for each in extension.extra_objects],
+        "cxx": [str(flag) for flag in flags.get("cxx", [])],
+        "nvcc": [str(flag) for flag in flags.get("nvcc", [])],
+        "link": [str(flag) for flag in extension.extra_link_args],
+        "py_limited_api": bool(getattr(extension, "py_limited_api", False)),
+    }
+
+
+PLAIN = (
+    "name", "version", "description", "author", "author_email", "maintainer", "maintainer_email", "url", "download_url",
+    "project_urls", "license", "python_requires", "install_requires", "extras_require", "classifiers", "keywords",
+    "packages", "package_dir", "package_data", "include_package_data", "entry_points", "scripts", "py_modules", "options",
+)  # fmt: skip
+
+
+def plain(value):
+    """Return a value as JSON holds it."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def setup(*args, **keywords):
+    """Stand for ``setuptools.setup``."""
+    for name, command in (keywords.get("cmdclass") or {}).items():
+        kind = command if isinstance(command, type) else type(command)
+        if kind.__module__ == "__main__" or kind.__module__.startswith("setup"):
+            try:
+                where = inspect.getsourcelines(kind)[1]
+            except (OSError, TypeError):
+                where = line()
+            notes.append({"line": where, "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__)})
+    finish(
+        {
+            "extensions": [recorded(each) for each in keywords.get("ext_modules") or []],
+            "metadata": {name: plain(keywords[name]) for name in PLAIN if name in keywords},
+        }
+    )
+    raise Done
+
+
+def finish(found):
+    """Write the result."""
+    found["notes"] = notes
+    with open(RESULT, "w", encoding="utf-8") as stream:
+        json.dump(found, stream)
+
+
+def program(command):
+    """Note a program that would run; return what nvcc would say on the CUDA face, or nothing."""
+    words = command if isinstance(command, str) else " ".join(os.fspath(each) for each in command)
+    first = os.path.basename((words.split() or [""])[0])
+    if first == "nvcc":
+        if FACE == "cpu":
+            raise FileNotFoundError(2, "No such file or directory", "nvcc")
+        return NVCC
+    if first not in ("git", "which", "uname", "gcc", "g++", "c++", "ldconfig", "sw_vers") or "submodule" in words:
+        note("runs `{}`".format(words[:120]))
+    elif first == "git":
+        raise subprocess.CalledProcessError(128, words)
+    return ""
+
+
+class Popen:
+    """Stands for a program that does nothing and succeeds."""
+
+    def __init__(self, args, *rest, **keywords):
+        self.args = args
+        self.text = program(args)
+        self.as_text = bool(keywords.get("text") or keywords.get("universal_newlines") or keywords.get("encoding"))
+        self.returncode = 0
+        self.pid = 0
+        self.stdout = self.stderr = self.stdin = None
+
+    def output(self):
+        """Return what it printed."""
+        return self.text if self.as_text else self.text.encode()
+
+    def communicate(self, *rest, **keywords):
+        """Return what it printed, and nothing on stderr."""
+        return self.output(), self.output()[:0]
+
+    def wait(self, *rest, **keywords):
+        """Succeed."""
+        return 0
+
+    poll = wait
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *rest):
+        return None
+
+
+def run(args, *rest, **keywords):
+    """Stand for ``subprocess.run``."""
+    done = Popen(args, **keywords)
+    return subprocess.CompletedProcess(args, 0, done.output(), done.output()[:0])
+
+
+def check_output(args, *rest, **keywords):
+    """Stand for ``subprocess.check_output``."""
+    return Popen(args, **keywords).output()
+
+
+def call(args, *rest, **keywords):
+    """Stand for ``subprocess.call`` and ``check_call``."""
+    return Popen(args, **keywords).returncode
+
+
+def downloads(address, *rest, **keywords):
+    """Note a download, and fail as without a network."""
+    note("downloads {}".format(str(getattr(address, "full_url", address))[:120]))
+    raise OSError("no network while setup.py is recorded")
+
+
+def refused(*rest, **keywords):
+    """Fail as without a network."""
+    raise OSError("no network while setup.py is recorded")
+
+
+def main():
+    """Run it."""
+    sys.argv[:] = [SETUP, "build_ext"]
+    sys.path.insert(0, os.getcwd())
+    import distutils.core
+
+    import setuptools
+
+    setuptools.setup = distutils.core.setup = setup
+    socket.socket.connect = refused
+    urllib.request.urlopen = urllib.request.urlretrieve = downloads
+    subprocess.Popen, subprocess.run, subprocess.check_output = Popen, run, check_output
+    subprocess.call = subprocess.check_call = call
+    os.system = lambda command: call(command)
+    os.popen = lambda command, *rest: __import__("io").StringIO(program(command))
+    try:
+        with open(SETUP, "rb") as stream:
+            code = compile(stream.read(), SETUP, "exec")
+        exec(code, {"__name__": "__main__", "__file__": os.path.abspath(SETUP), "__builtins__": __builtins__})
+    except Done:
+        return
+    except SystemExit as error:
+        finish({"error": "calls sys.exit({!r}) before setup()".format(error.code), "line": last_line(error)})
+        return
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        text = "{}: {}".format(type(error).__name__, error)
+        finish({"error": text[:500], "missing": missing, "line": last_line(error)})
+        return
+    finish({"error": "never calls setup()", "line": 0})
+
+
+def last_line(error):
+    """Return the line of ``setup.py`` that an exception came through last."""
+    lines = [
+        each.lineno
+        for each in traceback.extract_tb(error.__traceback__)
+        if os.path.abspath(each.filename) == os.path.abspath(SETUP)
+    ]
+    return lines[-1] if lines else 0
+
+
+if __name__ == "__main__":
+    main()

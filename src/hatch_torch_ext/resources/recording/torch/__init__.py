@@ -1,0 +1,59 @@
+"""A torch that only answers what a ``setup.py`` asks while it is recorded: nothing is compiled, no GPU is touched.
+
+It has two faces: a machine for the CPU alone and one with CUDA (``TORCH_EXT_RECORDING_FACE``).
+"""
+
+import os
+import types
+
+CUDA_FACE = os.environ.get("TORCH_EXT_RECORDING_FACE") == "cuda"
+
+__version__ = "2.8.0+cu128" if CUDA_FACE else "2.8.0+cpu"
+__path__: list  # type: ignore[type-arg]
+
+
+def compiled_with_cxx11_abi():
+    """Answer as torch does from 2.7 on."""
+    return True
+
+
+def _module(name, **content):
+    import sys
+
+    module = types.ModuleType(f"torch.{name}")
+    for key, value in content.items():
+        setattr(module, key, value)
+    sys.modules[f"torch.{name}"] = module
+    return module
+
+
+_C = _module("_C", _GLIBCXX_USE_CXX11_ABI=True, _PYBIND11_COMPILER_TYPE="_gcc", _PYBIND11_STDLIB="_libstdcpp",
+             _PYBIND11_BUILD_ABI="_cxxabi1018")
+version = _module("version", __version__=__version__, cuda="12.8" if CUDA_FACE else None, hip=None, xpu=None,
+                  debug=False, git_version="0" * 40)
+__config__ = _module(
+    "__config__",
+    show=lambda: "PyTorch built with:\n  - GCC 13.3\n  - OpenMP 201511\n",
+    parallel_info=lambda: "ATen/Parallel:\n\tat::get_num_threads() : 2\nATen parallel backend: OpenMP\n",
+)
+_nccl = _module("cuda.nccl", version=lambda *_: (2, 27, 3), is_available=lambda *_: CUDA_FACE)
+cuda = _module(
+    "cuda",
+    is_available=lambda: CUDA_FACE,
+    device_count=lambda: 1 if CUDA_FACE else 0,
+    current_device=lambda: 0,
+    get_device_capability=lambda *_: (9, 0),
+    get_device_name=lambda *_: "NVIDIA H100",
+    get_device_properties=lambda *_: types.SimpleNamespace(major=9, minor=0, name="NVIDIA H100"),
+    get_arch_list=lambda: ["sm_75", "sm_80", "sm_86", "sm_90"] if CUDA_FACE else [],
+    nccl=_nccl,
+)
+backends = _module(
+    "backends",
+    mps=types.SimpleNamespace(is_available=lambda: False, is_built=lambda: False),
+    cuda=types.SimpleNamespace(is_built=lambda: CUDA_FACE),
+    cudnn=types.SimpleNamespace(version=lambda: 91002 if CUDA_FACE else None, is_available=lambda: CUDA_FACE),
+    openmp=types.SimpleNamespace(is_available=lambda: True),
+)
+xpu = _module("xpu", is_available=lambda: False, device_count=lambda: 0)
+mps = _module("mps", is_available=lambda: False)
