@@ -24,6 +24,8 @@ LAYERS = {
     "pipeline": ("pipeline",),
     # other forms of a finished wheel: they read it, and merge and write again what a build merged
     "outlets": ("outlets",),
+    # the bridge: a setuptools project, or nothing, becomes a project of ours
+    "init": ("init",),
     # the user's side: the machine, the right torch, what does not work; nothing of hatch
     "user": ("user",),
     # each takes values and gives a value; none calls another

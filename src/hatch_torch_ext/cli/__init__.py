@@ -15,6 +15,7 @@ from hatch_torch_ext.cli import (
     build,
     doctor,
     index,
+    init,
     inspect,
     install,
     matrix,
@@ -29,7 +30,21 @@ from hatch_torch_ext.errors import TorchExtError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (matrix, build, merge, variants, index, timeline, inspect, audit, sdk, install, doctor, prune)
+COMMANDS = (
+    init,
+    matrix,
+    build,
+    timeline,
+    merge,
+    variants,
+    index,
+    inspect,
+    audit,
+    sdk,
+    install,
+    doctor,
+    prune,
+)
 """In the order in which ``--help`` lists them."""
 
 

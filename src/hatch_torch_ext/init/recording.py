@@ -69,6 +69,16 @@ class Face:
     notes: tuple[Note, ...]
 
 
+class FaceError(ConfigurationError):
+    """``setup.py`` refuses one kind of machine; ``other`` is what it declares on the other kind, None if nothing."""
+
+    def __init__(self, message: str, *, face: str, line: int, other: Face | None = None) -> None:
+        self.face = face
+        self.line = line
+        self.other = other
+        super().__init__([message])
+
+
 def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -> tuple[Face, Face]:
     """Return what the ``setup.py`` in ``root`` declares for the CPU and with CUDA; the project itself is not touched.
 
@@ -79,7 +89,19 @@ def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -
         raise ConfigurationError(
             [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
         )
-    cpu, cuda = (_record(root, face, extra, timeout) for face in FACES)
+    found: dict[str, Face | FaceError] = {}
+    for face in FACES:
+        try:
+            found[face] = _record(root, face, extra, timeout)
+        except FaceError as error:  # noqa: PERF203 -- two faces
+            found[face] = error
+    cpu, cuda = found["cpu"], found["cuda"]
+    if isinstance(cpu, FaceError):
+        cpu.other = None if isinstance(cuda, FaceError) else cuda
+        raise cpu
+    if isinstance(cuda, FaceError):
+        cuda.other = cpu
+        raise cuda
     return cpu, cuda
 
 
@@ -92,7 +114,9 @@ def _record(root: Path, face: str, extra: Sequence[str], timeout: float) -> Face
         written = sorted(_listing(copy) - before)
         notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
         if said.get("error"):
-            raise ConfigurationError([_failure(said, face)])
+            if said.get("missing"):
+                raise ConfigurationError([_failure(said, face)])
+            raise FaceError(_failure(said, face), face=face, line=int(said.get("line") or 0))
         notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
         return Face(
             extensions=tuple(_extension(each, copy) for each in said["extensions"]),
@@ -103,7 +127,17 @@ def _record(root: Path, face: str, extra: Sequence[str], timeout: float) -> Face
 
 def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: float) -> dict[str, Any]:
     withs = [option for each in (*REQUIREMENTS, *extra) for option in ("--with", each)]
-    command = [uv.find_uv_bin(), "run", "--quiet", "--no-project", "--isolated", "--python", ">=3.9,<3.13", *withs, "--"]
+    command = [
+        uv.find_uv_bin(),
+        "run",
+        "--quiet",
+        "--no-project",
+        "--isolated",
+        "--python",
+        ">=3.9,<3.13",
+        *withs,
+        "--",
+    ]
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -131,7 +165,9 @@ def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: flo
         said = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         told = process.tail(done.stdout + done.stderr, 8)
-        raise ConfigurationError([f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{told}"]) from error
+        raise ConfigurationError(
+            [f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{told}"]
+        ) from error
     return said if isinstance(said, dict) else {"error": "tells nothing", "line": 0}
 
 

@@ -14,7 +14,9 @@ import traceback
 import urllib.request
 
 RESULT, SETUP, FACE = sys.argv[1:4]
-NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
+NVCC = (
+    "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
+)
 notes = []
 
 

@@ -27,10 +27,22 @@ def _module(name, **content):
     return module
 
 
-_C = _module("_C", _GLIBCXX_USE_CXX11_ABI=True, _PYBIND11_COMPILER_TYPE="_gcc", _PYBIND11_STDLIB="_libstdcpp",
-             _PYBIND11_BUILD_ABI="_cxxabi1018")
-version = _module("version", __version__=__version__, cuda="12.8" if CUDA_FACE else None, hip=None, xpu=None,
-                  debug=False, git_version="0" * 40)
+_C = _module(
+    "_C",
+    _GLIBCXX_USE_CXX11_ABI=True,
+    _PYBIND11_COMPILER_TYPE="_gcc",
+    _PYBIND11_STDLIB="_libstdcpp",
+    _PYBIND11_BUILD_ABI="_cxxabi1018",
+)
+version = _module(
+    "version",
+    __version__=__version__,
+    cuda="12.8" if CUDA_FACE else None,
+    hip=None,
+    xpu=None,
+    debug=False,
+    git_version="0" * 40,
+)
 __config__ = _module(
     "__config__",
     show=lambda: "PyTorch built with:\n  - GCC 13.3\n  - OpenMP 201511\n",

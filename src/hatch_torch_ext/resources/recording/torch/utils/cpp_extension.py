@@ -2,9 +2,10 @@
 
 import os
 
-import torch
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
+
+import torch
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CUDA_HOME = "/usr/local/cuda" if torch.CUDA_FACE else None
@@ -16,8 +17,13 @@ EXEC_EXT = ""
 CLIB_PREFIX = "lib"
 SHARED_FLAG = "-shared"
 TORCH_LIB_PATH = os.path.join(_ROOT, "lib")
-COMMON_NVCC_FLAGS = ["-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__",
-                     "-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr"]
+COMMON_NVCC_FLAGS = [
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+]
 COMMON_HIP_FLAGS = COMMON_HIPCC_FLAGS = []
 MINIMUM_GCC_VERSION = (5, 0, 0)
 

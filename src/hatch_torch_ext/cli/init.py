@@ -1,0 +1,38 @@
+"""``hatch-torch-ext init``: a project from its setup.py, or a new one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("init", help="make a project from the setup.py in this folder, or a new one")
+    command.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
+    command.add_argument("--force", action="store_true", help="replace a CMakeLists.txt that is there")
+    command.add_argument(
+        "--with", dest="extra", metavar="PACKAGE", action="append", default=[], help="a package that setup.py imports"
+    )
+    command.add_argument("--timeout", metavar="SECONDS", type=int, default=60, help="for setup.py (60)")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext.init import migrating
+
+    migration = migrating.migrate(Path.cwd(), extra=options.extra, timeout=float(options.timeout))
+    print(migration.diff(), end="")
+    if not options.dry_run:
+        migration.write(force=options.force)
+    for note in migration.notes:
+        where = f"setup.py:{note.line}: " if note.line else ""
+        print(f"by hand: {where}{note.text}", file=sys.stderr)
+    if not options.dry_run:
+        print("written; setup.py stays: remove it when the wheel is right. Next: hatch build", file=sys.stderr)
+    return 0

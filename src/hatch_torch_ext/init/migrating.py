@@ -1,0 +1,99 @@
+"""A setuptools project -> what ``init`` writes into it, shown before it is written."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.init import recording, rendering, sources, targets
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.recording import Face
+
+CMAKE = "CMakeLists.txt"
+PYPROJECT = "pyproject.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """New texts by file (POSIX, relative to the project), and what is left to the author."""
+
+    root: Path
+    files: tuple[tuple[str, str], ...]
+    notes: tuple[Note, ...]
+
+    def diff(self) -> str:
+        """Return what would change, as ``diff -u`` shows it."""
+        shown: list[str] = []
+        for name, text in self.files:
+            path = self.root / name
+            before = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+            there = f"a/{name}" if before else "/dev/null"
+            shown += difflib.unified_diff(before, text.splitlines(keepends=True), there, f"b/{name}")
+        return "".join(shown)
+
+    def write(self, *, force: bool) -> None:
+        """Write the files. Raises ``ConfigurationError`` for a CMake project that is there, unless forced."""
+        if (self.root / CMAKE).exists() and not force:
+            raise ConfigurationError(
+                [f"{self.root / CMAKE} is there: `--force` replaces it; or keep it, and write the tables by hand."]
+            )
+        for name, text in self.files:
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def migrate(root: Path, *, extra: Sequence[str] = (), timeout: float = recording.TIMEOUT) -> Migration:
+    """Return what ``init`` would write for the project in ``root``. Raises ``ConfigurationError``."""
+    cpu, cuda, notes = _faces(root, extra, timeout)
+    face = cuda or cpu
+    assert face is not None  # noqa: S101 -- _faces raises where there is none
+    if not face.extensions:
+        raise ConfigurationError([f"setup.py in {root} declares no extension: there is nothing to compile."])
+    package = _package(root, face.metadata, [each.name for each in face.extensions])
+    joined, more = targets.join(root, cpu, cuda, package=package)
+    folder = rendering._package_folder(face.metadata, package, root)  # noqa: SLF001
+    changes, places = sources.change(root, folder, package, joined)
+    pyproject = root / PYPROJECT
+    existing = pyproject.read_text(encoding="utf-8") if pyproject.is_file() else None
+    name = str(face.metadata.get("name") or root.name)
+    files = [
+        (CMAKE, rendering.cmake(name, joined)),
+        (PYPROJECT, rendering.pyproject(existing, face.metadata, joined, root=root, package=package, sources=".")),
+        *((each.name, each.text) for each in changes),
+    ]
+    everything = dict.fromkeys([*notes, *(cpu.notes if cpu else ()), *(cuda.notes if cuda else ()), *more, *places])
+    return Migration(root=root, files=tuple(files), notes=tuple(everything))
+
+
+def _faces(root: Path, extra: Sequence[str], timeout: float) -> tuple[Face | None, Face | None, list[Note]]:
+    """Return both faces; one of them may be refused by ``setup.py``, which is noted."""
+    try:
+        cpu, cuda = recording.record(root, extra=extra, timeout=timeout)
+    except recording.FaceError as error:
+        if error.other is None:
+            raise
+        note = Note(line=error.line, text=str(error))
+        return (error.other, None, [note]) if error.face == "cuda" else (None, error.other, [note])
+    return cpu, cuda, []
+
+
+def _package(root: Path, metadata: Mapping[str, Any], extensions: Sequence[str]) -> str:
+    """Return the import package: that of the extensions, else the one that is named as the project, else the first."""
+    parents = {name.rpartition(".")[0].split(".")[0] for name in extensions} - {""}
+    found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
+    packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
+    named = str(metadata.get("name") or root.name).replace("-", "_")
+    candidates = [*sorted(parents), *([named] if named in packages else []), *packages]
+    if not candidates:
+        raise ConfigurationError(
+            [f"setup.py in {root} names no package: extensions need one to lie in. Make a folder with `__init__.py`."]
+        )
+    return candidates[0]

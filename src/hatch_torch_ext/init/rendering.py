@@ -1,0 +1,289 @@
+"""Targets and metadata -> CMakeLists.txt and pyproject.toml: ordinary files, the author's from then on."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.facts import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.targets import Flags, Target
+
+NEWEST = 4
+"""Releases of torch that a new matrix has, and Pythons."""
+GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
+
+
+def cmake(project: str, targets: Sequence[Target]) -> str:
+    """Return the text of CMakeLists.txt."""
+    with_cuda = any(
+        target.when != "always" or target.needs_cuda or target.cuda != type(target.cuda)() for target in targets
+    )
+    modules = [target for target in targets if target.kind == "module"]
+    languages = "C CXX" if any(name.endswith(".c") for target in targets for name in target.sources) else "CXX"
+    lines = [
+        "# Written by `hatch-torch-ext init` from setup.py, and yours from now on: ordinary CMake.",
+        "cmake_minimum_required(VERSION 3.26)",
+        f"project({re.sub(r'[^A-Za-z0-9_]', '_', project)} LANGUAGES {languages})",
+        "",
+    ]
+    if with_cuda:
+        lines += [
+            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
+            "set(WITH_CUDA OFF)",
+            f"if({GPU})",
+            "  set(WITH_CUDA ON)",
+            "  enable_language(CUDA)",
+            "endif()",
+            "",
+        ]
+    lines.append("find_package(Torch REQUIRED)")
+    if modules:
+        kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
+        lines.append(f"find_package(Python REQUIRED COMPONENTS Interpreter {' '.join(sorted(kinds))})")
+    if any(
+        each.startswith("CUDA::") for target in targets for each in (*target.flags.libraries, *target.cuda.libraries)
+    ):
+        lines += (
+            ["if(WITH_CUDA)", "  find_package(CUDAToolkit REQUIRED)", "endif()"]
+            if with_cuda
+            else ["find_package(CUDAToolkit REQUIRED)"]
+        )
+    for target in targets:
+        lines += ["", *_target(target)]
+    return "\n".join(lines) + "\n"
+
+
+def _target(target: Target) -> list[str]:
+    body = _body(target)
+    if target.when == "always":
+        return body
+    condition = "WITH_CUDA" if target.when == "cuda" else "NOT WITH_CUDA"
+    return [f"if({condition})", *(f"  {line}" if line else "" for line in body), "endif()"]
+
+
+def _body(target: Target) -> list[str]:
+    if target.kind == "module":
+        abi = f" USE_SABI {target.python_abi}" if target.python_abi else ""
+        head = f"Python_add_library({target.name} MODULE{abi} WITH_SOABI"
+    else:
+        head = f"add_library({target.name} SHARED"
+    lines = [head, *(f"  {_file(name)}" for name in target.sources), ")"]
+    links = "Torch::Python" if target.uses_torch else ""
+    if target.uses_torch and target.kind == "library":
+        lines.append(
+            "# Torch::Python for headers that include Python's: a library that needs none of it serves every Python."
+        )
+    if links:
+        lines.append(f"target_link_libraries({target.name} PRIVATE {links})")
+    if target.kind == "module":
+        lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.name})")
+    lines += _flags(target.name, target.flags)
+    extra = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda)]
+    if extra and target.when == "always":
+        lines += ["if(WITH_CUDA)", *(f"  {line}" for line in extra)]
+        lines += (
+            ["else()", *(f"  {line}" for line in _sources(target.name, target.cpu_sources))]
+            if target.cpu_sources
+            else []
+        )
+        lines.append("endif()")
+    else:
+        lines += extra
+    lines.append(f"install(TARGETS {target.name} LIBRARY DESTINATION {target.destination})")
+    return lines
+
+
+def _sources(name: str, files: Iterable[str]) -> list[str]:
+    listed = [f"  {_file(each)}" for each in files]
+    return [f"target_sources({name} PRIVATE", *listed, ")"] if listed else []
+
+
+def _file(name: str) -> str:
+    return f'"{name}"' if re.search(r"[\s;()#]", name) else name
+
+
+def _flags(name: str, flags: Flags) -> list[str]:
+    lines = []
+    if flags.include_dirs:
+        folders = " ".join(_file(each) for each in flags.include_dirs)
+        lines.append(f"target_include_directories({name} PRIVATE {folders})")
+    if flags.macros:
+        lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(_escaped(each) for each in flags.macros)})")
+    options = [f'"$<$<COMPILE_LANGUAGE:CXX>:{_escaped_text(each)}>"' for each in flags.cxx]
+    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_escaped_text(each)}>"' for each in flags.nvcc]
+    if options:
+        lines += [f"target_compile_options({name} PRIVATE", *(f"  {each}" for each in options), ")"]
+    if flags.link:
+        lines.append(f"target_link_options({name} PRIVATE {' '.join(_escaped(each) for each in flags.link)})")
+    if flags.libraries:
+        lines.append(f"target_link_libraries({name} PRIVATE {' '.join(_file(each) for each in flags.libraries)})")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return f'"{_escaped_text(text)}"' if re.search(r'[\s;"()#\\$]', text) else text
+
+
+def _escaped_text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+
+
+def pyproject(
+    existing: str | None,
+    metadata: Mapping[str, Any],
+    targets: Sequence[Target],
+    *,
+    root: Path,
+    package: str,
+    sources: str,
+) -> str:
+    """Return the text of pyproject.toml: what is there stays, and what our build needs is added.
+
+    ``sources`` is the folder of CMakeLists.txt. A ``[project]`` table that is there already is kept; else it is made of
+    what ``setup()`` was given.
+    """
+    document = tomlkit.parse(existing) if existing else tomlkit.document()
+    build = tomlkit.table()
+    build["requires"] = ["hatchling", "hatch-torch-ext"]
+    build["build-backend"] = "hatchling.build"
+    document["build-system"] = build
+    own = [_requirement(each) for each in metadata.get("install_requires") or []]
+    if "project" not in document:
+        document["project"] = _project(metadata, root)
+    project = document["project"]
+    if isinstance(project, dict) and "dependencies" in project:
+        own = [str(each) for each in project.pop("dependencies")]
+    if isinstance(project, dict):
+        project["dynamic"] = sorted({*map(str, project.get("dynamic", [])), "dependencies"} - {"version"})
+    dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
+    tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
+    hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
+    _merge(hatch, _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root))
+    return tomlkit.dumps(document)
+
+
+def _merge(into: Any, new: Mapping[str, Any]) -> None:  # noqa: ANN401 -- tomlkit's tables
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _hatch(
+    dependencies: Sequence[str],
+    targets: Sequence[Target],
+    metadata: Mapping[str, Any],
+    *,
+    package: str,
+    sources: str,
+    root: Path,
+) -> dict[str, Any]:
+    folder = _package_folder(metadata, package, root)
+    inside = [name for each in targets for name in (*each.sources, *each.cuda_sources) if name.startswith(f"{folder}/")]
+    wheel: dict[str, Any] = {"packages": [folder]}
+    if inside:  # sources that lie in the package have no use in the wheel
+        wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
+    wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
+    matrix: dict[str, Any] = {"torch": torch_releases()}
+    if any(each.kind == "module" and each.python_abi is None for each in targets):
+        matrix["python"] = pythons(metadata)
+    environment = {
+        "skip-install": True,
+        "dependencies": ["torch=={matrix:torch}.*", "numpy", "pytest"],
+        "matrix": [matrix],
+    }
+    about: dict[str, Any] = {"hooks": {"torch-ext": {"dependencies": list(dependencies)}}}
+    extras = [each for listed in (metadata.get("extras_require") or {}).values() for each in listed]
+    if any("@" in str(each) for each in (*dependencies, *extras)):
+        about = {"allow-direct-references": True, **about}  # setuptools takes addresses without being told
+    return {
+        "metadata": about,
+        "build": {"targets": {"wheel": wheel}},
+        "envs": {"matrix": environment},
+    }
+
+
+def _package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
+    folders = metadata.get("package_dir") or {}
+    if package in folders:
+        return str(folders[package])
+    base = str(folders.get("", "")).strip("./")
+    path = package.replace(".", "/")
+    if not base and not (root / path).is_dir() and (root / "src" / path).is_dir():
+        base = "src"
+    return f"{base}/{path}" if base else path
+
+
+def torch_releases() -> list[str]:
+    """Return the newest releases of torch."""
+    return [releases.format_minor(minor) for minor in sorted(releases.PUBLISHED_PYTHONS)[-NEWEST:]]
+
+
+def pythons(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the Pythons that the project names in its classifiers, else the newest that every chosen torch has."""
+    chosen = sorted(releases.PUBLISHED_PYTHONS)[-NEWEST:]
+    first = max(releases.PUBLISHED_PYTHONS[minor][0] for minor in chosen) - 300
+    last = min(releases.PUBLISHED_PYTHONS[minor][1] for minor in chosen) - 300
+    served = [f"3.{minor}" for minor in range(first, last + 1)]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(map(str, metadata.get("classifiers") or [])))
+    return [each for each in served if each in named] or served
+
+
+def _requirement(text: str) -> str:
+    try:
+        return str(Requirement(text))
+    except InvalidRequirement:
+        return text
+
+
+def _project(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- tomlkit's table
+    project = tomlkit.table()
+    project["name"] = str(metadata.get("name") or root.name)
+    project["version"] = str(metadata.get("version") or "0.1.0")
+    if metadata.get("description"):
+        project["description"] = " ".join(str(metadata["description"]).split())
+    readme = next((name for name in ("README.md", "README.rst", "README.txt") if (root / name).is_file()), None)
+    if readme:
+        project["readme"] = readme
+    if metadata.get("python_requires"):
+        project["requires-python"] = str(metadata["python_requires"])
+    _add(project, "license-files", sorted(path.name for path in root.glob("LICEN[CS]E*") if path.is_file()))
+    _add(project, "authors", _people(metadata.get("author"), metadata.get("author_email")))
+    keywords = metadata.get("keywords") or []
+    _add(
+        project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
+    )
+    classifiers = [each for each in metadata.get("classifiers") or [] if not str(each).startswith("License ::")]
+    _add(project, "classifiers", classifiers)
+    urls = {"Homepage": metadata.get("url"), **(metadata.get("project_urls") or {})}
+    _add(project, "urls", {name: str(url) for name, url in urls.items() if url})
+    extras = (metadata.get("extras_require") or {}).items()
+    optional = {canonicalize_name(name): [_requirement(each) for each in requirements] for name, requirements in extras}
+    _add(project, "optional-dependencies", optional)
+    points = metadata.get("entry_points")
+    scripts = points.get("console_scripts") or [] if isinstance(points, dict) else []
+    _add(project, "scripts", dict([part.strip() for part in each.split("=", 1)] for each in scripts))
+    return project
+
+
+def _add(table: Any, key: str, value: object) -> None:  # noqa: ANN401 -- tomlkit's table
+    if value:
+        table[key] = value
+
+
+def _people(author: object, email: object) -> list[dict[str, str]]:
+    names = [each.strip() for each in str(author or "").split(",") if each.strip()]
+    mails = [each.strip() for each in str(email or "").split(",") if "@" in each]
+    if len(mails) == len(names):
+        return [{"name": name, "email": mail} for name, mail in zip(names, mails, strict=True)]
+    return [*({"name": name} for name in names), *({"email": mail} for mail in mails)]

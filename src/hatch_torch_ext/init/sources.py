@@ -1,0 +1,116 @@
+"""What loads the extensions in the package's Python files -> what loads them through ``_variants``."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.targets import Target
+
+LOADS = {"torch.ops.load_library", "torch.classes.load_library", "ops.load_library", "classes.load_library"}
+IMPORT = "from {package} import _variants"
+CALL = "_variants.load()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A Python file and its new text; ``name`` is POSIX, relative to the project."""
+
+    name: str
+    text: str
+
+
+def change(
+    root: Path, folder: str, package: str, targets: Sequence[Target]
+) -> tuple[tuple[Change, ...], tuple[Note, ...]]:
+    """Return the changed files of the package in ``folder``, and the places that are left to the author.
+
+    Statements of a module's top level that open libraries go, and the package's ``__init__`` loads the variant first.
+    Modules that lay beside the package are imported from inside it.
+    """
+    changes: list[Change] = []
+    notes: list[Note] = []
+    outside = {target.name: f"{package}.{target.name}" for target in targets if "." not in target.dotted}
+    for path in sorted((root / folder).rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        try:
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (OSError, ValueError, SyntaxError) as error:
+            notes.append(
+                Note(line=0, text=f"`{name}` cannot be read ({error}): look for what loads the extensions in it")
+            )
+            continue
+        changed = _changed(text, tree, outside, name, notes)
+        if name == f"{folder}/__init__.py":
+            changed = _loading(changed, package)
+        if changed != text:
+            changes.append(Change(name=name, text=changed))
+    if not any(each.name == f"{folder}/__init__.py" for each in changes):
+        start = f"{IMPORT.format(package=package)}\n\n{CALL}\n"
+        changes.append(Change(name=f"{folder}/__init__.py", text=start))
+    return tuple(changes), tuple(notes)
+
+
+def _changed(text: str, tree: ast.Module, outside: dict[str, str], name: str, notes: list[Note]) -> str:
+    lines = text.splitlines(keepends=True)
+    edits: list[tuple[int, int, list[str]]] = [
+        (statement.lineno, statement.end_lineno or statement.lineno, [])
+        for statement in tree.body
+        if _opens(statement) and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
+            notes.append(
+                Note(line=node.lineno, text=f"`{name}`: `{node.name}` opens a library: `_variants.load()` has done it")
+            )
+        elif isinstance(node, ast.Import) and len(node.names) == 1 and node.names[0].name in outside:
+            alias = node.names[0]
+            package, _, module = outside[alias.name].rpartition(".")
+            named = f" as {alias.asname}" if alias.asname else ""
+            edits.append(
+                (node.lineno, node.lineno, [f"{' ' * node.col_offset}from {package} import {module}{named}\n"])
+            )
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in outside:
+            first = lines[node.lineno - 1]
+            edits.append(
+                (node.lineno, node.lineno, [first.replace(f"from {node.module} ", f"from {outside[node.module]} ", 1)])
+            )
+    for start, end, new in sorted(edits, reverse=True):
+        lines[start - 1 : end] = new
+    return "".join(lines)
+
+
+def _opens(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) and ast.unparse(each.func) in LOADS for each in ast.walk(node))
+
+
+def _loading(text: str, package: str) -> str:
+    """Return the text of ``__init__`` with the variant loaded before anything else, after docstring and __future__."""
+    if CALL in text:
+        return text
+    tree = ast.parse(text)
+    after = 0
+    for statement in tree.body:
+        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if not (is_docstring or is_future):
+            break
+        after = statement.end_lineno or statement.lineno
+    lines = text.splitlines(keepends=True)
+    added = [*(["\n"] if after else []), f"{IMPORT.format(package=package)}\n", "\n", f"{CALL}\n", "\n"]
+    return "".join([*lines[:after], *added, *_without_blank_start(lines[after:])])
+
+
+def _without_blank_start(lines: Iterable[str]) -> list[str]:
+    rest = list(lines)
+    while rest and not rest[0].strip():
+        rest.pop(0)
+    return rest

@@ -1,0 +1,259 @@
+"""The two faces of a ``setup.py`` -> targets of CMake: what is common, what CUDA adds, what excludes what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.recording import Extension, Face
+
+When = Literal["always", "cpu", "cuda"]
+REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?\s*\(|\bRegisterOperators\b|\btorch::class_\b")
+MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(|\bPyMODINIT_FUNC\b|\bPyInit_\w+|\bNB_MODULE\s*\(|\bTORCH_EXTENSION_NAME\b")
+OF_CUDA = {
+    "cudart": "cudart", "cublas": "cublas", "cublasLt": "cublasLt", "cufft": "cufft", "curand": "curand",
+    "cusolver": "cusolver", "cusparse": "cusparse", "nvrtc": "nvrtc", "nvjpeg": "nvjpeg", "cuda": "cuda_driver",
+    "nvToolsExt": "nvtx3",
+}  # fmt: skip
+"""Libraries of the toolkit, by the name of CMake's target."""
+OF_TORCH = frozenset({"torch", "torch_cpu", "torch_cuda", "torch_python", "c10", "c10_cuda", "torch_cuda_linalg"})
+TAKES_VALUE = frozenset(
+    {"-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-include", "-isystem", "-I", "-L", "-maxrregcount"}
+)
+"""Flags whose value is the next argument."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What is said to compilers and linker: ``macros`` as CMake writes them (``NAME`` or ``NAME=VALUE``)."""
+
+    macros: tuple[str, ...] = ()
+    cxx: tuple[str, ...] = ()
+    nvcc: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A target of the CMake project. ``destination`` is its folder below the package (``.`` for the package itself).
+
+    ``when`` says in which entries it is built; ``cuda_sources`` and ``cuda`` are added where there is CUDA,
+    ``cpu_sources`` where there is none. ``python_abi`` is ``3.9`` for a module on Python's limited API.
+    """
+
+    name: str
+    dotted: str
+    kind: Literal["library", "module"]
+    destination: str
+    when: When
+    sources: tuple[str, ...]
+    cuda_sources: tuple[str, ...] = ()
+    cpu_sources: tuple[str, ...] = ()
+    flags: Flags = field(default_factory=Flags)
+    cuda: Flags = field(default_factory=Flags)
+    python_abi: str | None = None
+    uses_torch: bool = True
+
+    @property
+    def needs_cuda(self) -> bool:
+        """Say whether nvcc compiles something of it."""
+        return any(name.endswith(".cu") for name in (*self.sources, *self.cuda_sources))
+
+
+def join(
+    root: Path, cpu: Face | None, cuda: Face | None, *, package: str
+) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
+    """Return the targets, in the order in which they are declared, and what could not be carried over.
+
+    A face is None where ``setup.py`` refuses that machine.
+    """
+    ours = {each.name: each for each in (cpu.extensions if cpu else ())}
+    theirs = {each.name: each for each in (cuda.extensions if cuda else ())}
+    notes: list[Note] = []
+    targets = []
+    for name in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(name), theirs.get(name)
+        first = one or other
+        assert first is not None  # noqa: S101 -- the name is of one of them
+        strange = [source for source in first.sources if source.endswith((".pyx", ".pxd", ".py"))]
+        if strange:
+            notes.append(Note(line=0, text=f"`{name}` is made by Cython of `{strange[0]}`: build it by hand in CMake"))
+            continue
+        targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None))
+    return tuple(_with_alternatives(root, targets)), tuple(notes)
+
+
+def _target(
+    root: Path, cpu: Extension | None, cuda: Extension | None, notes: list[Note], *, package: str, has_cpu: bool
+) -> Target:
+    first = cpu or cuda
+    assert first is not None  # noqa: S101 -- the caller has one of them
+    common = _flags(first, notes)
+    added = Flags()
+    sources = first.sources
+    cuda_sources: tuple[str, ...] = ()
+    cpu_sources: tuple[str, ...] = ()
+    if cpu is not None and cuda is not None:
+        sources = tuple(each for each in cpu.sources if each in cuda.sources)
+        cuda_sources = tuple(each for each in cuda.sources if each not in cpu.sources)
+        cpu_sources = tuple(each for each in cpu.sources if each not in cuda.sources)
+        everything = _flags(cuda, notes)
+        common, added = _common(common, everything), _without(everything, common)
+    parents, _, name = first.name.rpartition(".")
+    below = parents.removeprefix(package).strip(".")
+    return Target(
+        name=name,
+        dotted=first.name,
+        kind="module" if _is_module(root, (*sources, *cuda_sources, *cpu_sources)) else "library",
+        destination=below.replace(".", "/") if parents.startswith(package) and below else ".",
+        when="cuda" if cpu is None and has_cpu else "always",
+        sources=sources,
+        cuda_sources=cuda_sources,
+        cpu_sources=cpu_sources,
+        flags=common,
+        cuda=added,
+        python_abi=_python_abi(first),
+        uses_torch=first.kind in {"cpp", "cuda"},
+    )
+
+
+def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target]:
+    """Build either of two targets that register the same operators: the one with CUDA where there is CUDA."""
+    of_cuda = [target for target in targets if target.when == "cuda"]
+    for target in targets:
+        shares = any(
+            REGISTERS.search(_text(root, source))
+            for other in of_cuda
+            if other.name != target.name
+            for source in set(target.sources) & set(other.sources)
+        )
+        yield replace(target, when="cpu") if target.when == "always" and shares else target
+
+
+def _is_module(root: Path, sources: Iterable[str]) -> bool:
+    return any(MODULE.search(_for_linux(_text(root, source))) for source in sources)
+
+
+def _for_linux(text: str) -> str:
+    """Return C++ without the branches that only Windows compiles."""
+    kept, skipping = [], []
+    for line in text.splitlines():
+        said = line.strip()
+        if re.match(r"#\s*if(def|ndef)?\b", said):
+            skipping.append(bool(re.match(r"#\s*if(def)?\s+(defined\s*\(?\s*)?_(WIN32|MSC_VER)\b", said)))
+        elif re.match(r"#\s*else\b", said) and skipping:
+            skipping[-1] = not skipping[-1] if skipping[-1] else False
+        elif re.match(r"#\s*endif\b", said) and skipping:
+            skipping.pop()
+        elif not any(skipping):
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _text(root: Path, source: str) -> str:
+    try:
+        return (root / source).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _python_abi(extension: Extension) -> str | None:
+    for name, value in (
+        *extension.macros,
+        *(_macro(flag) for flag in extension.cxx if flag.startswith("-DPy_LIMITED_API")),
+    ):
+        if name == "Py_LIMITED_API":
+            digits = re.match(r"0x([0-9a-fA-F]{2})([0-9a-fA-F]{2})", value or "")
+            return f"{int(digits[1], 16)}.{int(digits[2], 16)}" if digits else "3.9"
+    return "3.9" if extension.py_limited_api else None
+
+
+def _macro(flag: str) -> tuple[str, str | None]:
+    name, equals, value = flag.removeprefix("-D").partition("=")
+    return name, value if equals else None
+
+
+def _flags(extension: Extension, notes: list[Note]) -> Flags:
+    """Return the flags that are carried over; what is left out is noted, except what torch's targets bring."""
+    name = extension.name
+
+    def leave(text: str) -> None:
+        entry = Note(line=0, text=f"`{name}`: {text}")
+        if entry not in notes:
+            notes.append(entry)
+
+    cxx, nvcc = list(_kept(extension.cxx, leave)), list(_kept(extension.nvcc, leave))
+    for undefined in extension.undefined:
+        cxx.append(f"-U{undefined}")
+        nvcc.append(f"-U{undefined}")
+    libraries = []
+    for library in extension.libraries:
+        if library in OF_CUDA:
+            libraries.append(f"CUDA::{OF_CUDA[library]}")
+        elif library not in OF_TORCH:
+            libraries.append(library)
+    libraries += [_path(each) for each in extension.objects]
+    folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
+    for folder in (*folders, *extension.library_dirs):
+        if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
+            leave(f"the folder `{folder}` lies outside the project: find the library with find_package() instead")
+    link = [each for each in _kept(extension.link, leave) if each not in {"-s", "-shared"}]
+    return Flags(
+        macros=tuple(_quoted(name if value is None else f"{name}={value}") for name, value in extension.macros),
+        cxx=tuple(cxx),
+        nvcc=tuple(nvcc),
+        link=tuple(link),
+        include_dirs=tuple(_path(each) for each in folders if not each.startswith("/")),
+        libraries=tuple(libraries),
+    )
+
+
+def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
+    """Yield flags as CMake takes them; pairs are one item, so that CMake does not part them."""
+    say = leave if callable(leave) else (lambda _: None)
+    rest = list(flags)
+    while rest:
+        flag = rest.pop(0)
+        if flag in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"} and rest:
+            rest.pop(0)
+            say("architectures of CUDA are the option `archs`")
+        elif flag.startswith(("-gencode=", "-arch=", "--generate-code=", "--gpu-architecture=")):
+            say("architectures of CUDA are the option `archs`")
+        elif flag in {"--threads", "-t"} and rest:
+            rest.pop(0)
+        elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64"}:
+            continue  # torch's targets ask for the standard that its headers need
+        elif flag in {"-march=native", "-mtune=native"}:
+            say(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
+        elif flag in TAKES_VALUE and rest:
+            yield f"SHELL:{flag} {rest.pop(0)}"
+        else:
+            yield flag
+
+
+def _common(one: Flags, other: Flags) -> Flags:
+    return Flags(**{name: tuple(e for e in getattr(one, name) if e in getattr(other, name)) for name in _NAMES})
+
+
+def _without(flags: Flags, common: Flags) -> Flags:
+    return Flags(**{name: tuple(e for e in getattr(flags, name) if e not in getattr(common, name)) for name in _NAMES})
+
+
+_NAMES = ("macros", "cxx", "nvcc", "link", "include_dirs", "libraries")
+
+
+def _path(path: str) -> str:
+    return "." if path in {"", "."} else path
+
+
+def _quoted(text: str) -> str:
+    return text.replace('\\"', '"')
