@@ -1,43 +1,124 @@
-"""Layout -> what an editable wheel holds: the builds beside the sources, and a finder that leads there."""
+"""Layout -> what an editable wheel holds: the builds, beside the sources, and a finder that leads to them."""
 
 from __future__ import annotations
 
+import os
+import pprint
+import sys
+import tempfile
+import zipfile
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatchling.builders.wheel import WheelBuilder
+
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import FOLDER
+from hatch_torch_ext.merge import loader
+from hatch_torch_ext.pipeline import digests
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline import Product
 
-_DATA = 'PACKAGE = "package"\nFOLDER = "folder"\nMODULES: dict[str, str] = {}\n'
+    Sources = Mapping[str, tuple[int, int, str]]
+
+_DATA = (
+    'DATA: Dict[str, Any] = {"package": "package", "folder": "", "modules": {}, "root": "", "sources": {}, '
+    '"rebuild": False}\n'
+)
+COMPILED = frozenset(
+    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}
+)
+"""Suffixes of what changes compiled code, wherever in the project it lies."""
 
 
-def inclusion(config: Config, product: Product) -> dict[str, str]:
-    """Return source -> place in site-packages for everything but the author's own sources.
+def inclusion(config: Config, product: Product, *, distribution: str, sources: Sources) -> dict[str, str]:
+    """Return source -> place in site-packages for everything but the author's own sources; ``sources`` were compiled.
 
-    The folder has the depth of the package itself, so that the RPATHs of a wheel hold here as well. Writes the finder
-    and its ``.pth`` file beside the generated loader.
+    The folder has the depth of the package itself, so that the RPATHs of a wheel hold here as well. Writes the finder,
+    its ``.pth`` file and a loader that knows where the sources are beside the generated loader of a wheel.
     """
     _, *below = config.package.split(".")
-    name = f"_{config.package.replace('.', '_')}_torch_ext_editable"
+    name = finder_name(config.package)
     folder = "/".join([f"{name}_files", *below])
     included = {str(file.source): f"{folder}/{file.target}" for file in product.layout.files}
-    included[str(product.variants_module)] = f"{folder}/_variants.py"
+    variants = product.variants_module.with_name(f"{name}_variants.py")
+    text = loader.render(product.layout, distribution=distribution, editable=str(config.root))
+    variants.write_text(text, encoding="utf-8")
+    included[str(variants)] = f"{folder}/_variants.py"
     included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
     modules = {"_variants": "_variants.py"}
     for file in product.layout.files:
         if file.target.endswith(".py") and not file.target.startswith(f"{FOLDER}/"):
             modules[_dotted(file.target)] = file.target
     finder = product.variants_module.with_name(f"{name}.py")
-    finder.write_text(_render(config.package, folder, modules), encoding="utf-8")
+    data = {
+        "package": config.package,
+        "folder": folder,
+        "modules": dict(sorted(modules.items())),
+        "root": str(config.root),
+        "sources": dict(sources),
+        "rebuild": config.editable_rebuild,
+    }
+    finder.write_text(_render(data), encoding="utf-8")
     pth = finder.with_suffix(".pth")
     pth.write_text(f"import {name}\n", encoding="utf-8")
     included[str(finder)] = finder.name
     included[str(pth)] = pth.name
     return included
+
+
+def finder_name(package: str) -> str:
+    """Return the name of the finder's module; all that an editable install has of ours begins with it."""
+    return f"_{package.replace('.', '_')}_torch_ext_editable"
+
+
+def show_commands(config: Config, entries: Sequence[Entry], work: Path) -> None:
+    """Put ``compile_commands.json`` where clangd and other editors look: into ``build`` of the project.
+
+    It is a link to what CMake wrote for the first entry. Nothing happens where the work is not done in the project.
+    """
+    written = work / entries[0].folder / "build" / "compile_commands.json"
+    link = config.root / "build" / "compile_commands.json"
+    if work.parent == link.parent and written.is_file() and (link.is_symlink() or not link.exists()):
+        link.unlink(missing_ok=True)
+        link.symlink_to(written.relative_to(link.parent))
+
+
+def main() -> None:
+    """Build the project in the folder that is the first argument, into the site-packages that is the second.
+
+    What the finder of an editable install runs, with the interpreter that it is installed in.
+    """
+    root, site = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        (wheel,) = WheelBuilder(root).build(directory=folder, versions=["editable"])
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if "_torch_ext_editable" in name.partition("/")[0]]
+            # The finder last: once it is there, the files are taken for current.
+            for name in sorted(names, key=lambda name: ("/" not in name, name.endswith(".py"))):
+                target = Path(site, name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                scratch = target.with_name(f"{target.name}.{os.getpid()}")
+                scratch.write_bytes(archive.read(name))
+                scratch.replace(target)  # another process may run the old one
+
+
+def sources(config: Config, work: Path) -> Sources:
+    """Return what is to be compiled: path -> size, time of change in ns, sha256."""
+    found = {}
+    for path in map(Path, digests.project_files(config.root, config.source, work)):
+        below = config.source != config.root and path.is_relative_to(config.source)
+        if below or path.suffix in COMPILED or path.name == "CMakeLists.txt":
+            status = path.stat()
+            found[str(path)] = (status.st_size, status.st_mtime_ns, digest.sha256(path))
+    return dict(sorted(found.items()))
 
 
 def _dotted(target: str) -> str:
@@ -47,10 +128,10 @@ def _dotted(target: str) -> str:
     return ".".join(parts)
 
 
-def _render(package: str, folder: str, modules: dict[str, str]) -> str:
+def _render(data: Mapping[str, object]) -> str:
     template = (resources.files("hatch_torch_ext") / "resources" / "_editable.py").read_text(encoding="utf-8")
     if template.count(_DATA) != 1:
         raise ConfigurationError(["the template of the editable finder is damaged: reinstall hatch-torch-ext."])
-    listed = dict(sorted(modules.items()))
-    data = f"PACKAGE = {package!r}\nFOLDER = {folder!r}\nMODULES: dict[str, str] = {listed!r}\n"
-    return template.replace(_DATA, data)
+    return template.replace(
+        _DATA, f"DATA: Dict[str, Any] = {pprint.pformat(dict(data), width=120, sort_dicts=False)}\n"
+    )

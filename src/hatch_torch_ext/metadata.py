@@ -93,9 +93,15 @@ class TorchExtMetadataHook(MetadataHookInterface):
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
         selection = config.selection(raw, os.environ)
-        self.matrix = environments.read(
-            Path(self.root), selection.environment, project_name=str(builder.metadata.core_raw_metadata["name"])
-        )
+        name, root = str(builder.metadata.core_raw_metadata["name"]), Path(self.root)
+        work = root / "build" / "torch-ext"
+        if os.access(work, os.W_OK):  # a build was here: where none was, nothing is left behind
+            file = work / "matrix.json"
+            self.matrix = environments.remembered(
+                root, selection.environment, project_name=name, file=file, environ=os.environ
+            )
+        else:
+            self.matrix = environments.read(root, selection.environment, project_name=name)
         return matrix.select(matrix.expanded(self.matrix), only=selection.only, skip=selection.skip)
 
 

@@ -99,10 +99,13 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         work = pipeline.work_folder(config.root, aside=self._work_is_shipped())
         entries = pipeline.expand(config, distribution=self._distribution, remember=work, found=found)
         if version == "editable":
-            selected = pipeline.select_editable(config, entries)
+            torch = environments.installed_torch(Path(self.root))
+            selected = pipeline.select_editable(config, entries, torch=torch, report=self._say)
         else:
             selected = pipeline.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
+        # Before the work: what changes while it is done is noticed later.
+        compiled = editable.sources(config, work) if version == "editable" else {}
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
             product = pipeline.build(config, selected, distribution=self._distribution, views=[view], work=work)
         self._built = config, product
@@ -113,7 +116,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         if version == "editable":
             pipeline.check_package(config, report=self._say)
             # Hatchling takes this instead of the author's own `force-include`, so his go in first.
-            inclusion = {**self.build_config.get_force_include(), **editable.inclusion(config, product)}
+            inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
+            editable.show_commands(config, selected, work)
+            inclusion = {**self.build_config.get_force_include(), **inclusion}
             build_data["force_include_editable"].update(inclusion)
             return
         self._guard_writing()

@@ -240,6 +240,7 @@ def uses(module: str) -> set[str]:
             {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.builders.wheel"},
             {
                 "cli",
+                "editable",
                 "hooks",
                 "metadata",
                 "plugin",

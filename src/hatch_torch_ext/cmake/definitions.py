@@ -27,6 +27,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
     author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
     ours = {
         "CMAKE_BUILD_TYPE": job.config.cmake.build_type,
+        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",  # for editors
         "CMAKE_INSTALL_PREFIX": job.prefix,
         "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
         "CMAKE_CXX_COMPILER": job.toolchain.cxx.path,

@@ -176,7 +176,15 @@ class Config:
         section=BUILT,
         default=(),
         says="`[]`",
-        sentence="globs: what an editable install builds; empty means the newest torch",
+        sentence="globs: what an editable install builds; empty means the torch of the environment, else the newest",
+    )
+    editable_rebuild: bool = option(
+        "editable.rebuild",
+        kinds.BOOLEAN,
+        section=BUILT,
+        default=False,
+        says="`false`",
+        sentence="an editable install compiles at import what changed; see [developing](developing.md)",
     )
     jobs: int | None = option(
         "jobs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hatch_torch_ext.environments.around import InstalledTorch, installed_torch
 from hatch_torch_ext.environments.making import of_entry, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
 from hatch_torch_ext.environments.reading import read
@@ -12,8 +13,10 @@ __all__ = [
     "ACTIVE",
     "RECURSION",
     "Environment",
+    "InstalledTorch",
     "Interpreter",
     "Matrix",
+    "installed_torch",
     "of_entry",
     "read",
     "remembered",

@@ -29,7 +29,18 @@ PIN = '"torch=={matrix:torch}.*"'
 RESERVED = frozenset({"cache", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """What lies in the work folder beside the folders of entries."""
 
-__all__ = ["Entry", "expand", "expanded", "label", "newest", "parse_cuda", "reached", "select", "torch_requirement"]
+__all__ = [
+    "Entry",
+    "expand",
+    "expanded",
+    "label",
+    "newest",
+    "parse_cuda",
+    "reached",
+    "select",
+    "serving",
+    "torch_requirement",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +264,30 @@ def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return the entries of the newest torch (where none declares one: all), in their order."""
     lines = [max(_release_lines(entry), default=(0, 0)) for entry in entries]
     return tuple(entry for entry, line in zip(entries, lines, strict=True) if line == max(lines))
+
+
+def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[Entry, ...]:
+    """Return the entries that may serve an installed torch, as the loader would choose; in their order.
+
+    Exact entries go before those of the stable ABI, which serve what is as new; of the latter the newest is taken. Of
+    entries that name a CUDA version, those that the torch can use are taken, or where there are none, those of the CPU.
+    """
+    line = releases.minor_of(torch)
+    lines = {entry.name: releases.minor_of(entry.torch) for entry in entries if entry.torch is not None}
+    known = [entry for entry in entries if entry.name in lines]
+    exact = [entry for entry in known if lines[entry.name] == line and not entry.stable_abi]
+    stable = [entry for entry in known if lines[entry.name] <= line and entry.stable_abi]
+    highest = max((lines[entry.name] for entry in stable), default=None)
+    candidates = exact or [entry for entry in stable if lines[entry.name] == highest]
+
+    def usable(entry: Entry) -> bool:
+        if entry.cuda in {None, "cpu"}:
+            return entry.cuda is None
+        wanted, have = Version(str(entry.cuda)), Version(cuda or "0")
+        return wanted.major == have.major and wanted <= have
+
+    fitting = [entry for entry in candidates if usable(entry)]
+    return tuple(fitting or [entry for entry in candidates if entry.cuda == "cpu"])
 
 
 def _release_lines(entry: Entry) -> tuple[Minor, ...]:

@@ -24,17 +24,19 @@ def template() -> str:
     return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
 
 
-def render(layout: Layout, *, distribution: str) -> str:
+def render(layout: Layout, *, distribution: str, editable: str | None = None) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
-    ``distribution`` is the name that users install. The same layout gives the same text, whatever the order
-    of its variants.
+    ``distribution`` is the name that users install; ``editable`` is the project's folder where its sources are what is
+    installed, so that messages say how to build, not how to upgrade. The same layout gives the same text, whatever the
+    order of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
     data = {
         "distribution": distribution,
         "package": layout.package,
+        **({"editable": editable} if editable is not None else {}),
         "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],
     }
     return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Matrix
+    from hatch_torch_ext.environments import InstalledTorch, Matrix
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
@@ -159,15 +159,25 @@ def _named(option: str) -> str:
     return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
 
 
-def select_editable(config: Config, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of an editable install: what was asked for, else the newest torch for this Python."""
+def select_editable(
+    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report
+) -> tuple[Entry, ...]:
+    """Return the entries of an editable install: what was asked for, else those for ``torch``, else the newest.
+
+    ``torch`` is that of the environment, where it can be seen; what is chosen is said.
+    """
     only = config.only or config.editable_only
     if only:
         return matrix.select(entries, only=only, skip=config.skip)
     selected = matrix.select(entries, only=(), skip=config.skip)
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}]
-    return matrix.newest(fitting or selected)
+    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
+    if torch is not None:
+        if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
+            report(f"editable: for torch {torch.version} of {torch.python}")
+            return chosen
+        report(f"editable: no entry of the matrix serves torch {torch.version} of {torch.python}: the newest is built")
+    return matrix.newest(fitting)
 
 
 def build(config: Config, entries: Sequence[Entry], *, distribution: str, views: Sequence[View], work: Path) -> Product:

@@ -47,7 +47,7 @@ ENVIRON = (
     *("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
 )
 """Variables that decide what is found and how it is compiled."""
-OPEN = ("editable_only", "jobs", "keep", "keep_going", "max_size", "memory_per_job", "only", "skip")
+OPEN = ("editable_only", "editable_rebuild", "jobs", "keep", "keep_going", "max_size", "memory_per_job", "only", "skip")
 """Options that say which entries are built and how, not what one gives; the others belong to the key."""
 _VARIABLE = re.compile(r"ENV\{(\w+)\}")
 

@@ -405,7 +405,9 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
         str(choice),
         *told(choice, variants),
         *remedy(choice, variants),
-        "or a newer release, if there is one:",
+        "or build it for this one, if its matrix has it:"
+        if "editable" in DATA
+        else "or a newer release, if there is one:",
         f"  {_update()}",
         f"More: python -m {PACKAGE}._variants",
     ]
@@ -501,7 +503,16 @@ def cautions(choice: Choice) -> Iterator[str]:
 
 
 def _update() -> str:
-    return f"pip install -U {DATA['distribution']}"
+    return _again() if "editable" in DATA else f"pip install -U {DATA['distribution']}"
+
+
+def _again() -> str:
+    """Return the command that installs again from where it came from; a shell takes it as it is."""
+    if "editable" in DATA:
+        import shlex
+
+        return f"pip install -e {shlex.quote(DATA['editable'])}"
+    return f"pip install --force-reinstall --no-deps {DATA['distribution']}"
 
 
 # 4. Loading ----------------------------------------------------------------------------------------------------------
@@ -693,7 +704,7 @@ def _inspect(file: File, *, whole: bool = False) -> None:
     seconds. With ``whole``, every byte counts.
     """
     path = _path(file)
-    repair = f"pip install --force-reinstall --no-deps {DATA['distribution']}"
+    repair = _again()
     try:
         sound = os.stat(path).st_size == file["size"]
         if sound and file["ends"] is not None:
@@ -916,6 +927,7 @@ def _check() -> str:
 
 # distribution      the name that users install
 # package           the import name that it was built under
+# editable          the project's folder, in an editable install alone
 # variants          sorted by torch; of each:
 #   label           its name
 #   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves

@@ -1,0 +1,116 @@
+"""The Python that an editable install is for, and its torch: found from within a front end's isolated build."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledTorch:
+    """A torch that is installed: its own ``version`` (``2.13.0+cu130``); ``cuda`` (``13.0``), None for a CPU build."""
+
+    python: Path
+    version: str
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The process that started this one."""
+
+    arguments: tuple[str, ...]
+    environ: Mapping[str, str]
+    folder: Path
+
+
+def installed_torch(root: Path) -> InstalledTorch | None:
+    """Return the torch of the environment that the project in ``root`` is installed into; None where none is seen.
+
+    pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with one of its
+    cache, and says on its command line, by variables or by the folder it runs in which environment is meant.
+    """
+    for python in targets(root, parent()):
+        found = _torch_of(python)
+        if found is not None:
+            return found
+    return None
+
+
+def parent() -> Parent | None:
+    """Return this process's parent as the system tells of it, or None where it does not."""
+    place = Path("/proc") / str(os.getppid())
+    try:
+        arguments = (place / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
+        pairs = (place / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        folder = (place / "cwd").resolve(strict=True)
+    except OSError:
+        return None
+    environ = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return Parent(arguments=tuple(arguments), environ=environ, folder=folder)
+
+
+def targets(root: Path, of: Parent | None) -> Iterator[Path]:
+    """Yield the interpreters that may be the target, the likeliest first; each exists."""
+    if of is None or not of.arguments or Path(of.arguments[0]).name not in {"uv", "uvx"}:
+        yield Path(sys.executable)
+        return
+    for place in _of_uv(root, of):
+        for python in (place, place / "bin" / "python"):
+            if python.is_file():
+                yield python
+
+
+def _of_uv(root: Path, uv: Parent) -> Iterator[Path]:
+    named = _option(uv.arguments, "--python", "-p") or uv.environ.get("UV_PYTHON", "")
+    if "/" in named:
+        yield uv.folder / named
+    active = [Path(uv.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if uv.environ.get(name)]
+    above = [folder / ".venv" for folder in (uv.folder, *uv.folder.parents)]
+    if "pip" in uv.arguments or "--active" in uv.arguments:
+        yield from active
+        yield from above
+        return
+    if project := uv.environ.get("UV_PROJECT_ENVIRONMENT"):
+        yield root / project
+        return
+    yield root / ".venv"
+    yield from above
+
+
+def _option(arguments: Sequence[str], *names: str) -> str:
+    for number, argument in enumerate(arguments):
+        if argument in names:
+            return arguments[number + 1] if number + 1 < len(arguments) else ""
+        for name in names:
+            if argument.startswith(f"{name}="):
+                return argument.removeprefix(f"{name}=")
+    return ""
+
+
+def _torch_of(python: Path) -> InstalledTorch | None:
+    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "probe.py") as script:
+        try:
+            said = process.run([python, "-I", script], timeout=60.0).stdout
+        except ProcessError:
+            return None
+    try:
+        folder = json.loads(said.splitlines()[-1])["torch"]
+        text = Path(folder, "version.py").read_text(encoding="utf-8")
+    except (IndexError, KeyError, OSError, TypeError, ValueError):
+        return None
+    version = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE)
+    cuda = re.search(r"^cuda\s*(?::[^=]*)?=\s*['\"]([\d.]+)", text, re.MULTILINE)
+    return InstalledTorch(python=python, version=version[1], cuda=cuda[1] if cuda else None) if version else None

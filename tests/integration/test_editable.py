@@ -1,0 +1,279 @@
+"""Editable installs, as an author lives with them: built for the torch that is there, and never stale in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+import fake_torch
+from hatch_torch_ext import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Once = Callable[[str, Callable[[Path], None]], Path]
+
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+version = "1"
+dynamic = ["dependencies"]
+[tool.hatch.metadata.hooks.torch-ext]
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+editable.rebuild = {rebuild}
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={matrix:torch}.*"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8", "2.13"]
+"""
+CMAKE = """
+cmake_minimum_required(VERSION 3.18)
+project(plain LANGUAGES C)
+add_library(plain SHARED plain.c)
+install(TARGETS plain LIBRARY DESTINATION .)
+"""
+PACKAGE = """
+import ctypes
+from my_pkg import _variants
+
+((label, path),) = [(each["label"], file["path"]) for each in _variants.DATA["variants"] for file in each["files"]]
+answer = ctypes.CDLL(f"{_variants.ROOT}/{path}").answer()
+"""
+NEWEST, OLDER = "torch2.13_cpu_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64"
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+
+
+class Author:
+    """A project, and an environment that has the plugin and, perhaps, a torch."""
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self.root = folder / "my project"
+        self.env = folder / "env"
+        self.python = self.env / "bin" / "python"
+        shutil.copytree(shared / "env", self.env, symlinks=True)
+        (self.site,) = (self.env / "lib").glob("python*/site-packages")
+        self.lent = self.site / "zz_plugin.pth"
+        self.lent.write_text(f"{sysconfig.get_path('purelib')}\n{Path(process.__file__).parent.parent}\n")
+        self.environ: dict[str, str | None] = {
+            "UV_FIND_LINKS": str(shared / "wheels"),
+            "UV_NO_INDEX": "1",
+            "HATCH_TORCH_EXT_CACHE": str(shared / "store"),
+            "PYTHONPATH": None,
+            "VIRTUAL_ENV": None,
+        }
+        for name, text in {
+            "pyproject.toml": PROJECT.replace("{rebuild}", "false"),
+            ".gitignore": "/build/\n",
+            "src/my_pkg/__init__.py": PACKAGE,
+            "csrc/CMakeLists.txt": CMAKE,
+        }.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        self.edit("return 1;")
+
+    def edit(self, body: str) -> None:
+        """Write the C source."""
+        (self.root / "csrc" / "plain.c").write_text(f"int answer(void) {{ {body} }}\n", encoding="utf-8")
+
+    def rebuilding(self) -> None:
+        """Let the project build at import."""
+        (self.root / "pyproject.toml").write_text(PROJECT.replace("{rebuild}", "true"), encoding="utf-8")
+
+    def torch(self, version: str) -> None:
+        """Put a torch into the environment that says its version and does nothing else."""
+        (self.site / "torch").mkdir()
+        (self.site / "torch" / "__init__.py").touch()
+        text = f"__version__ = {version!r}\ncuda: Optional[str] = None\n"
+        (self.site / "torch" / "version.py").write_text(text, encoding="utf-8")
+
+    def install(self, **environ: str | None) -> str:
+        """Install the project as editable, without isolation; return what was said."""
+        command: list[str | Path] = [
+            self.python,
+            "-m",
+            "pip",
+            "install",
+            "-v",
+            "--no-deps",
+            "--no-build-isolation",
+            "-e",
+            self.root,
+        ]
+        done = process.run(command, env_changes={**self.environ, **environ}, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def run(self, *arguments: str, **environ: str | None) -> process.Completed:
+        """Run the environment's Python in a folder of its own."""
+        changes = {**self.environ, **environ}
+        return process.run([self.python, *arguments], cwd=self.env, env_changes=changes, check=False)
+
+    def answer(self, **environ: str | None) -> str:
+        """Import the package; return the label that it has and what its library answers."""
+        done = self.run("-c", "import my_pkg; print(my_pkg.label, my_pkg.answer)", **environ)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def refusal(self, **environ: str | None) -> str:
+        """Import the package, which fails; return the error."""
+        done = self.run("-c", "import my_pkg", **environ)
+        assert done.returncode == 1, done.stdout
+        return done.stderr
+
+
+@pytest.fixture
+def author(tmp_path: Path, once: Once) -> Author:
+    """Return a fresh author; wheels of torch, the store and an environment with pip are shared."""
+
+    def make(folder: Path) -> None:
+        (folder / "wheels").mkdir()
+        for version in ("2.8.0", "2.13.0"):
+            wheel = fake_torch.wheel(fake_torch.contents(version, cuda=None))
+            (folder / "wheels" / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(wheel)
+        process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, folder / "env"])
+        python = folder / "env" / "bin" / "python"
+        process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, "pip", "editables"])
+
+    return Author(tmp_path, once("editable", make))
+
+
+@pytest.mark.slow
+def test_the_torch_of_the_environment_is_built_for(author: Author) -> None:
+    """One older than the newest of the matrix, one that the matrix has not, and none."""
+    author.torch("2.8.1+cpu")
+    assert f"editable: for torch 2.8.1+cpu of {author.python}" in author.install()
+    assert author.answer() == f"{OLDER} 1"
+    again = author.install()
+    assert "unchanged, taken as it is" in again
+    shutil.rmtree(author.site / "torch")
+    author.torch("2.11.0")
+    assert "no entry of the matrix serves torch 2.11.0" in author.install()
+    assert author.answer() == f"{NEWEST} 1"
+    shutil.rmtree(author.site / "torch")
+    assert "editable: for torch" not in author.install()
+    assert author.answer() == f"{NEWEST} 1"
+
+
+@pytest.mark.slow
+def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author: Author, wheelhouse: Path) -> None:
+    """Its build runs in an environment of its cache; the one that is meant is seen all the same."""
+    author.torch("2.8.1")
+    command: list[str | Path] = [
+        uv.find_uv_bin(),
+        "pip",
+        "install",
+        "--no-deps",
+        "--python",
+        author.python,
+        "-e",
+        author.root,
+    ]
+    links = f"{author.environ['UV_FIND_LINKS']},{wheelhouse}"
+    done = process.run(
+        command, env_changes={**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": links}, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert author.answer() == f"{OLDER} 1"
+
+
+def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> None:
+    """Sources that only have another time are not stale; changed ones are told; `pip install -e` compiles them."""
+    author.install()
+    source = author.root / "csrc" / "plain.c"
+    os.utime(source, ns=(1, 1))
+    assert "changed" not in author.run("-c", "import my_pkg").stderr
+    author.edit("return 2;")
+    done = author.run("-c", "import my_pkg; print(my_pkg.answer)")
+    assert done.stdout == "1\n"
+    told = (
+        f"my_pkg: {source} changed since it was compiled: the old code is loaded. Compile it: "
+        f"pip install -e '{author.root}'"
+    )
+    assert done.stderr.count(told) == 1
+    author.install()
+    assert author.answer() == f"{NEWEST} 2"
+
+
+def test_messages_know_an_editable_install(author: Author) -> None:
+    """Nothing is to be upgraded: the project is built again, by a command that a shell takes as it is."""
+    author.install()
+    shown = author.run("-c", "from my_pkg import _variants; _variants.load()").stderr
+    assert f"or build it for this one, if its matrix has it:\n  pip install -e '{author.root}'" in shown
+    assert "pip install -U" not in shown
+
+
+@pytest.mark.slow
+def test_rebuild_at_import(author: Author) -> None:
+    """Off by default; with the option, or a variable, what changed is compiled before it is loaded, once."""
+    author.rebuilding()
+    author.install()
+    author.edit("return 2;")
+    done = author.run("-c", "import my_pkg; print(my_pkg.answer)")
+    assert done.stdout == "2\n", done.stderr
+    assert "plain.c changed since it was compiled: compiled in" in done.stderr
+    assert author.run("-c", "import my_pkg; print(my_pkg.answer)").stderr == ""
+
+    author.edit("return 3;")
+    code = "import my_pkg; print(my_pkg.answer)"
+    env = {name: value for name, value in {**os.environ, **author.environ}.items() if value is not None}
+    both = [
+        subprocess.Popen([author.python, "-c", code], cwd=author.env, env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [process.communicate()[0] for process in both] == ["3\n", "3\n"]
+
+    author.edit("return 4")
+    error = author.refusal()
+    assert "plain.c changed since it was compiled, and cannot be compiled:" in error
+    assert "plain.c:1:" in error
+    assert author.answer(TORCH_EXT_REBUILD="0") == f"{NEWEST} 3"
+    author.edit("return 5;")
+    assert "no C++ compiler was found" in author.refusal(PATH=str(author.env / "bin"))
+    assert author.answer() == f"{NEWEST} 5"
+
+
+def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
+    """An install in isolation leaves no plugin behind: both remedies of the message work."""
+    author.rebuilding()
+    author.install()
+    author.edit("return 2;")
+    lent = author.lent.read_text(encoding="utf-8")
+    author.lent.unlink()
+    error = author.refusal()
+    assert "`editable.rebuild` needs hatch-torch-ext in this Python: pip install 'hatch-torch-ext[build]'" in error
+    assert f"or compile it by hand: pip install -e '{author.root}'" in error
+    assert author.answer(TORCH_EXT_REBUILD="0") == f"{NEWEST} 1"
+    author.lent.write_text(lent, encoding="utf-8")
+    assert author.answer() == f"{NEWEST} 2"
+
+
+def test_rebuild_in_a_checkout_that_cannot_be_written(author: Author) -> None:
+    """The work is done in the user's cache, as for any build."""
+    author.rebuilding()
+    (author.root / "build").write_text("in the way\n", encoding="utf-8")
+    author.install()
+    author.edit("return 2;")
+    assert author.answer() == f"{NEWEST} 2"
+    assert (author.root / "build").read_text(encoding="utf-8") == "in the way\n"
+
+
+def test_editors_find_the_commands(author: Author) -> None:
+    """Editors on clangd look for ``build/compile_commands.json`` above each source."""
+    author.install()
+    commands = json.loads((author.root / "build" / "compile_commands.json").read_text(encoding="utf-8"))
+    assert [each["file"] for each in commands] == [str(author.root / "csrc" / "plain.c")]

@@ -1,0 +1,123 @@
+"""How an author's requirement of torch agrees with the matrix, which entries serve an installed torch, whose it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.environments import around
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.matrix import Entry, agreement, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def entry(torch: str | None, *, stable: bool = False, cuda: str | None = None) -> Entry:
+    """Return an entry named for what it is."""
+    name = f"{torch}{'-stable' * stable}{f'-{cuda}' if cuda else ''}"
+    required = f"torch=={torch}.*" if torch else "torch>=2.8"
+    return Entry(
+        name=name,
+        variables=(),
+        dependencies=(),
+        torch_requirement=required,
+        python=None,
+        torch=torch,
+        stable_abi=stable,
+        cuda=cuda,
+    )
+
+
+TWO = (entry("2.8"), entry("2.13"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "unused"),
+    [
+        ([], "absent", ()),
+        (["numpy", "torchvision"], "absent", ()),
+        (["torch"], "wider", ()),
+        (["torch>=2.8"], "wider", ()),
+        (["Torch >= 2.8, < 2.14, != 2.9.*, != 2.10.*, != 2.11.*, != 2.12.*"], "agrees", ()),
+        (["torch>=2.8", "torch<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*"], "agrees", ()),
+        (["torch<2.10"], "narrower", ("2.13",)),
+        (["torch!=2.8.0"], "narrower", ()),
+        (["torch<2.5"], "excludes", ()),
+        (["torch>=2.8", "torch<2.8"], "excludes", ()),
+        (["torch<2.5; sys_platform == 'win32'"], "absent", ()),
+        (["torch @ https://example.invalid/torch-2.4.0-py3-none-any.whl"], "absent", ()),
+        (["torch==2.8.0+cu128"], "narrower", ("2.13",)),
+        (["not a requirement!!"], "absent", ()),
+    ],
+)
+def test_how_requirements_agree(lines: list[str], kind: str, unused: tuple[str, ...]) -> None:
+    """Every relation to a matrix of torch 2.8 and 2.13, and which entries nobody could use."""
+    found = agreement.compare(lines, TWO)
+    assert (found.kind, found.unused) == (kind, unused)
+
+
+def test_a_stable_entry_serves_what_comes_later() -> None:
+    """A requirement above its release leaves it in use."""
+    found = agreement.compare(["torch>=2.12"], [entry("2.8"), entry("2.10", stable=True)])
+    assert (found.kind, found.unused) == ("narrower", ("2.8",))
+
+
+def test_entries_whose_torch_is_open_have_no_requirement() -> None:
+    """Each is named, with what to write."""
+    with pytest.raises(ConfigurationError, match=r"None: `torch>=2\.8` does not say which release of torch it is"):
+        agreement.requirement([entry(None)])
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "expected"),
+    [
+        ("2.8.1+cpu", None, ["2.8"]),
+        ("2.9.0", None, []),
+        ("2.10.0", None, ["2.10-stable"]),
+        ("2.16.0.dev20261101", None, ["2.12-stable"]),
+        ("2.13.0+cu130", "13.0", ["2.13-13.0"]),
+        ("2.13.0+cu126", "12.6", ["2.13-12.4"]),
+        ("2.13.0+cpu", None, ["2.13-cpu"]),
+        ("2.13.0+rocm7", None, ["2.13-cpu"]),
+        ("2.13.0+cu118", "11.8", ["2.13-cpu"]),
+    ],
+)
+def test_entries_that_serve_an_installed_torch(torch: str, cuda: str | None, expected: list[str]) -> None:
+    """Exact before stable, the newest stable that is not too new, a CUDA that torch can use, else the CPU."""
+    entries = [
+        entry("2.8"),
+        entry("2.10", stable=True),
+        entry("2.12", stable=True),
+        *(entry("2.13", cuda=each) for each in ("cpu", "12.4", "13.0")),
+    ]
+    assert [each.name for each in serving(entries, torch=torch, cuda=cuda)] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (["uv", "sync"], {}, ["root/.venv"]),
+        (["uv", "sync"], {"VIRTUAL_ENV": "{}/other"}, ["root/.venv"]),
+        (["uv", "sync", "--active"], {"VIRTUAL_ENV": "{}/other"}, ["other", "root/.venv"]),
+        (["uv", "sync"], {"UV_PROJECT_ENVIRONMENT": "elsewhere"}, ["root/elsewhere"]),
+        (["uv", "pip", "install", "-e", "."], {"VIRTUAL_ENV": "{}/other"}, ["other", "root/.venv"]),
+        (["/opt/uv", "pip", "install", "--python", "../other"], {}, ["other", "root/.venv"]),
+        (["uv", "pip", "install", "--python=../other/bin/python"], {}, ["other", "root/.venv"]),
+        (["uv", "pip", "install", "-p", "3.11"], {}, ["root/.venv"]),
+        (["uv", "pip", "install", "-p"], {"CONDA_PREFIX": "{}/other"}, ["other", "root/.venv"]),
+    ],
+)
+def test_the_environment_that_uv_means(
+    arguments: list[str], environ: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    """By option, variable or folder, in uv's own order; the build's own interpreter is none of them."""
+    for name in ("root/.venv", "root/elsewhere", "other"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").touch()
+    root = tmp_path / "root"
+    said = {name: value.format(tmp_path) for name, value in environ.items()}
+    parent = around.Parent(arguments=tuple(arguments), environ=said, folder=root)
+    found = list(dict.fromkeys(path.resolve().parent.parent for path in around.targets(root, parent)))
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
