@@ -205,11 +205,16 @@ def test_a_foreign_wheel_is_opened(torch_cpu_python: Path, site: Path, tmp_path:
     broken = compiled(
         tmp_path / "y.so", MISSING, f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu"
     ).read_bytes()
-    path = wheels.write(tmp_path, {"a/x.so": library, "a/y.so": broken}, name="a-1-py3-none-linux_x86_64.whl")
+    path = wheels.write(
+        tmp_path, {"a/x.so": library, "a/y.so": broken}, name="a-1-py3-none-linux_x86_64.whl", requires=["torch"]
+    )
     findings = audit.audit_wheel(path, open_with=torch_cpu_python)
-    assert [(item.code, item.file, item.warning) for item in findings] == [("generic-namespace", "a/x.so", True)]
+    assert [(item.code, item.file, item.warning) for item in findings] == [
+        ("generic-namespace", "a/x.so", True),
+        ("missing-symbol", "a/y.so", True),
+    ]
     other = path.rename(tmp_path / "a-1-cp39-cp39-linux_x86_64.whl")
-    assert audit.audit_wheel(other, open_with=torch_cpu_python) == ()
+    assert [item.code for item in audit.audit_wheel(other, open_with=torch_cpu_python)] == ["missing-symbol"]
 
 
 def test_the_audit_of_a_built_variant(torch_cpu_python: Path, site: Path, include: str, tmp_path: Path) -> None:
