@@ -8,12 +8,12 @@ import os
 import signal
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext import faults, scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         if self.target_name != "wheel":
             from hatch_torch_ext.config import epoch_faults
 
-            if faults := epoch_faults(os.environ):
-                self.app.abort(f"hatch-torch-ext: {faults[0]}")
+            if found := epoch_faults(os.environ):
+                self.app.abort(f"hatch-torch-ext: {found[0]}")
             return
         try:
             self._initialize(version, build_data)
@@ -65,11 +65,13 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=code)
         except OSError as error:
             if error.errno not in DISK_FULL:
-                raise
+                self._abort_at(error)
             self.app.abort(
                 f"hatch-torch-ext: {error.strerror}: {error.filename or self.root}. Free some space, and run the same "
                 "command again: it goes on with what is finished."
             )
+        except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback of ours reaches the user
+            self._abort_at(error)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel; one that fails is removed, so that it cannot be published."""
@@ -79,9 +81,18 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             return
         try:
             self._finalize(Path(artifact_path))
-        except TorchExtError as error:
+        except BaseException as error:  # noqa: BLE001 -- raised again
             Path(artifact_path).unlink(missing_ok=True)
-            self.app.abort(f"hatch-torch-ext: {error}")
+            if isinstance(error, TorchExtError):
+                self.app.abort(f"hatch-torch-ext: {error}")
+            self._abort_at(error)
+
+    def _abort_at(self, error: BaseException) -> NoReturn:
+        """End with a sentence and a file to report for what nobody expected; what hatchling refuses is its message."""
+        if not isinstance(error, Exception) or not faults.is_ours(error):
+            raise error
+        self.app.abort(f"hatch-torch-ext: {faults.sentence(error)}")
+        raise error
 
     # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
 

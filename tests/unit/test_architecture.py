@@ -35,7 +35,7 @@ LAYERS = {
     # what several stages know: formats, tables, words
     "facts": ("elf", "facts"),
     # what everything stands on
-    "ground": ("", "errors", "inside", "locks", "process", "scrub"),
+    "ground": ("", "errors", "faults", "inside", "locks", "process", "scrub"),
 }
 """From top to bottom: a module imports modules of lower layers; `""` is the package itself (its version).
 
@@ -209,6 +209,8 @@ def test_the_ground_stands_on_nothing() -> None:
         ("process", "scrub"),
         ("process", "resources"),
         ("errors", "scrub"),
+        ("faults", "__version__"),
+        ("faults", "scrub"),
     }
     assert {target for _, target in found if target.startswith("resources")} == {"resources.reaper"}
 

@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__
+from hatch_torch_ext import __version__, faults, scrub
 from hatch_torch_ext.cli import (
     audit,
     build,
@@ -65,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback reaches the user
+        if faults.is_ours(error):
+            print(f"hatch-torch-ext: {faults.sentence(error)}", file=sys.stderr)
+        else:
+            print(f"hatch-torch-ext: {scrub.clean(str(error))}", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_config_path
 
-from hatch_torch_ext import __version__
+from hatch_torch_ext import __version__, scrub
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
 
@@ -45,13 +45,18 @@ def remembered(root: Path, name: str, *, project_name: str, file: Path, environ:
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["key"] == key:
             return _parse(kept["matrix"])
-    except (KeyError, OSError, TypeError, ValueError):
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
         pass
     matrix = read(root, name, project_name=project_name)
+    for variables in matrix.env_vars.values():
+        scrub.learn_environ(dict(variables))
+    answer = json.dumps({"key": key, "matrix": dataclasses.asdict(matrix)})
+    if scrub.clean(answer) != answer:  # a secret is not kept: hatch is asked again
+        file.unlink(missing_ok=True)
+        return matrix
     file.parent.mkdir(parents=True, exist_ok=True)
     scratch = file.with_name(f"{file.name}.{os.getpid()}")
-    scratch.touch(0o600)  # environment variables of the matrix may hold secrets
-    scratch.write_text(json.dumps({"key": key, "matrix": dataclasses.asdict(matrix)}), encoding="utf-8")
+    scratch.write_text(answer, encoding="utf-8")
     scratch.replace(file)
     return matrix
 

@@ -63,7 +63,7 @@ def directory(source: Source) -> tuple[Member, ...]:
     starts = [*(info.header_offset for info in infos), first_after]
     members: list[Member] = []
     for info, (start, end) in zip(infos, pairwise(starts), strict=True):
-        if info.is_dir():
+        if info.filename.endswith("/"):
             continue
         _check(info, start, end)
         members.append(

@@ -42,13 +42,7 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     except InvalidRequirement as error:
         return f"`{requirement}` is not a requirement: {error}. Correct it in the environment's dependencies"
     names, problems = _files(scope, asked.name)
-    found: dict[Version, set[Tag]] = {}
-    for name in names:
-        try:
-            _, version, _, wheel_tags = parse_wheel_filename(name)
-        except ValueError:  # of an odd name, and of a version with more digits than a number may have
-            continue
-        found.setdefault(version, set()).update(wheel_tags)
+    found = _versions(names)
     if not found:
         return " ".join(problems) or f"no index has a wheel of {asked.name}. Check `index-url`"
     fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
@@ -71,6 +65,18 @@ def why_none(scope: Scope, requirement: str) -> str | None:
             f"Correct `python` in the matrix, or skip {scope.entry.name}"
         )
     return None
+
+
+def _versions(names: Iterable[str]) -> dict[Version, set[Tag]]:
+    """Return the versions that files of these names are wheels of, and the tags of each."""
+    found: dict[Version, set[Tag]] = {}
+    for name in names:
+        try:
+            _, version, _, wheel_tags = parse_wheel_filename(name)
+        except ValueError:  # of an odd name, and of a version with more digits than a number may have
+            continue
+        found.setdefault(version, set()).update(wheel_tags)
+    return found
 
 
 def _elsewhere(asked: Requirement, scope: Scope) -> str | None:

@@ -1,0 +1,49 @@
+"""The last boundary: what no message was written for becomes one, with a file to attach to a report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from hatch_torch_ext import __version__, scrub
+
+LONGEST = 200
+"""Characters of an error's own text in the sentence; the file has all of it."""
+HOSTS = ("hatchling", "hatch")
+"""Programs that call us and are called by us: their own refusals are messages already."""
+
+
+def is_ours(error: BaseException) -> bool:
+    """Say whether an unexpected error was raised in our code, or in what it calls, and not by hatchling or hatch."""
+    last = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        last = frame.f_globals.get("__name__", "")
+    return str(last).partition(".")[0] not in HOSTS
+
+
+def sentence(error: BaseException) -> str:
+    """Write down what happened, and return the sentence that tells the user what to do with it."""
+    said = ascii(scrub.clean(str(error)))[1:-1][:LONGEST]
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    file = _write(error)
+    where = f", with the file {file}" if file is not None else ""
+    return f"this is a fault of hatch-torch-ext ({what}); please report it{where}"
+
+
+def _write(error: BaseException) -> Path | None:
+    lines = [
+        f"hatch-torch-ext {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+        f"command: {' '.join(sys.argv)}\n\n",
+        *traceback.format_exception(error),
+    ]
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="hatch-torch-ext-fault-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(scrub.clean("".join(lines)))
+    except OSError:
+        return None
+    return Path(name)

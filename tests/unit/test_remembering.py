@@ -1,0 +1,37 @@
+"""What hatch said of a matrix is kept, but for secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import environments, scrub
+from hatch_torch_ext.environments import Matrix, remembering
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(("value", "kept"), [("S3CRET-value", False), ("true", True)])
+def test_secrets_of_the_matrix_are_not_kept(
+    *, value: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment variable of an entry that holds a secret is in no file: hatch is asked each time."""
+    monkeypatch.setattr(scrub, "_learned", set())
+    matrix = Matrix(
+        variables={"m": {}}, dependencies={"m": ()}, pythons={"m": None}, env_vars={"m": (("A_TOKEN", value),)}
+    )
+    asked: list[str] = []
+
+    def read(*_: object, **__: object) -> Matrix:
+        asked.append("asked")
+        return matrix
+
+    monkeypatch.setattr(remembering, "read", read)
+    file = tmp_path / "work" / "matrix.json"
+    for _ in range(2):
+        assert environments.remembered(tmp_path, "m", project_name="p", file=file, environ={}) == matrix
+    assert len(asked) == (1 if kept else 2)
+    assert file.exists() is kept
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"S3CRET" in path.read_bytes()]
