@@ -1,4 +1,4 @@
-"""Whole builds of a library in C: no secret in any file or output, no folder outside the work folder, waits are said."""
+"""Whole builds of a library in C: no secret in any file or output, no folder outside the work folder, waits said."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_secrets_are_in_no_file_and_no_output(cmake: str, tmp_path: Path, shared
     The author's own CMake files print it all, and fail with it.
     """
     built = project(tmp_path / "project", shared, cmake=cmake)
-    done = built.build(FROM_OUTSIDE="from-S3CRET", UV_INDEX_INNER_PASSWORD="inner-S3CRET")
+    done = built.build(FROM_OUTSIDE="from-S3CRET", UV_INDEX_INNER_PASSWORD="inner-S3CRET")  # noqa: S106
     assert (done.returncode == 0) is (cmake is SPEAKS), done.stdout + done.stderr
     assert "S3CRET" not in done.stdout + done.stderr
     log = (tmp_path / "project/build/torch-ext/matrix.2.8/log.txt").read_text()
