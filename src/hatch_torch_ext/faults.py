@@ -13,16 +13,16 @@ from hatch_torch_ext import __version__, scrub
 
 LONGEST = 200
 """Characters of an error's own text in the sentence; the file has all of it."""
+OURSELVES = "hatch_torch_ext"
 HOSTS = ("hatchling", "hatch")
 """Programs that call us and are called by us: their own refusals are messages already."""
 
 
 def is_ours(error: BaseException) -> bool:
     """Say whether an unexpected error was raised in our code, or in what it calls, and not by hatchling or hatch."""
-    last = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        last = frame.f_globals.get("__name__", "")
-    return str(last).partition(".")[0] not in HOSTS
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    known = [top for name in names if (top := name.partition(".")[0]) in {*HOSTS, OURSELVES}]
+    return not known or known[-1] == OURSELVES
 
 
 def sentence(error: BaseException) -> str:

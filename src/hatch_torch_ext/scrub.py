@@ -32,6 +32,7 @@ SHORTEST = 4
 LONGEST_NUMBER = 5  # a number of fewer digits than a PIN has is a count
 
 _learned: set[str] = set()
+_made: tuple[object, re.Pattern[str] | None] | None = None
 
 
 def learn(*values: str | None) -> None:
@@ -57,7 +58,7 @@ def is_secret_name(name: str) -> bool:
 def clean(text: str) -> str:
     """Return ``text`` without any secret."""
     text = ADDRESS.sub(f"{HIDDEN}@", text)
-    pattern = _pattern(_forms())
+    pattern = _pattern()
     return text if pattern is None else pattern.sub(HIDDEN, text)
 
 
@@ -107,5 +108,11 @@ def _forms() -> list[str]:
     return sorted(forms, key=lambda form: (-len(form), form))
 
 
-def _pattern(forms: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+def _pattern() -> re.Pattern[str] | None:
+    """Return what matches every secret; made anew when the environment or what was learned has changed."""
+    global _made  # noqa: PLW0603 -- a cache of one
+    known = (tuple(os.environ.items()), frozenset(_learned))
+    if _made is None or _made[0] != known:
+        forms = _forms()
+        _made = known, re.compile("|".join(map(re.escape, forms))) if forms else None
+    return _made[1]

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from rich.table import Table
 
-    from hatch_torch_ext import matrix, pipeline
+    from hatch_torch_ext import matrix, pipeline, scrub
     from hatch_torch_ext.cli import project, terminal
 
     config, name = project.read()
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     selected = matrix.select(entries, only=config.only, skip=config.skip)
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
-        print(json.dumps(rows, indent=2))
+        print(scrub.clean(json.dumps(rows, indent=2)))
         return 0
     table = Table(box=None, pad_edge=False)
     for column in ("entry", "torch", "python", "variables", "built"):
