@@ -100,7 +100,9 @@ def _zip() -> bytes:
     return stream.getvalue()
 
 
-_MARKER = json.dumps(Record(facts=_FACTS, wheel=_WHEEL, libraries=(_LIBRARY,), requires=("a; b",)).marker()).encode()
+_MARKER = json.dumps(
+    Record(facts=_FACTS, wheel=_WHEEL, libraries=(_LIBRARY,), requires=("a; b",), modules=()).marker()
+).encode()
 _SEAL = seal.Seal(files={"a/b.h": (1, 2, 3, 4, "0" * 64)}, folders={".": (1, 2)}).dump()
 _PAGE = {"files": [{"filename": f"torch-2.{minor}.0-cp311-cp311-manylinux_2_28_x86_64.whl"} for minor in range(3)]}
 _HTML = (
