@@ -93,15 +93,10 @@ class TorchExtMetadataHook(MetadataHookInterface):
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
         selection = config.selection(raw, os.environ)
-        name, root = str(builder.metadata.core_raw_metadata["name"]), Path(self.root)
-        work = root / "build" / "torch-ext"
-        if os.access(work, os.W_OK):  # a build was here: where none was, nothing is left behind
-            file = work / "matrix.json"
-            self.matrix = environments.remembered(
-                root, selection.environment, project_name=name, file=file, environ=os.environ
-            )
-        else:
-            self.matrix = environments.read(root, selection.environment, project_name=name)
+        name = str(builder.metadata.core_raw_metadata["name"])
+        self.matrix = environments.remembered(
+            Path(self.root), selection.environment, project_name=name, environ=os.environ
+        )
         return matrix.select(matrix.expanded(self.matrix), only=selection.only, skip=selection.skip)
 
 

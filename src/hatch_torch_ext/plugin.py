@@ -108,7 +108,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
         work = pipeline.work_folder(config.root, aside=self._work_is_shipped())
-        entries = pipeline.expand(config, distribution=self._distribution, remember=work, found=found)
+        entries = pipeline.expand(config, distribution=self._distribution, found=found)
         if version == "editable":
             torch = environments.installed_torch(Path(self.root))
             selected = pipeline.select_editable(config, entries, torch=torch, report=self._say)

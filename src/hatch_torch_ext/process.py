@@ -92,11 +92,14 @@ class Family:
 
     @contextlib.contextmanager
     def guarded(self, *folders: Path) -> Iterator[None]:
-        """End the family and remove ``folders`` also where this process is killed meanwhile."""
+        """End the family where the context ends in an exception or this process is killed; then remove ``folders``."""
         command = [sys.executable, "-I", "-S", reaper.__file__, self.name, *map(os.fspath, folders)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
             try:
                 yield
+            except BaseException:
+                self.stop()
+                raise
             finally:
                 with contextlib.suppress(BrokenPipeError):
                     guard.communicate(b"ended")

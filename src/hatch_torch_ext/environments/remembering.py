@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,6 +17,7 @@ from platformdirs import user_config_path
 from hatch_torch_ext import __version__, scrub
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
+from hatch_torch_ext.store import opened, path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +26,13 @@ FILES = ("pyproject.toml", "hatch.toml")
 _UNKNOWN = "collectors"  # code of the author's or of a plugin, which may read anything
 
 
-def remembered(root: Path, name: str, *, project_name: str, file: Path, environ: Mapping[str, str]) -> Matrix:
-    """Return what ``read`` returns; the answer is kept in ``file`` until what hatch reads has changed.
+def remembered(root: Path, name: str, *, project_name: str, environ: Mapping[str, str]) -> Matrix:
+    """Return what ``read`` returns; the answer is kept in the user's store until what hatch reads has changed.
 
     That is the project's files, the user's configuration of hatch, variables of hatch's own, and every environment
     variable whose name stands in one of the files.
     """
-    texts = [_text(path) for path in (*(root / each for each in FILES), _user_file(environ))]
+    texts = [_text(file) for file in (*(root / each for each in FILES), _user_file(environ))]
     if any(_UNKNOWN in text for text in texts):
         return read(root, name, project_name=project_name)
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
@@ -40,24 +42,20 @@ def remembered(root: Path, name: str, *, project_name: str, file: Path, environ:
         "asked": [os.fspath(root), name, project_name],
         "versions": [__version__, metadata.version("hatch"), metadata.version("hatchling")],
     }
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["key"] == key:
-            return _parse(kept["matrix"])
-    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
-        pass
+        store = opened(path(environ))
+    except OSError:
+        return read(root, name, project_name=project_name)
+    with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return _parse(json.loads(store.text("resolved", record) or b""))
     matrix = read(root, name, project_name=project_name)
     for variables in matrix.env_vars.values():
         scrub.learn_environ(dict(variables))
-    answer = json.dumps({"key": key, "matrix": dataclasses.asdict(matrix)})
-    if scrub.clean(answer) != answer:  # a secret is not kept: hatch is asked again
-        file.unlink(missing_ok=True)
-        return matrix
-    file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_name(f"{file.name}.{os.getpid()}")
-    scratch.write_text(answer, encoding="utf-8")
-    scratch.replace(file)
+    answer = json.dumps(dataclasses.asdict(matrix))
+    if scrub.clean(answer) == answer:  # a secret is not kept: hatch is asked again
+        with contextlib.suppress(OSError):
+            store.set_text("resolved", record, answer.encode())
     return matrix
 
 

@@ -115,29 +115,16 @@ def events_file(root: Path) -> Path | None:
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
-def expand(
-    config: Config, *, distribution: str, remember: Path | None = None, found: Matrix | None = None
-) -> tuple[Entry, ...]:
+def expand(config: Config, *, distribution: str, found: Matrix | None = None) -> tuple[Entry, ...]:
     """Return every entry of the matrix, ``only`` and ``skip`` not yet applied.
 
-    ``found`` is what hatch said, where it was asked before. With ``remember``, what it says is kept in that work
-    folder and taken from there while it cannot have changed.
+    ``found`` is what hatch said, where it was asked before.
     """
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
-    if found is not None:
-        pass
-    elif remember is not None:
-        found = environments.remembered(
-            config.root,
-            config.environment,
-            project_name=distribution,
-            file=remember / "matrix.json",
-            environ=os.environ,
-        )
-    else:
-        found = environments.read(config.root, config.environment, project_name=distribution)
+    if found is None:
+        found = environments.remembered(config.root, config.environment, project_name=distribution, environ=os.environ)
     for variables in found.env_vars.values():
         scrub.learn_environ(dict(variables))
     return matrix.expanded(found)

@@ -1,0 +1,162 @@
+"""The pool of jobs: never more than its size, waiting that ends, tokens that come back; Ninja itself takes part."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.pipeline.jobserver import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NINJA = Path(sysconfig.get_path("scripts")) / "ninja"
+RULES = """
+rule nap
+  command = echo start >> {log} && sleep {seconds} && echo end >> {log}
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    """Return a pool of three."""
+    with contextlib.closing(Pool(3)) as made:
+        yield made
+
+
+def edges(folder: Path, count: int, *, log: Path, seconds: float = 0.2) -> Path:
+    """Write a build of ``count`` naps that note in ``log`` when they start and end."""
+    folder.mkdir()
+    text = RULES.format(log=log, seconds=seconds) + "".join(f"build out{i}: nap\n" for i in range(count))
+    (folder / "build.ninja").write_text(text, encoding="utf-8")
+    return folder
+
+
+def most_at_once(log: Path) -> int:
+    """Return how many naps ran at once at most."""
+    now = most = 0
+    for line in log.read_text(encoding="utf-8").split():
+        now += 1 if line == "start" else -1
+        most = max(most, now)
+    return most
+
+
+def start(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start Ninja in a folder."""
+    env = {**os.environ, **environ}
+    return subprocess.Popen([NINJA, "-C", folder], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
+    """Never more than three jobs run in both together, three do, and every token is back afterwards."""
+    log = tmp_path / "log"
+    folders = [edges(tmp_path / name, 6, log=log) for name in ("a", "b")]
+
+    def build(folder: Path) -> None:
+        with pool.token(), pool.share(jobserver=True) as share:
+            assert start(folder, dict(share.environ)).wait() == 0
+
+    threads = [threading.Thread(target=build, args=(folder,)) for folder in folders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most_at_once(log) == 3
+    assert pool.free == 3
+
+
+def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
+    """What it took with it is put back, no more; another that runs keeps what it holds."""
+    log = tmp_path / "log"
+    with pool.token(), pool.token(), pool.share(jobserver=True) as share:
+        killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
+        deadline = time.monotonic() + 10
+        while pool.free and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert pool.free == 0
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        assert pool.free == 0
+        assert pool.restore() == 1
+        assert pool.free == 1
+        other = start(edges(tmp_path / "b", 4, log=log, seconds=0.6), dict(share.environ))
+        while pool.free and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert pool.restore() == 0
+        assert other.wait() == 0
+    assert pool.free == 3
+
+
+def test_without_the_jobserver_the_share_is_even(pool: Pool) -> None:
+    """An older Ninja is given a number: its own token, and of those that nobody holds as many as are its part."""
+    with pool.token(), pool.share(jobserver=False) as share:
+        assert share.arguments == ("-j", "3")
+        assert not share.environ
+        assert pool.free == 0
+    with pool.token(), pool.token(), pool.share(jobserver=False) as share:
+        assert share.arguments == ("-j", "1")
+    assert pool.free == 3
+
+
+def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
+    """Whoever asks for the machine holds every token; a second who asks meanwhile waits, and neither waits for ever."""
+    inside: list[int] = []
+
+    def ask() -> None:
+        with pool.token(), pool.alone() as share:
+            assert share.arguments == ("-j", "1")
+            inside.append(pool.free)
+            time.sleep(0.05)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert inside == [0, 0, 0]
+    assert pool.free == 3
+
+
+def test_closing_ends_every_wait(pool: Pool) -> None:
+    """Threads that wait for a token are told that the build is stopped; nothing of the pool is left on the disk."""
+    ended: list[str] = []
+
+    def wait() -> None:
+        try:
+            pool.take()
+        except Stopped:
+            ended.append("stopped")
+
+    for _ in range(3):
+        pool.take()
+    threads = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    pool.close()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["stopped"] * 4
+    assert not pool.folder.exists()
+    with pytest.raises(Stopped):
+        pool.take()
+
+
+def test_the_path_has_no_blank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """MAKEFLAGS part words at blanks: where the folder for temporary files has one, another is taken."""
+    blank = tmp_path / "with blank"
+    blank.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(blank))
+    with contextlib.closing(Pool(1)) as made:
+        assert not re.search(r"\s", str(made.path))

@@ -1,0 +1,135 @@
+"""How much is taken at once: the smallest bound of cgroups of both layouts and the machine's own counts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.pipeline import events, machine
+from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.pipeline.machine import GB, Machine
+from hatch_torch_ext.pipeline.pressure import Pressure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FREE = "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB\n"
+
+
+def made(root: Path, files: Mapping[str, str]) -> Machine:
+    """Return a machine whose files below ``root`` are these."""
+    for name, text in {"proc/meminfo": FREE, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="ascii")
+    return Machine(root)
+
+
+def test_a_machine_without_bounds(tmp_path: Path) -> None:
+    """What the kernel says is available, and the processors that this process may run on."""
+    plain = made(tmp_path, {})
+    assert plain.available() == 32_000_000 * 1024
+    assert plain.cpus() == len(os.sched_getaffinity(0))
+    assert plain.processes_left() is None
+
+
+def test_the_newer_layout_counts_every_folder_above(tmp_path: Path) -> None:
+    """A bound further up holds as well; file caches are not in use for good; `max` is none."""
+    bounded = made(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/jobs/one\n",
+            "sys/fs/cgroup/jobs/one/memory.max": "max\n",
+            "sys/fs/cgroup/jobs/one/memory.current": "1\n",
+            "sys/fs/cgroup/jobs/memory.max": "8000000000\n",
+            "sys/fs/cgroup/jobs/memory.current": "7000000000\n",
+            "sys/fs/cgroup/jobs/memory.stat": "active_file 5\ninactive_file 2000000000\n",
+            "sys/fs/cgroup/jobs/one/cpu.max": "100000 100000\n",
+            "sys/fs/cgroup/jobs/pids.max": "100\n",
+            "sys/fs/cgroup/jobs/pids.current": "60\n",
+        },
+    )
+    assert bounded.available() == 3_000_000_000
+    assert bounded.cpus() == 1
+    assert bounded.processes_left() == 40
+
+
+def test_the_older_layout_and_a_container_that_sees_its_mount_alone(tmp_path: Path) -> None:
+    """The path is that of the host, which is not there: the bounds lie in the mount itself."""
+    bounded = made(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n8:pids:/docker/abc\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "4000000000\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000000000\n",
+            "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500000000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/pids/pids.max": "max\n",
+        },
+    )
+    assert bounded.available() in {3_500_000_000, 3_000_000_001}
+    assert bounded.cpus() == 1
+    assert bounded.processes_left() is None
+
+
+class Fixed(Machine):
+    """A machine of given numbers."""
+
+    def __init__(self, *, cpus: int = 8, free: float = 32 * GB, processes: int | None = None) -> None:
+        self.free, self._cpus, self._processes = free, cpus, processes
+
+    def cpus(self) -> int:
+        """Return the number given."""
+        return self._cpus
+
+    def available(self) -> int:
+        """Return the number given."""
+        return int(self.free)
+
+    def processes_left(self) -> int | None:
+        """Return the number given."""
+        return self._processes
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "per_job", "expected", "word"),
+    [
+        pytest.param(Fixed(), None, 1 * GB, 8, None, id="processors"),
+        pytest.param(Fixed(), 3, 1 * GB, 3, None, id="asked"),
+        pytest.param(Fixed(free=10 * GB), None, 3 * GB, 3, "10.0 GB of memory are free", id="memory"),
+        pytest.param(Fixed(free=10 * GB), 2, 64 * GB, 1, "`memory-per-job`", id="larger-than-the-machine"),
+        pytest.param(Fixed(free=0), None, 1 * GB, 1, "0.0 GB", id="nothing-free"),
+        pytest.param(Fixed(processes=20), None, 1 * GB, 2, "only 20 more processes", id="processes"),
+    ],
+)
+def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word: str | None) -> None:
+    """Processors, memory less a reserve, processes; at least one job, and what keeps them few is said."""
+    count, why = machine.jobs(given, asked=asked, per_job=per_job)
+    assert count == expected
+    assert why is None if word is None else word in (why or "")
+
+
+def test_short_memory_takes_jobs_out_and_gives_them_back() -> None:
+    """One at each look, the last never; they come back one by one where there is room for another."""
+    told: list[events.Event] = []
+    short = Fixed(free=0.5 * GB)
+    with contextlib.closing(Pool(3)) as pool:
+        pressure = Pressure(pool, short, 2 * GB, told.append)
+        free = []
+        for _ in range(3):
+            pressure.look()
+            free.append(pool.free)
+        assert free == [2, 1, 1]
+        short.free = 2.5 * GB
+        pressure.look()
+        assert pool.free == 1
+        short.free = 4 * GB
+        pressure.look()
+        pressure.look()
+        assert pool.free == 3
+    assert [event.kept_back for event in told if isinstance(event, events.Machine)] == [1, 2, 1, 0]

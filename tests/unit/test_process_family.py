@@ -1,0 +1,118 @@
+"""Programs that are stopped together, with all that they started, however they were started and whoever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ProcessError, Stopped
+from hatch_torch_ext.process import Family
+from hatch_torch_ext.resources import reaper
+
+BUILDER = """
+import sys
+from hatch_torch_ext.process import Family, run
+family = Family(sys.argv[1])
+with family.guarded(), family.active():
+    run(["sh", "-c", "(sleep 60 & sleep 60) & setsid sleep 61 & echo ready > $0; sleep 60", sys.argv[2]])
+"""
+
+
+@pytest.fixture
+def name() -> str:
+    """Return a name that no other family has."""
+    return uuid.uuid4().hex
+
+
+def gone(name: str) -> bool:
+    """Say whether nothing of the family is left, within a few seconds."""
+    deadline = time.monotonic() + 10
+    while reaper.members(name) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not reaper.members(name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_when_the_builder_is_killed(number: signal.Signals, name: str, tmp_path: Path) -> None:
+    """Children, grandchildren and those in the background go; a daemon, which has a session of its own, stays."""
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", BUILDER, name, str(ready)]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as builder:
+        deadline = time.monotonic() + 30
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(reaper.members(name)) >= 4
+        builder.send_signal(number)
+        builder.wait()
+    assert gone(name)
+    left = [folder for folder in Path("/proc").glob("[0-9]*") if f"={name}.".encode() in _environ(folder)]
+    assert len(left) == 1
+    os.kill(int(left[0].name), signal.SIGKILL)
+
+
+def _environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_stopped_family_starts_nothing(name: str) -> None:
+    """Whatever a program's exit status says, it was stopped; so was every family within."""
+    family = Family(name)
+    inner = Family("inner", within=family)
+    with inner.active():
+        assert process.run(["sh", "-c", f"echo ${reaper.VARIABLE}"]).stdout.startswith(f"{name}.inner.")
+        family.stop()
+        with pytest.raises(Stopped):
+            process.run(["true"])
+
+
+def test_families_side_by_side_do_not_touch(name: str) -> None:
+    """Orphans of one are ended, the other's programs go on."""
+    one, two = Family("one", within=Family(name)), Family("on", within=Family(name))
+    running = [
+        subprocess.Popen(["sleep", "60"], env={**os.environ, **family.environ}, start_new_session=False)
+        for family in (one, two)
+    ]
+    assert one.end_orphans() == 1
+    assert running[0].wait(10) == -signal.SIGTERM
+    assert running[1].poll() is None
+    assert two.end_orphans() == 1
+    running[1].wait(10)
+
+
+def test_lines_are_shown_before_they_are_logged(tmp_path: Path) -> None:
+    """A line can be changed or left out; what has no end of line is kept, and a failure carries what was logged."""
+    log = tmp_path / "log.txt"
+    command = ["sh", "-c", "echo one; echo two; echo three >&2; printf four; exit 3"]
+    with pytest.raises(ProcessError) as caught:
+        process.run(command, log=log, line=lambda text: None if text == "two" else text.upper())
+    assert caught.value.returncode == 3
+    assert caught.value.output == "ONE\nTHREE\nFOUR\n"
+    assert log.read_text(encoding="utf-8").splitlines()[1:] == ["ONE", "THREE", "FOUR"]
+
+
+def test_a_daemon_that_holds_the_pipe_does_not_hold_us(name: str, tmp_path: Path) -> None:
+    """As a compiler cache's server may: the program's end is the end."""
+    began = time.monotonic()
+    with Family(name).active():
+        done = process.run(["sh", "-c", "sleep 20 & echo done"], log=tmp_path / "log", line=str)
+    assert done.stdout == "done\n"
+    assert time.monotonic() - began < 15
+    assert reaper.end(name) == 1
+
+
+def test_the_largest_process_is_known(tmp_path: Path) -> None:
+    """It may be one that the program started."""
+    grand = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray({200 << 20})'])"
+    done = process.run([sys.executable, "-c", grand], log=tmp_path / "log", line=str)
+    assert done.peak > 200 << 20
