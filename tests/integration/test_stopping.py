@@ -1,0 +1,122 @@
+"""Builds that are stopped: nothing of them runs on, and the same command ends in the same bytes. In plain C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kills import KilledBuilds
+from plain import CMAKE, Project, make_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+
+SLOW = """
+cmake_minimum_required(VERSION 3.18)
+project(plain LANGUAGES C)
+foreach(i RANGE 1 6)
+  add_custom_command(OUTPUT part${i}.c
+    COMMAND ${CMAKE_COMMAND} -E echo start >> ${CMAKE_CURRENT_SOURCE_DIR}/../build/naps
+    COMMAND sleep 0.3
+    COMMAND ${CMAKE_COMMAND} -E touch part${i}.c
+    COMMAND ${CMAKE_COMMAND} -E echo end >> ${CMAKE_CURRENT_SOURCE_DIR}/../build/naps)
+  list(APPEND parts part${i}.c)
+endforeach()
+add_library(plain SHARED plain.c ${parts})
+install(TARGETS plain LIBRARY DESTINATION .)
+"""
+
+
+@pytest.fixture
+def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return the folder of the wheels of two releases."""
+    return once("stopping", lambda folder: make_wheels(folder / "wheels", ["2.8.0", "2.9.0"]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_path: Path) -> None:
+    """What it started goes with it, a program deep inside a configure step too; the next run comes to the end."""
+    project = Project(tmp_path / "project", shared)
+    status, output = project.stopped(number, alone=True)
+    assert project.processes() == []
+    if number == signal.SIGTERM:
+        assert status == 143
+        assert output.splitlines()[-1].startswith("hatch-torch-ext: interrupted; the same command goes on")
+        assert "failed" not in output
+    assert not list(project.root.glob("dist/*"))
+    assert project.build().returncode == 0
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """A few of the points that `python tests/kills.py` has by hundreds."""
+    builds = KilledBuilds(tmp_path, seed=7)
+    for _ in range(4):
+        builds.kill()
+    builds.finish()
+    assert builds.kills > 0
+    assert builds.ends > 0
+
+
+def test_all_entries_together_stay_within_the_jobs(shared: Path, tmp_path: Path) -> None:
+    """Two entries with six steps each in a pool of two: never more than two at once, and two most of the time."""
+    project = Project(tmp_path / "project", shared, files={"csrc/CMakeLists.txt": SLOW})
+    done = project.build(HATCH_TORCH_EXT_JOBS="2", CMAKE_BUILD_PARALLEL_LEVEL="9", MAX_JOBS="9", MAKEFLAGS="-j9")
+    assert done.returncode == 0, done.stdout + done.stderr
+    now = most = 0
+    for line in (project.root / "build" / "naps").read_text(encoding="utf-8").split():
+        now += 1 if line == "start" else -1
+        most = max(most, now)
+    assert most == 2
+    assert {event["jobs"] for event in project.events("begun")} == {2}
+
+
+def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path: Path) -> None:
+    """The kernel kills one for want of memory: it is said, compiled again by itself, and the build goes on."""
+    project = Project(tmp_path / "project", shared)
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *plain.c.o*-c*) mkdir "$0.once" 2>/dev/null && kill -9 $$ ;; esac\nexec cc "$@"\n'
+    )
+    compiler.chmod(0o755)
+    done = project.build(CC=str(compiler))
+    output = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 0, output
+    assert Path(f"{compiler}.once").is_dir()
+    assert output.count("a compiler was killed, most likely for want of memory: compiling on, one file at a time") == 1
+
+
+def test_a_killed_ninja_is_a_failure_and_takes_nothing_with_it(shared: Path, tmp_path: Path) -> None:
+    """Its compilers end, the other entry is built, and the message says what happened."""
+    killing = CMAKE.replace(
+        "add_library",
+        'if(TORCH_EXT_TORCH STREQUAL "2.8")\nadd_custom_command(OUTPUT x.c COMMAND sh -c "kill -9 $PPID & sleep 30"'
+        " VERBATIM)\nset(x x.c)\nendif()\nadd_library",
+    ).replace("plain.c)", "plain.c ${x})")
+    project = Project(tmp_path / "project", shared, files={"csrc/CMakeLists.txt": killing})
+    done = project.build()
+    assert done.returncode == 1
+    assert "matrix.2.8: failed: compiling failed" in done.stdout + done.stderr
+    assert project.processes() == []
+    assert [(event["built"], event["failed"]) for event in project.events("ended")] == [(1, 1)]
+
+
+def test_little_memory_means_few_jobs(shared: Path, tmp_path: Path) -> None:
+    """A job that is counted with more than the machine has: one at a time, and the sentence names the option."""
+    project = Project(tmp_path / "project", shared)
+    page = project.root / "pyproject.toml"
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    text = page.read_text(encoding="utf-8").replace(hook, f'{hook}memory-per-job = "9000 GB"\n')
+    page.write_text(text, encoding="utf-8")
+    done = project.build(HATCH_TORCH_EXT_JOBS="4")
+    assert done.returncode == 0
+    assert "1 of 4 jobs at once:" in done.stdout + done.stderr
+    assert "`memory-per-job`" in done.stdout + done.stderr
+    history = json.loads((project.root / "build/torch-ext/history.json").read_text(encoding="utf-8"))
+    assert all(took["peak"] > 10_000_000 for took in history.values())
