@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_all_entries_together_stay_within_the_jobs(shared: Path, tmp_path: Path)
         most = max(most, now)
     assert most == 2
     assert {event["jobs"] for event in project.events("begun")} == {2}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) -> None:
+    """GNU make before 4.4 ends with an internal error where it is told of a FIFO: it is not."""
+    making = CMAKE.replace(
+        "add_library",
+        "add_custom_command(OUTPUT made.c COMMAND make -f ${CMAKE_CURRENT_SOURCE_DIR}/Makefile made.c)\nadd_library",
+    ).replace("plain.c)", "plain.c made.c)")
+    files = {"csrc/CMakeLists.txt": making, "csrc/Makefile": "made.c:\n\t@echo 'int made;' > $@\n"}
+    project = Project(tmp_path / "project", shared, files=files)
+    done = project.build(HATCH_TORCH_EXT_ONLY="matrix.2.8")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path: Path) -> None:

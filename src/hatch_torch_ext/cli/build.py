@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     project.read()
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
-    if options.jobs:
+    if options.jobs is not None:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
     if options.fresh:
         pipeline.clean(Path.cwd(), report=project.say)

@@ -107,6 +107,8 @@ def build(
     for path in (path for target in reply.targets for path in target.outside):
         with contextlib.suppress(OSError):
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
+    if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
+        report(f"{entry.name}: {said}")
     run.compile(slots, report)
     _install(run, reply)
     if (said := written.note(job, before)) is not None:

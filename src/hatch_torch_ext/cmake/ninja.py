@@ -13,7 +13,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from hatch_torch_ext.cmake.job import Job
@@ -26,6 +26,7 @@ STATUS = "@@%s %f %t %r@@"
 REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS", "MFLAGS")
 """Other bounds than ours; the first three also switch Ninja's jobserver off, or name one that is not ours."""
 
+_THREADS = re.compile(r"(?:^| )((?:--threads|-t|--split-compile|-split-compile)[ =]?\d+)(?= |$)")
 _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
 _KILLED = re.compile(
@@ -102,6 +103,17 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
     )
     with slots.alone() as share:
         _run(job, env, share, slots)
+
+
+def threads(flags: Iterable[tuple[str, str]]) -> str | None:
+    """Return the sentence about nvcc's own threads where ``flags`` (target and language, its flags) ask for them."""
+    for target, text in flags:
+        if target.endswith(" CUDA") and (match := _THREADS.search(text)) is not None:
+            return (
+                f"nvcc is called with `{match[1]}`: each compile job then takes that many processors and as much more "
+                "memory, which `jobs` and `memory-per-job` do not count. Leave it out of the CUDA flags"
+            )
+    return None
 
 
 def command(job: Job, share: Share) -> list[str]:

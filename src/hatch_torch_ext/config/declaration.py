@@ -192,7 +192,7 @@ class Config:
         section=BUILT,
         default=None,
         says="the machine's cores",
-        sentence="compile jobs over all entries together",
+        sentence="compile jobs over all entries together, as far as memory allows; see [building](building.md)",
         variable="HATCH_TORCH_EXT_JOBS",
     )
     memory_per_job: int | None = option(

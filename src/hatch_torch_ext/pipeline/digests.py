@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FRESH = 2.0  # seconds
+LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is so large
 MISSING = "missing"
 FOLDER = "folder"
 _SKIPPED = ("__pycache__", "node_modules")
@@ -40,13 +41,18 @@ class Digests:
             self._known = {}
 
     def of(self, path: str) -> str:
-        """Return the SHA-256 of the file, in hex; ``MISSING`` where there is none, ``FOLDER`` for a folder."""
+        """Return the SHA-256 of the file, in hex; ``MISSING`` where there is none, ``FOLDER`` for a folder.
+
+        A large file is told from another by its size and time.
+        """
         if (new := self._new.get(path)) is not None:
             return new[2]
         try:
             status = os.stat(path)  # noqa: PTH116 -- thousands of files
         except OSError:
             return MISSING
+        if status.st_size > LARGE:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}"
         known = self._known.get(path)
         if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
             found = str(known[2])

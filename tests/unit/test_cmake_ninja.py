@@ -1,0 +1,40 @@
+"""What Ninja is told, and what is said of the way in which compilers are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from hatch_torch_ext.cmake import ninja
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        pytest.param("-O3 --threads 4 -std=c++17", "`--threads 4`", id="threads"),
+        pytest.param("-O3 --threads=0", "`--threads=0`", id="equals"),
+        pytest.param("-t4", "`-t4`", id="short"),
+        pytest.param("--split-compile=8", "`--split-compile=8`", id="split"),
+        pytest.param("-O3 -std=c++17 -target-dir=x", None, id="none"),
+    ],
+)
+def test_threads_of_nvcc_are_told(flags: str, word: str | None) -> None:
+    """They multiply what a job takes, unseen by the pool; a C++ target's flags are no matter of nvcc's."""
+    said = ninja.threads([("ops CXX", "--threads 9"), ("ops CUDA", flags)])
+    assert said is None if word is None else f"nvcc is called with {word}" in (said or "")
+
+
+@pytest.mark.parametrize(
+    ("output", "killed"),
+    [
+        pytest.param("g++: fatal error: Killed signal terminated program cc1plus", True, id="gcc"),
+        pytest.param("FAILED: [code=137] a.o", True, id="ninja"),
+        pytest.param("/bin/sh: line 1: 77\nKilled\n", True, id="shell"),
+        pytest.param("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", True, id="nvcc"),
+        pytest.param("virtual memory exhausted: Cannot allocate memory", True, id="no-memory"),
+        pytest.param("a.cpp:1:1: error: 'Killed' was not declared", False, id="a-name"),
+        pytest.param("FAILED: [code=1] a.o", False, id="an-error"),
+    ],
+)
+def test_what_a_compiler_that_was_killed_looks_like(output: str, *, killed: bool) -> None:
+    """What the kernel does to a compiler for want of memory; an error of the sources is never tried again."""
+    assert bool(ninja._KILLED.search(output)) is killed
