@@ -1,0 +1,107 @@
+"""What it costs that a Ninja takes a free job only when one of its own ends: entries in a pool, beside one Ninja.
+
+    python benchmarks/late_wake.py
+
+https://github.com/ninja-build/ninja/issues/2683. Compilers are replaced by sleeps of random length, so that a busy
+machine changes little. Each line: median and worst of eight draws of "all entries in one pool" over "all edges in one
+ninja -j".
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from hatch_torch_ext.pipeline.jobserver import Pool
+
+NINJA = Path(sys.executable).parent / "ninja"
+DRAWS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """``entries`` of ``files`` each, which take between ``shortest`` and ``longest`` seconds, on ``cores``."""
+
+    entries: int
+    files: int
+    cores: int
+    shortest: float
+    longest: float
+
+
+CASES = (
+    Case(entries=10, files=2, cores=2, shortest=0.5, longest=1.5),
+    Case(entries=2, files=12, cores=4, shortest=0.5, longest=3),
+    Case(entries=3, files=6, cores=4, shortest=1, longest=4),
+    Case(entries=3, files=6, cores=8, shortest=1, longest=4),
+    Case(entries=8, files=6, cores=8, shortest=0.5, longest=3),
+)
+
+
+def write(folder: Path, durations: list[float]) -> Path:
+    """Write a build of sleeps."""
+    folder.mkdir()
+    edges = (f"rule r{i}\n  command = sleep {d:.2f}\nbuild o{i}: r{i}\n" for i, d in enumerate(durations))
+    (folder / "build.ninja").write_text("".join(edges), encoding="ascii")
+    return folder
+
+
+def ninja(folder: Path, *arguments: str, **environ: str) -> None:
+    """Run a build."""
+    env = {**os.environ, **environ}
+    subprocess.run([NINJA, "-C", folder, *arguments], env=env, stdout=subprocess.DEVNULL, check=True)
+
+
+def shared(folders: list[Path], cores: int) -> None:
+    """Run builds side by side in one pool, as entries are."""
+    pool, waiting = Pool(cores), queue.SimpleQueue[Path]()
+    for folder in folders:
+        waiting.put(folder)
+
+    def work() -> None:
+        while not waiting.empty():
+            folder = waiting.get()
+            with pool.token(), pool.share(jobserver=True) as share:
+                ninja(folder, **share.environ)
+
+    with ThreadPoolExecutor(min(cores, len(folders))) as threads:
+        for made in [threads.submit(work) for _ in range(min(cores, len(folders)))]:
+            made.result()
+    pool.close()
+
+
+def ratio(case: Case, seed: int) -> float:
+    """Return how much longer the pool takes for one draw."""
+    draw = random.Random(seed)  # noqa: S311 -- durations
+    jobs = [[draw.uniform(case.shortest, case.longest) for _ in range(case.files)] for _ in range(case.entries)]
+    jobs.sort(key=sum, reverse=True)  # as the order of entries is
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        together = write(root / "all", [each for entry in jobs for each in entry])
+        folders = [write(root / f"e{i}", entry) for i, entry in enumerate(jobs)]
+        start = time.perf_counter()
+        ninja(together, "-j", str(case.cores))
+        alone = time.perf_counter() - start
+        start = time.perf_counter()
+        shared(folders, case.cores)
+        return (time.perf_counter() - start) / alone
+
+
+def main() -> None:
+    """Print a line for each case."""
+    for case in CASES:
+        with ThreadPoolExecutor(DRAWS) as threads:
+            found = sorted(threads.map(lambda seed, case=case: ratio(case, seed), range(DRAWS)))
+        print(f"{case}: median {found[DRAWS // 2]:.2f}, worst {found[-1]:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
