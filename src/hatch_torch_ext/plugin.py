@@ -41,6 +41,12 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     _built: tuple[Config, Product] | None = None
     """What ``initialize`` built, and from what, for ``finalize``: hatchling calls both on one instance."""
 
+    def dependencies(self) -> list[str]:
+        """Return what the build of a wheel needs, for the environment that a front end makes."""
+        from hatch_torch_ext import needs
+
+        return needs.of_a_wheel() if self.target_name == "wheel" else []
+
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
         from hatch_torch_ext import pipeline
@@ -60,6 +66,13 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._initialize(version, build_data)
         except TorchExtError as error:
             self.app.abort(f"hatch-torch-ext: {error}")
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("hatch"):
+                raise
+            self.app.abort(
+                f"hatch-torch-ext: the build of a wheel needs `{error.name}`, which is not installed here. Build with "
+                "isolation, or run: pip install 'hatch-torch-ext[build]'"
+            )
         except KeyboardInterrupt as error:
             code = 128 + getattr(error, "number", signal.SIGINT)
             self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=code)

@@ -19,7 +19,7 @@ NAME = "hatch_torch_ext"
 
 LAYERS = {
     # other programs' interfaces <-> the pipeline: hatchling's side, the command line
-    "adapters": ("__main__", "backend", "cli", "editable", "hooks", "metadata", "plugin", "views"),
+    "adapters": ("__main__", "backend", "cli", "editable", "hooks", "metadata", "needs", "plugin", "views"),
     # the order of the work, and its running
     "pipeline": ("pipeline",),
     # other forms of a finished wheel: they read it, and merge and write again what a build merged

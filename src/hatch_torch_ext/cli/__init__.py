@@ -60,6 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TorchExtError as error:
         print(f"hatch-torch-ext: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("hatch"):
+            raise
+        print(f"hatch-torch-ext: this needs `{error.name}`: pip install 'hatch-torch-ext[build]'", file=sys.stderr)
+        return 1
     except OSError as error:  # a file that was named on the command line
         print(f"hatch-torch-ext: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
         return 1

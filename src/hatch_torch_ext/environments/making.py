@@ -12,7 +12,6 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -67,6 +66,8 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
     folder = data / "environments" / key
     folder.mkdir(parents=True, exist_ok=True)
     removal = f"rm -r {shlex.quote(str(folder))}"
+    from filelock import FileLock  # for wheels alone
+
     with FileLock(folder / "lock"):
         finished = folder / "finished.json"
         if finished.is_file():

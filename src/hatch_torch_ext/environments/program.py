@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
+from hatch_torch_ext.environments import own_hatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,10 +66,11 @@ def run_script(script: Path, *, cwd: Path) -> process.Completed:
 
 
 def _python(code: str, arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
-    # hatch is importable here, in the build's own environment, but PYTHONPATH (how some front ends put it there) must
-    # not leak into the interpreters that hatch starts: so the path goes in as an argument.
+    # How some front ends put packages there, PYTHONPATH, must not leak into the interpreters that hatch starts: so the
+    # path goes in as an argument.
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"
-    path = json.dumps([entry for entry in sys.path if entry])
+    kept = own_hatch.folder()
+    path = json.dumps([*([str(kept)] if kept is not None else []), *(entry for entry in sys.path if entry)])
     own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
     own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})
     own.update({"HATCH_PROJECT": None, "FORCE_COLOR": None})

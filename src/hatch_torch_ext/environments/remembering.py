@@ -12,9 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platformdirs import user_config_path
-
 from hatch_torch_ext import __version__, scrub
+from hatch_torch_ext.environments import own_hatch
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
 from hatch_torch_ext.store import opened, path
@@ -40,7 +39,7 @@ def remembered(root: Path, name: str, *, project_name: str, environ: Mapping[str
         "texts": texts,
         "environ": {key: value for key, value in environ.items() if key in words or key.startswith("HATCH_")},
         "asked": [os.fspath(root), name, project_name],
-        "versions": [__version__, metadata.version("hatch"), metadata.version("hatchling")],
+        "versions": [__version__, own_hatch.version(), metadata.version("hatchling")],
     }
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
@@ -73,8 +72,9 @@ def _frozen(value: object) -> object:
 
 
 def _user_file(environ: Mapping[str, str]) -> Path:
-    named = environ.get("HATCH_CONFIG")
-    return Path(named) if named else user_config_path("hatch", appauthor=False) / "config.toml"
+    if named := environ.get("HATCH_CONFIG"):
+        return Path(named)
+    return Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/"), ".config"), "hatch", "config.toml")
 
 
 def _text(path: Path) -> str:

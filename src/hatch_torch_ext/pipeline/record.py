@@ -152,7 +152,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "entry": repr(task.entry),
         "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
         "machine": platform.machine(),
-        "tools": [_version(name) for name in PACKAGED],
+        "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc", *tools.LAUNCHERS)},
         "environ": {name: environ.get(name) for name in ENVIRON},
         "files": surroundings.contents_read_once(task.config, environ),

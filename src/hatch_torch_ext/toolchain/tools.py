@@ -41,7 +41,7 @@ PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones break files who
 
 
 def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
-    """Return the tool of the entry's environment, else the hook's own; the system's is never taken in silence.
+    """Return the tool of the entry's environment, else the hook's own, else the system's where it is new enough.
 
     Raises ``ToolchainError`` when there is none, or it is too old.
     """
@@ -55,11 +55,15 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
                 "it out: hatch-torch-ext brings its own",
             )
         return tool
+    if (system := shutil.which(need.name)) is not None:  # it serves: the front end was asked for none (needs.py)
+        tool = Tool(path=Path(system), version=_version(Path(system), entry))
+        if Version(tool.version) >= Version(need.minimum):
+            return tool
     raise ToolchainError(
         entry,
         f"{need.name} is neither in the entry's environment ({environment.prefix}) nor among the packages of "
         f"hatch-torch-ext: add `{need.name}>={need.minimum}` to the environment's dependencies, or install "
-        "hatch-torch-ext with its dependencies",
+        "what a build needs, with the command `pip install 'hatch-torch-ext[build]'`",
     )
 
 

@@ -1,0 +1,62 @@
+"""What the build of a wheel needs besides this package: its extra ``build``, asked for when a wheel is built.
+
+Metadata and sdists need none of it, so that an isolated build that only wants these installs few packages.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from hatch_torch_ext import process
+from hatch_torch_ext.environments import own_hatch
+from hatch_torch_ext.errors import ConfigurationError, ProcessError
+
+EXTRA = "build"
+_PROGRAMS = ("cmake", "ninja")
+_BESIDES = ("editables",)  # hatchling asks for it itself
+
+
+def of_a_wheel() -> list[str]:
+    """Return requirements, sorted; cmake and ninja only where the machine's are missing or too old.
+
+    hatch is kept elsewhere (``own_hatch``); where that cannot be, it is one of them, got by the front end's settings.
+    """
+    found = []
+    for line in metadata.requires("hatch-torch-ext") or []:
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        wanted = requirement.marker is not None and requirement.marker.evaluate({"extra": EXTRA})
+        if not wanted or name in _BESIDES or (name in _PROGRAMS and serves(name, requirement)):
+            continue
+        if name == "hatch" and _kept():
+            continue
+        requirement.marker = None
+        found.append(str(requirement))
+    return sorted(found)
+
+
+def serves(name: str, requirement: Requirement) -> bool:
+    """Whether a program of that name is on PATH and new enough."""
+    path = shutil.which(name)
+    if path is None:
+        return False
+    try:
+        said = process.run([path, "--version"], timeout=60.0).stdout
+    except ProcessError:
+        return False
+    version = re.search(r"\d+(?:\.\d+)+", said)
+    return version is not None and requirement.specifier.contains(Version(version[0]), prereleases=True)
+
+
+def _kept() -> bool:
+    try:
+        own_hatch.folder()
+    except ConfigurationError:
+        return False
+    return True

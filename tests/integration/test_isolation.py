@@ -1,0 +1,71 @@
+"""An isolated build installs little, and hatch is made once and kept: real uv, real hatch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+from hatch_torch_ext import needs, process
+from hatch_torch_ext.environments import own_hatch, program
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from pathlib import Path
+
+
+@pytest.fixture
+def without_hatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hatch seem to be missing, as it is in an isolated build."""
+    real = importlib.util.find_spec
+
+    def find(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "hatch" else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+
+
+def count(wheelhouse: Path, folder: Path, *requirements: str) -> int:
+    """Return how many packages an isolated build that requires these installs."""
+    (folder / "requirements.txt").write_text("\n".join(requirements), encoding="utf-8")
+    options = ["--quiet", "--no-annotate", "--no-header", "--find-links", str(wheelhouse), "--python", sys.executable]
+    done = process.run([uv.find_uv_bin(), "pip", "compile", *options, "requirements.txt"], cwd=folder)
+    return len([line for line in done.stdout.splitlines() if "==" in line])
+
+
+def test_how_many_packages_are_installed(wheelhouse: Path, tmp_path: Path) -> None:
+    """At most 8 for metadata and an sdist (and tomli on Python 3.10), at most 30 for a wheel."""
+    old = sys.version_info < (3, 11)
+    assert count(wheelhouse, tmp_path, "hatchling", "hatch-torch-ext") <= 8 + old
+    assert count(wheelhouse, tmp_path, "hatchling", "hatch-torch-ext", *needs.of_a_wheel()) <= 30 + old
+
+
+@pytest.mark.usefixtures("without_hatch")
+def test_hatch_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs from its folder, and a second time nothing is installed."""
+    kept = own_hatch.folder()
+    assert kept is not None
+    assert kept.parent.parent == tmp_path / "store"
+    assert list(kept.parent.iterdir()) == [kept]
+    said = program.run(["--version"], cwd=tmp_path, changes={}).stdout
+    assert said.split()[-1] == own_hatch.version()
+    monkeypatch.setattr(own_hatch, "_make", None)
+    assert own_hatch.folder() == kept
+
+
+@pytest.mark.usefixtures("without_hatch")
+def test_where_hatch_cannot_be_had_the_remedy_is_to_require_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has uv's own words; with hatch in the build's environment nothing is kept."""
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    with pytest.raises(ConfigurationError) as caught:
+        own_hatch.folder()
+    assert "cannot be installed into" in str(caught.value)
+    assert 'Give it to the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]`' in str(caught.value)
+    assert list((tmp_path / "store" / "hatch").iterdir()) == []
+    assert "hatch>=1.14" in needs.of_a_wheel()
+    monkeypatch.undo()
+    assert own_hatch.folder() is None
