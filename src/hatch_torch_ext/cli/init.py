@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("init", help="make a project from the setup.py in this folder, or a new one")
+    command.add_argument("name", metavar="NAME", nargs="?", help="make a new package of this name, in a folder of it")
+    command.add_argument("--cuda", action="store_true", help="the new package has a CUDA kernel")
+    command.add_argument("--module", action="store_true", help="the new package has a Python module by pybind11")
+    command.add_argument("--stable", action="store_true", help="the new package's operator is on torch's stable ABI")
     command.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
     command.add_argument("--force", action="store_true", help="replace a CMakeLists.txt that is there")
     command.add_argument(
@@ -24,6 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
+    if options.name is not None:
+        return _fresh(options)
     from hatch_torch_ext.init import migrating
 
     migration = migrating.migrate(Path.cwd(), extra=options.extra, timeout=float(options.timeout))
@@ -35,4 +41,14 @@ def run(options: argparse.Namespace) -> int:
         print(f"by hand: {where}{note.text}", file=sys.stderr)
     if not options.dry_run:
         print("written; setup.py stays: remove it when the wheel is right. Next: hatch build", file=sys.stderr)
+    return 0
+
+
+def _fresh(options: argparse.Namespace) -> int:
+    from hatch_torch_ext.init import fresh
+
+    choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable)
+    for path in fresh.create(options.name, Path.cwd(), choices):
+        print(path.relative_to(Path.cwd()))
+    print(f"next: cd {options.name} && hatch build && hatch run matrix:test", file=sys.stderr)
     return 0

@@ -1,0 +1,179 @@
+"""A new package: an operator in C++, with CUDA, a Python module or the stable ABI where asked for; green at once."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.init.rendering import torch_releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATES = Path(__file__).parent.parent / "resources" / "fresh"
+CUDA = "cu130"
+CUDA_COMPILER = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
+"""The compiler of that CUDA, as the package index has it."""
+SUMMARY = "A PyTorch extension: one wheel for every torch."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the package has besides an operator for the CPU."""
+
+    cuda: bool = False
+    module: bool = False
+    stable: bool = False
+
+
+def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
+    """Write the package ``name`` into ``folder``/``name``; return its files.
+
+    Raises ``ConfigurationError`` for a name that is none, or a folder that has something in it.
+    """
+    package = re.sub(r"[-.]+", "_", name).lower()
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) or not package.isidentifier():
+        raise ConfigurationError([f"`{name[:60]}` is no name for a package: letters, digits and `-`, a letter first."])
+    if keyword.iskeyword(package) or package in {"torch", *sys.stdlib_module_names}:
+        raise ConfigurationError([f"`{name}` is taken: `import {package}` is something else. Choose another name."])
+    root = folder / name
+    if root.exists() and any(root.iterdir()):
+        raise ConfigurationError([f"{root} has files in it: choose another name, or run `init` without a name in it."])
+    written = []
+    for place, text in _files(name, package, choices):
+        path = root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return tuple(written)
+
+
+def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
+    def template(source: str) -> str:
+        text = (TEMPLATES / source).read_text(encoding="utf-8")
+        return text.replace("fresh_package", package).replace("fresh-package", name)
+
+    ops = "ops_stable" if choices.stable else "ops"
+    yield "csrc/kernels.h", template("csrc/kernels.h")
+    yield "csrc/kernels.cpp", template("csrc/kernels.cpp")
+    yield "csrc/ops.cpp", template(f"csrc/{ops}.cpp")
+    if choices.cuda:
+        yield "csrc/kernels.cu", template("csrc/kernels.cu")
+        yield "csrc/ops_cuda.cpp", template(f"csrc/{ops}_cuda.cpp")
+    if choices.module:
+        yield "csrc/module.cpp", template("csrc/module.cpp")
+        yield "tests/test_module.py", template("tests/test_module.py")
+    yield "csrc/CMakeLists.txt", _cmake(package, choices)
+    yield f"src/{package}/__init__.py", template("package/__init__.py")
+    yield f"src/{package}/ops.py", template("package/ops.py")
+    yield f"src/{package}/py.typed", ""
+    yield "tests/test_ops.py", template("tests/test_ops.py")
+    yield "README.md", template("README.md")
+    yield ".gitignore", template("gitignore")
+    yield "pyproject.toml", _pyproject(name, package, choices)
+
+
+def _cmake(package: str, choices: Choices) -> str:
+    torch = "torch_stable" if choices.stable else "torch"
+    lines = [
+        "cmake_minimum_required(VERSION 3.26)",
+        f"project({package} LANGUAGES CXX)",
+        "",
+        "find_package(Torch REQUIRED)",
+        "",
+        f"add_library({package} SHARED kernels.cpp ops.cpp)",
+        f"target_link_libraries({package} PRIVATE {torch})",
+        f"set_target_properties({package} PROPERTIES CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden)",
+        f"install(TARGETS {package} LIBRARY DESTINATION .)",
+    ]
+    if choices.cuda:
+        lines += [
+            "",
+            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
+            'if(TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu")',
+            "  enable_language(CUDA)",
+            f"  target_sources({package} PRIVATE kernels.cu ops_cuda.cpp)",
+            f"  set_target_properties({package} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)",
+        ]
+        if choices.stable:
+            lines.append(f"  target_compile_definitions({package} PRIVATE USE_CUDA)")
+        lines.append("endif()")
+    if choices.module:
+        lines += [
+            "",
+            "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)",
+            "Python_add_library(_C MODULE WITH_SOABI module.cpp)",
+            "target_link_libraries(_C PRIVATE Torch::Python)",
+            "install(TARGETS _C LIBRARY DESTINATION .)",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _pyproject(name: str, package: str, choices: Choices) -> str:
+    stable = releases.format_minor(releases.FIRST_STABLE_ABI)
+    # The stable ABI serves the operators of every later torch; a module is for one torch and one Python.
+    exact = not choices.stable or choices.module
+    torches = torch_releases() if exact else ["2.11" if choices.cuda else stable]
+    requires = max(releases.PUBLISHED_PYTHONS[releases.minor_of(each)][0] for each in torches) if exact else 310
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    matrix = [f"torch = {_list(torches)}"]
+    if not exact:
+        matrix.append('abi = ["stable"]')
+    if choices.module:
+        matrix.append(f'python = ["{python}"]  # a module is built for each Python: add those that your users have')
+    if choices.cuda:
+        matrix.append(f'cuda = ["cpu", "{CUDA}"]')
+    lines = [
+        "[build-system]",
+        'requires = ["hatchling", "hatch-torch-ext"]',
+        'build-backend = "hatchling.build"',
+        "",
+        "[project]",
+        f'name = "{name}"',
+        'version = "0.1.0"',
+        f'description = "{SUMMARY}"',
+        'readme = "README.md"',
+        f'requires-python = ">={requires // 100}.{requires % 100}"',
+        'dynamic = ["dependencies"]  # torch, by the matrix below',
+        "",
+        "[tool.hatch.metadata.hooks.torch-ext]",
+        "dependencies = []  # what the package requires besides torch",
+        "",
+        "[tool.hatch.build.targets.wheel]",
+        f'packages = ["src/{package}"]',
+        "",
+        "[tool.hatch.build.targets.wheel.hooks.torch-ext]",
+        'source = "csrc"',
+        "",
+        "# The one place that says which torch is served.",
+        "[tool.hatch.envs.matrix]",
+        "skip-install = true",
+        'dependencies = ["torch=={matrix:torch}.*", "numpy", "pytest"]',
+        "",
+        "[[tool.hatch.envs.matrix.matrix]]",
+        *matrix,
+        "",
+        "[tool.hatch.envs.matrix.scripts]",
+        "test = [",
+        '  "python -m pip install --quiet --no-index --no-deps --force-reinstall --only-binary :all: '
+        f'--find-links {{root}}/dist {name}",',
+        '  "python -P -m pytest {root}/tests {args}",',
+        "]",
+    ]
+    if choices.cuda:
+        lines += [
+            "",
+            "[tool.hatch.envs.matrix.overrides]",
+            f'matrix.cuda.extra-dependencies = [{{ value = "{CUDA_COMPILER}", if = ["{CUDA}"] }}]',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _list(values: list[str]) -> str:
+    return "[" + ", ".join(f'"{each}"' for each in values) + "]"
