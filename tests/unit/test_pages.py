@@ -1,0 +1,60 @@
+"""The documentation hangs together: every page is in the site's navigation, and every link leads to something."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomlkit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+DOCS = PROJECT / "docs"
+PAGES = sorted(path.relative_to(PROJECT).as_posix() for path in DOCS.rglob("*.md"))
+OTHERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "example_project/README.md"]
+
+
+def listed(nav: list[Any]) -> Iterator[str]:
+    """Yield the pages of a navigation, in order."""
+    for each in nav:
+        for target in each.values() if isinstance(each, dict) else [each]:
+            yield from [target] if isinstance(target, str) else listed(target)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """A new page is added to `nav` in zensical.toml."""
+    site = tomlkit.parse((PROJECT / "zensical.toml").read_text(encoding="utf-8")).unwrap()
+    pages = [f"docs/{name}" for name in listed(site["project"]["nav"])]
+    assert sorted(pages) == PAGES
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
+def test_links_lead_to_something(page: str) -> None:
+    """Relative links name files and headings that are there; those of the site's pages stay inside of docs."""
+    path = PROJECT / page
+    if path.is_symlink():
+        pytest.skip("it is checked where it lies")
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("https://", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        # Symlinks count as the files of docs that they are for the site.
+        inside = not page.startswith("docs/") or DOCS in (target.parent.resolve() / target.name).parents
+        if not (target.exists() and inside and (not anchor or anchor in anchors(target))):
+            broken.append(link)
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+?)\s*$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
