@@ -32,12 +32,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages) == PAGES
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
+@pytest.mark.parametrize("page", [*(page for page in PAGES if not (PROJECT / page).is_symlink()), *OTHERS])
 def test_links_lead_to_something(page: str) -> None:
     """Relative links name files and headings that are there; those of the site's pages stay inside of docs."""
     path = PROJECT / page
-    if path.is_symlink():
-        pytest.skip("it is checked where it lies")
     text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
