@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext import process, store
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
@@ -134,7 +134,9 @@ class Records:
         named = set(_named(build, toolchain.ninja.path))
         programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
-        own = (task.work, environment.prefix, sdk.prefix, sdk.library_dir, toolchain.cmake.path.parent.parent)
+        # What lies in the store never changes; it may be removed, which changes nothing either.
+        kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
+        own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
         outside = sorted(path for path in named if not path.startswith(ours) and path not in self._project)
         return all_of(self.digests, outside)
