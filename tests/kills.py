@@ -91,9 +91,10 @@ def main(points: int = 200, seed: int = 1) -> None:
         builds = KilledBuilds(Path(folder), seed)
         while builds.kills < points:
             builds.kill()
+            print(f"\r{builds.kills} kills, {builds.ends} ends", end="", file=sys.stderr, flush=True)  # noqa: T201
         builds.finish()
     print(  # noqa: T201
-        f"{builds.kills} kills (seed {seed}), {builds.ends} builds that came to their end after some, all of the same "
+        f"\n{builds.kills} kills (seed {seed}), {builds.ends} builds that came to their end after some, all of the same "
         f"bytes, no process left: {time.monotonic() - began:.0f} s"
     )
 
