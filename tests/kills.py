@@ -94,8 +94,8 @@ def main(points: int = 200, seed: int = 1) -> None:
             print(f"\r{builds.kills} kills, {builds.ends} ends", end="", file=sys.stderr, flush=True)  # noqa: T201
         builds.finish()
     print(  # noqa: T201
-        f"\n{builds.kills} kills (seed {seed}), {builds.ends} builds that came to their end after some, all of the same "
-        f"bytes, no process left: {time.monotonic() - began:.0f} s"
+        f"\n{builds.kills} kills (seed {seed}), {builds.ends} builds that came to their end after some, all of the "
+        f"same bytes, no process left: {time.monotonic() - began:.0f} s"
     )
 
 
