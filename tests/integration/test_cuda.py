@@ -313,9 +313,8 @@ def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> No
     )
 
 
-@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def test_a_kernel_compiled_in_one_folder_is_found_from_another(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, ccache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two entries, and a checkout in another folder: nvcc runs once, and the bytes are the same."""
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
@@ -324,9 +323,9 @@ def test_a_kernel_compiled_in_one_folder_is_found_from_another(
         source = tmp_path / root / "csrc"
         if not source.exists():
             shutil.copytree(PACKAGES / "cuda_plain", source)
-        config = bench.config("cuda_plain", "8.0", compiler_launcher="ccache", root=tmp_path / root, source=source)
+        config = bench.config("cuda_plain", "8.0", compiler_launcher=str(ccache), root=tmp_path / root, source=source)
         files.append((bench.build(config, name=name).prefix / "libkernels.so").read_bytes())
-    stats = subprocess.run(["ccache", "--print-stats"], check=True, capture_output=True, text=True).stdout
+    stats = subprocess.run([ccache, "--print-stats"], check=True, capture_output=True, text=True).stdout
     counted = dict(line.split("\t") for line in stats.splitlines())
     assert int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"]) == 2, stats
     assert int(counted["cache_miss"]) == 1, stats

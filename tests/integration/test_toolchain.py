@@ -17,7 +17,7 @@ from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
-from hatch_torch_ext.toolchain import CudaToolkit, Toolchain, cuda, tools
+from hatch_torch_ext.toolchain import CompilerCache, CudaToolkit, Toolchain, cuda, tools
 
 ENTRY = Entry(name="matrix.2.11", variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
 HOST_CONFIG = """\
@@ -58,7 +58,7 @@ def environment(tmp_path: Path) -> Environment:
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     """Return the configuration of a project with all options at their defaults."""
-    return Config(root=tmp_path, package="pkg", package_dir=tmp_path / "pkg", source=tmp_path)
+    return Config(root=tmp_path, package="pkg", package_dir=tmp_path / "pkg", source=tmp_path, compiler_launcher="none")
 
 
 def sdk(version: str | None) -> Sdk:
@@ -282,23 +282,22 @@ def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPat
 
 
 def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`auto` takes ccache, else sccache, else nothing; a name must be there; `none` is none."""
+    """`auto` takes ccache, else sccache, else one of its own; a name must be there; `none` is none."""
     folder = machine.config.root / "launchers"
     (folder / "real").mkdir(parents=True)
     (folder / "real" / "c++").symlink_to(shutil.which("c++") or "")
     monkeypatch.setenv("PATH", f"{folder}:{folder}/real")
-    assert machine.find(None).launcher is None
     sccache = script(folder / "sccache", "")
-    assert machine.find(None).launcher == sccache
+    assert machine.find(None, compiler_launcher="auto").cache == CompilerCache(program=sccache)
     ccache = script(folder / "ccache", "")
-    assert machine.find(None).launcher == ccache
-    assert machine.find(None, compiler_launcher="sccache").launcher == sccache
-    assert machine.find(None, compiler_launcher="none").launcher is None
+    assert machine.find(None, compiler_launcher="auto").cache == CompilerCache(program=ccache)
+    assert machine.find(None, compiler_launcher="sccache").cache == CompilerCache(program=sccache)
+    assert machine.find(None).cache is None
     with pytest.raises(ToolchainError) as failure:
         machine.find(None, compiler_launcher="fastcache")
     assert str(failure.value) == (
         "matrix.2.11: option `compiler-launcher` names `fastcache`, which is not on PATH: install it, or set the "
-        "option to `auto` (ccache or sccache where there) or `none`"
+        "option to `auto` (ccache or sccache where there, else a ccache of its own) or `none`"
     )
 
 

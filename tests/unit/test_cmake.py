@@ -16,7 +16,7 @@ from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
-from hatch_torch_ext.toolchain import Tool, Toolchain
+from hatch_torch_ext.toolchain import CompilerCache, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,18 +118,45 @@ def test_ccache_sees_relative_paths_below_what_project_and_work_share(job: Job) 
     """With ccache the maps are relative, the same in every checkout; without it there are none."""
     assert prefixes.base_dir(job) is None
     assert prefixes.relative_maps(job) == []
-    cached = replace(job, toolchain=replace(job.toolchain, launcher=Path("/usr/bin/ccache")))
+    cached = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))))
     assert prefixes.base_dir(cached) == ROOT
     assert prefixes.relative_maps(cached) == ["../torch=torch", "../../../..=."]
     assert surroundings.env_changes(cached)["CCACHE_BASEDIR"] == "/project"
-    other = replace(job, toolchain=replace(job.toolchain, launcher=Path("/usr/bin/sccache")))
+    other = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/sccache"))))
     assert prefixes.relative_maps(other) == []
+
+
+def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folder and size go to ours alone, and the user's settings and launchers go before them."""
+    for name in ("CCACHE_DIR", "CCACHE_MAXSIZE", "CCACHE_CONFIGPATH", "CMAKE_CXX_COMPILER_LAUNCHER"):
+        monkeypatch.delenv(name, raising=False)
+
+    def changes(cache: CompilerCache) -> dict[str, str | None]:
+        return surroundings.env_changes(replace(job, toolchain=replace(job.toolchain, cache=cache)))
+
+    ours = CompilerCache(program=Path("/store/ccache"), folder=Path("/store/compiled"), size=5_000_000_000)
+    assert changes(ours)["CCACHE_DIR"] == "/store/compiled"
+    assert changes(ours)["CCACHE_MAXSIZE"] == "5000000k"
+    launcher = f"/env/bin/python;-I;-S;{job.package}/once.py;{job.folder.parent}/compiling;{job.torch}:/store/torch"
+    for language in ("C", "CXX", "CUDA"):
+        assert changes(ours)[f"CMAKE_{language}_COMPILER_LAUNCHER"] == f"{launcher};/store/ccache"
+    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "mine")
+    assert "CMAKE_CXX_COMPILER_LAUNCHER" not in changes(ours)
+    assert "CMAKE_C_COMPILER_LAUNCHER" in changes(ours)
+    theirs = changes(CompilerCache(program=Path("/usr/bin/ccache")))
+    assert not {"CCACHE_DIR", "CCACHE_MAXSIZE"} & set(theirs)
+    other = changes(CompilerCache(program=Path("/opt/launch")))
+    assert other["CMAKE_C_COMPILER_LAUNCHER"] == "/opt/launch"
+    monkeypatch.setenv("CCACHE_DIR", "/mine")
+    assert not {"CCACHE_DIR", "CCACHE_MAXSIZE"} & set(changes(ours))
 
 
 def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
     """Project and work folder that share only `/`: relative to that, the system's headers would be renamed."""
     cached = replace(
-        job, folder=Path("/cache/matrix.2.11"), toolchain=replace(job.toolchain, launcher=Path("/usr/bin/ccache"))
+        job,
+        folder=Path("/cache/matrix.2.11"),
+        toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))),
     )
     assert prefixes.base_dir(cached) is None
     assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)

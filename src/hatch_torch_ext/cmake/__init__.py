@@ -23,6 +23,7 @@ from hatch_torch_ext.cmake import (
     cuda,
     definitions,
     failures,
+    launchers,
     ninja,
     package,
     prefixes,
@@ -88,6 +89,7 @@ def build(
     )
     failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)
+    launchers.write(job)
     cache = definitions.cache_entries(job)
     _fresh_build_folder(job.build, key=_key(job, cache))
     run = _Runner(job=job, env=surroundings.env_changes(job))
@@ -147,12 +149,14 @@ class _Runner:
             for checked in (self.job.build / "CMakeFiles").glob("[0-9]*"):
                 shutil.rmtree(checked)
         mark.touch()
-        self("configuring", command)
+        # What CMake tries to compile is nothing to keep, nor to count.
+        replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", command)
         mark.unlink()
 
     def compile(self, slots: ninja.Slots, report: Callable[[str], None]) -> None:
         try:
-            ninja.build(self.job, self.env, slots, report)
+            with launchers.counted(self.job, slots) as counting:
+                ninja.build(self.job, {**self.env, **counting}, slots, report)
         except ProcessError as error:
             raise self._explained("compiling", ninja.command(self.job, ninja.Share()), error) from error
 
@@ -209,7 +213,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "sdk": repr(job.sdk),
         "interpreter": repr(job.environment.interpreter),
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
-        "launcher": str(toolchain.launcher),
+        "launcher": launchers.words(job),
         "environ": {name: job.entry.environ(os.environ).get(name) for name in surroundings.READ_ONCE},
         "files": surroundings.contents_read_once(job.config, job.entry.environ(os.environ)),
         "package": package.digest(),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.toolchain import Toolchain
 
 POLICY_FLOOR = "3.5"  # CMake 4 refuses projects that ask for less
 LIBRARY_OF_PYTHON = (
@@ -36,7 +35,6 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         package.BEFORE: job.package / "TorchExtBefore.cmake",
         **_torch(job),
         **_python(job),
-        **_launchers(job.toolchain),
         **cuda.cache_entries(job.toolchain),
         **matrix_variables(job.entry),
         "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
@@ -92,9 +90,3 @@ def _python_library(job: Job) -> Path:
     library.parent.mkdir(parents=True, exist_ok=True)
     library.write_bytes(b"!<arch>\n")  # every linker takes an archive without members, under any name
     return library
-
-
-def _launchers(toolchain: Toolchain) -> dict[str, Path]:
-    if toolchain.launcher is None:
-        return {}
-    return {f"CMAKE_{language}_COMPILER_LAUNCHER": toolchain.launcher for language in ("C", "CXX", "CUDA")}

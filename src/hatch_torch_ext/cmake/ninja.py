@@ -60,6 +60,9 @@ class Slots(Protocol):
     def took(self, peak: int) -> None:
         """Take the memory in bytes of the largest process that compiled."""
 
+    def cached(self, hits: int, files: int) -> None:
+        """Take the number of files that the compiler cache had, of those that it was asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
@@ -82,6 +85,9 @@ class Fixed:
 
     def took(self, peak: int) -> None:
         """Nobody remembers."""
+
+    def cached(self, hits: int, files: int) -> None:
+        """Nobody counts."""
 
 
 def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:

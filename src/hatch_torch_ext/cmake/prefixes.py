@@ -28,8 +28,8 @@ def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
 
 def base_dir(job: Job) -> Path | None:
     """Return the folder below which ccache makes paths relative, so that other folders hit too; None without ccache."""
-    launcher = job.toolchain.launcher
-    if launcher is None or launcher.name != "ccache":
+    cache = job.toolchain.cache
+    if cache is None or not cache.ccache:
         return None
     common = Path(os.path.commonpath([job.config.root, job.config.source, job.folder]))
     return None if common == Path(common.root) else common

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cmake import cuda, prefixes
+from hatch_torch_ext.cmake import cuda, launchers, prefixes
 from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
         "LC_ALL": "C.UTF-8",
         "SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
     }
+    changes |= launchers.environ(job, environ)
     if (base := prefixes.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
         # By its bytes: every environment has a copy of nvcc, with a time of its own.

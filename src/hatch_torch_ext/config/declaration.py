@@ -227,7 +227,18 @@ class Config:
         section=COMPILED,
         default="auto",
         says='`"auto"`',
-        sentence='`"auto"` takes ccache or sccache where there; `"none"`; or a program, by name or path',
+        sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache of its own; `"none"`; or a '
+        "program, by name or path",
+        variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
+    )
+    compiler_cache_size: int = option(
+        "compiler-cache-size",
+        kinds.SIZE,
+        section=COMPILED,
+        default=5_000_000_000,
+        says='`"5 GB"`',
+        sentence="how large the cache of hatch-torch-ext's own ccache may grow, beside the torch SDKs",
+        variable="HATCH_TORCH_EXT_COMPILER_CACHE_SIZE",
     )
     archs: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "archs",

@@ -370,6 +370,7 @@ class _Crew:
                 seconds=seconds,
                 peak=result.peak,
                 log=str(task.log),
+                cached=result.cached,
             )
         )
         return built

@@ -83,7 +83,8 @@ class Note:
 class Done:
     """An entry is finished: its label, the bytes of its files, the seconds that it took, its largest compiler.
 
-    ``reused``: nothing that it depends on changed, so it was taken from an earlier build.
+    ``reused``: nothing that it depends on changed, so it was taken from an earlier build. ``cached``: how many files
+    the compiler cache had, of how many that it was asked for; None where none was, or it does not say.
     """
 
     entry: str
@@ -93,6 +94,7 @@ class Done:
     peak: int = 0
     reused: bool = False
     log: str = ""
+    cached: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,18 @@ ENVIRON = (
     *("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
 )
 """Variables that decide what is found and how it is compiled."""
-OPEN = ("editable_only", "editable_rebuild", "jobs", "keep", "keep_going", "max_size", "memory_per_job", "only", "skip")
+OPEN = (
+    "compiler_cache_size",
+    "editable_only",
+    "editable_rebuild",
+    "jobs",
+    "keep",
+    "keep_going",
+    "max_size",
+    "memory_per_job",
+    "only",
+    "skip",
+)
 """Options that say which entries are built and how, not what one gives; the others belong to the key."""
 _VARIABLE = re.compile(r"ENV\{(\w+)\}")
 
@@ -155,7 +166,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
-        "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc", *tools.LAUNCHERS)},
+        "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc")},
         "environ": {name: environ.get(name) for name in ENVIRON},
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},

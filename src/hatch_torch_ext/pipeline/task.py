@@ -90,6 +90,7 @@ class Result:
     toolchain: Toolchain
     warnings: tuple[str, ...]
     peak: int
+    cached: tuple[int, int] | None
 
 
 def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> Result:
@@ -138,7 +139,15 @@ def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> Result:
         toolkit=tools.cuda,
     )
     warnings = _judge(task, findings, emit)
-    return Result(built=built, environment=environment, sdk=sdk, toolchain=tools, warnings=warnings, peak=slots.peak)
+    return Result(
+        built=built,
+        environment=environment,
+        sdk=sdk,
+        toolchain=tools,
+        warnings=warnings,
+        peak=slots.peak,
+        cached=slots.counts,
+    )
 
 
 class Slots:
@@ -147,6 +156,7 @@ class Slots:
     def __init__(self, task: Task, pool: Pool, family: Family, emit: Emit) -> None:
         self._task, self._pool, self._family, self._emit = task, pool, family, emit
         self.peak = 0
+        self.counts: tuple[int, int] | None = None
 
     @contextlib.contextmanager
     def share(self, *, jobserver: bool) -> Iterator[Share]:
@@ -181,6 +191,10 @@ class Slots:
     def took(self, peak: int) -> None:
         """Remember the largest process."""
         self.peak = max(self.peak, peak)
+
+    def cached(self, hits: int, files: int) -> None:
+        """Remember how many files the compiler cache had, of how many; nothing where it was not asked."""
+        self.counts = (hits, files) if files else None
 
     def _told(self, began: float) -> None:
         """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""

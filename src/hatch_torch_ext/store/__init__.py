@@ -54,8 +54,8 @@ __all__ = [
 VARIABLE = "HATCH_TORCH_EXT_CACHE"
 LEFT_OVER = 24 * 3600.0
 """Seconds after which an unfinished folder belongs to nobody, on a file system that cannot say so by a lock."""
-KINDS = ("torch", "nvidia", "stubs")
-FOLDERS = (*KINDS, "blobs", "exports", "locks", "resolved", "seals", "unfinished", "work")
+KINDS = ("torch", "nvidia", "stubs", "ccache")
+FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
 TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55
 # A cache of hatch-torch-ext; `hatch-torch-ext sdk prune` empties it.
@@ -145,7 +145,7 @@ class Store:
     @contextlib.contextmanager
     def lock(self, kind: str, key: str) -> Iterator[None]:
         """Hold off every other process and thread that makes the same thing."""
-        self._folder("locks")
+        self.folder("locks")
         path = self.root / "locks" / f"{kind}-{key}.lock"
         with locks.held(path, what=f"{kind} {key[:12]} of the cache", report=self.report):
             yield
@@ -169,7 +169,7 @@ class Store:
                 marker.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
                 marker.chmod(0o444)
                 _make_read_only(made)
-                self._folder(kind)
+                self.folder(kind)
                 self.set_text("seals", f"{kind}-{key}.json", seal.of(made).dump())
                 made.rename(final)
                 final.chmod(0o555)
@@ -180,7 +180,7 @@ class Store:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Give a folder on the store's file system that is removed afterwards, as are left-overs of killed runs."""
-        parent = self._folder("unfinished")
+        parent = self.folder("unfinished")
         _sweep(parent)
         lease = None
         while lease is None:  # another's sweep may come between
@@ -236,7 +236,7 @@ class Store:
     def set_text(self, kind: str, name: str, data: bytes) -> None:
         """Write the small record ``name`` in one step."""
         target = self.root / kind / name
-        self._folder(kind)
+        self.folder(kind)
         target.parent.mkdir(mode=0o700, exist_ok=True)
         with self.scratch() as scratch:
             (scratch / "record").write_bytes(data)
@@ -279,6 +279,10 @@ class Store:
             with contextlib.suppress(OSError):
                 if now - old_record.stat().st_mtime >= older_than:
                     old_record.unlink()
+        for compiled in self.root.glob("compiled/[0-9a-f]/**/*"):  # ccache touches what it uses
+            with contextlib.suppress(OSError):
+                if compiled.is_file() and now - compiled.lstat().st_mtime >= older_than:
+                    compiled.unlink()
         for blob in self.root.glob("blobs/*/*"):
             with contextlib.suppress(OSError):
                 if blob.lstat().st_nlink == 1:
@@ -320,7 +324,7 @@ class Store:
             return str(error)
         return None
 
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
         """Return one of the store's own folders, made if need be. Raises ``OSError`` for a link in its place."""
         folder = self.root / name
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.toolchain.values import CudaToolkit, Tool, Toolchain
+from hatch_torch_ext.toolchain import compilercache, cuda, tools
+from hatch_torch_ext.toolchain.values import CompilerCache, CudaToolkit, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
 
-__all__ = ["CudaToolkit", "Tool", "Toolchain", "find"]
+__all__ = ["CompilerCache", "CudaToolkit", "Tool", "Toolchain", "find"]
 
 
 def find(
@@ -42,7 +42,7 @@ def find(
     cxx = tools.compiler(entry=entry.name, environ=environ)
     folder = environment.prefix if work is None else work / entry.folder
     toolkit, problem = cuda.find(entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ)
-    launcher = tools.launcher(config.compiler_launcher, entry=entry.name)
+    cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
     # A toolkit is told of once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
     if toolkit is None and sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
@@ -53,7 +53,7 @@ def find(
         cxx=cxx,
         cuda=toolkit,
         cuda_problem=problem,
-        launcher=launcher,
+        cache=cache,
         patchelf=patchelf,
         strip=tools.beside(cxx.path, "strip"),
         objcopy=tools.beside(cxx.path, "objcopy"),

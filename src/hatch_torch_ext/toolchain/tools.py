@@ -141,18 +141,3 @@ def beside(compiler_path: Path, name: str) -> Path | None:
         told = name
     path = shutil.which(told or name) or shutil.which(name)
     return Path(path) if path is not None else None
-
-
-def launcher(choice: str, *, entry: str) -> Path | None:
-    """Return the program that goes before every compiler call: option ``compiler-launcher``."""
-    if choice == "none":
-        return None
-    names: Sequence[str] = LAUNCHERS if choice == "auto" else (choice,)
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None and choice != "auto":
-        raise ToolchainError(
-            entry,
-            f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
-            "`auto` (ccache or sccache where there) or `none`",
-        )
-    return Path(path) if path is not None else None

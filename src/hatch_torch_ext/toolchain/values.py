@@ -49,8 +49,25 @@ class CudaToolkit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerCache:
+    """The program that goes before every compiler call; one that is no cache of compiled files may be asked for, too.
+
+    ``folder`` and ``size`` (bytes) are those of our own ccache; a program of the user's keeps its own settings.
+    """
+
+    program: Path
+    folder: Path | None = None
+    size: int = 0
+
+    @property
+    def ccache(self) -> bool:
+        """Whether it is ccache, which is told of folders."""
+        return self.program.name == "ccache"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Everything that turns sources into an install tree. ``launcher`` goes before every compiler call.
+    """Everything that turns sources into an install tree. ``cache`` goes before every compiler call.
 
     Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` says why and what to do. That is no error as long
     as CMake asks for no CUDA: an extension without CUDA sources needs no toolkit, whatever torch it is built for.
@@ -61,7 +78,7 @@ class Toolchain:
     cxx: Tool
     cuda: CudaToolkit | None = None
     cuda_problem: str | None = None
-    launcher: Path | None = None
+    cache: CompilerCache | None = None
     patchelf: Tool | None = None
     strip: Path | None = None
     objcopy: Path | None = None

@@ -36,6 +36,7 @@ class Row:
     message: str = ""
     log: str = ""
     fetching: str = ""
+    cached: tuple[int, int] | None = None
 
     @property
     def running(self) -> bool:
@@ -107,6 +108,7 @@ def _into(row: Row, at: float, event: Event) -> None:
     elif isinstance(event, events.Done):
         row.state = "reused" if event.reused else "done"
         row.label, row.size, row.seconds, row.log = event.label, event.size, event.seconds, event.log
+        row.cached = event.cached
     elif isinstance(event, events.Failed):
         row.state, row.message, row.seconds, row.log = "failed", event.message, event.seconds, event.log
 
@@ -145,5 +147,9 @@ def summary(board: Board, now: float) -> Iterator[str]:
         yield f"slowest: {', '.join(f'{row.name} {clock(row.seconds)}' for row in slowest)}"
         largest = sorted([*built, *reused], key=lambda row: -row.size)[:LISTED]
         yield f"largest: {', '.join(f'{row.name} {size(row.size)}' for row in largest)}"
+    asked = [row.cached for row in built if row.cached is not None]
+    if asked:
+        hits, files = (sum(counts) for counts in zip(*asked, strict=True))
+        yield f"compiler cache: {hits} of {counted(files, 'compile')} taken from it"
     for row in failed:
         yield f"failed: {row.name}: {failure(row)}"

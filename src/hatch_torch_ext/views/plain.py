@@ -44,7 +44,8 @@ class Plain:
             self.line(f"{event.entry}: {event.text}" if event.entry else event.text)
         elif isinstance(event, events.Done):
             how = "unchanged, taken as it is" if event.reused else f"built in {clock(event.seconds)}"
-            self.line(f"{self._over()} {event.entry}: {event.label}, {size(event.size)}, {how}")
+            cached = f", {event.cached[0]} of {counted(event.cached[1], 'compile')} cached" if event.cached else ""
+            self.line(f"{self._over()} {event.entry}: {event.label}, {size(event.size)}, {how}{cached}")
         elif isinstance(event, events.Failed):
             self.line(f"{self._over()} {event.entry}: failed: {failure(self.board.rows[event.entry])}")
         elif isinstance(event, events.Ended):

@@ -1,0 +1,89 @@
+"""What goes before every compiler call: a compiler cache, and the wait for another entry that compiles the same source.
+
+CMake takes it from environment variables, so that whatever the author sets himself goes before it: a variable, a cache
+entry, a toolchain file, a line of CMakeLists.txt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.cmake.ninja import Slots
+
+LANGUAGES = ("C", "CXX", "CUDA")
+CACHES = ("ccache", "sccache")
+STATISTICS = "ccache.log"
+_HITS = ("direct_cache_hit", "preprocessed_cache_hit")
+
+
+def words(job: Job) -> list[str]:
+    """Return the words that go before every compiler call; none without a cache."""
+    cache = job.toolchain.cache
+    if cache is None:
+        return []
+    program = str(cache.program)
+    if cache.program.name not in CACHES:
+        return [program]
+    torch = os.pathsep.join(sorted({str(job.sdk.prefix), str(job.torch)}))
+    # The entry's own Python, and a copy of the script: an isolated build has ours at a new path each time.
+    return [str(job.environment.python), "-I", "-S", str(_script(job)), str(_locks(job)), torch, program]
+
+
+def write(job: Job) -> None:
+    """Write what the words name into the entry's folder."""
+    if len(words(job)) > 1:
+        with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "once.py") as path:
+            shutil.copyfile(path, _script(job))
+        _locks(job).mkdir(exist_ok=True)
+
+
+def environ(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that CMake takes launchers from; those in ``given`` are the user's, and stay."""
+    if not (found := words(job)):
+        return {}
+    names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
+    said: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
+    return {**said, **_settings(job, given)}
+
+
+def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return where our own ccache keeps what it compiled, unless the user says it."""
+    cache = job.toolchain.cache
+    if cache is None or cache.folder is None or given.get("CCACHE_DIR") or given.get("CCACHE_CONFIGPATH"):
+        return {}
+    return {"CCACHE_DIR": str(cache.folder), "CCACHE_MAXSIZE": given.get("CCACHE_MAXSIZE") or f"{cache.size // 1000}k"}
+
+
+@contextlib.contextmanager
+def counted(job: Job, slots: Slots) -> Iterator[dict[str, str | None]]:
+    """Give the variables by which ccache writes down what it does, and tell ``slots`` of it afterwards."""
+    cache = job.toolchain.cache
+    if cache is None or not cache.ccache or job.entry.environ(os.environ).get("CCACHE_STATSLOG"):
+        yield {}
+        return
+    log = job.folder / STATISTICS
+    log.unlink(missing_ok=True)
+    try:
+        yield {"CCACHE_STATSLOG": str(log)}
+    finally:
+        with contextlib.suppress(OSError):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            hits = sum(line in _HITS for line in lines)
+            slots.cached(hits, hits + lines.count("cache_miss"))
+
+
+def _script(job: Job) -> Path:
+    return job.package / "once.py"
+
+
+def _locks(job: Job) -> Path:
+    return job.folder.parent / "compiling"

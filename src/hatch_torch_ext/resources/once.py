@@ -1,0 +1,121 @@
+"""Goes before a compiler cache: of entries that come to the same source at the same time, one compiles it, others wait.
+
+    python -I -S once.py LOCKS TORCH CACHE COMPILER ARGUMENT...
+
+A cache knows what is finished, not what others are at. Only sources that see none of torch's headers (below the folders
+TORCH, parted by colons) are waited for: the others give another object for each torch. Who waits lends its job to the
+pool. Whatever is guessed wrongly here costs time alone: what is compiled, and how, is the cache's and the compiler's.
+"""
+
+from __future__ import annotations  # types that Python 3.8 does not know
+
+import os
+import re
+import sys
+
+INCLUDE = re.compile(rb"""^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)""", re.MULTILINE)
+SOURCE = (".c", ".cc", ".cpp", ".cxx", ".c++", ".cu")
+MOST = 2000  # files that are looked into
+
+
+def sees(source: str, near: list[str], system: list[str], torch: list[str]) -> bool:
+    """Whether ``source`` includes a file below ``torch``, directly or by files in the folders ``near`` (``-I``).
+
+    Of the folders ``system`` (``-isystem``), those of torch count alone.
+    """
+    queue, known = [source], {source}
+    ours = [folder for folder in system if below(folder, torch)]
+    while queue:
+        path = queue.pop()
+        try:
+            with open(path, "rb") as stream:
+                text = stream.read()
+        except OSError:
+            continue
+        for quote, name in INCLUDE.findall(text):
+            beside = [os.path.dirname(path)] if quote == b'"' else []
+            for folder in beside + near + ours:
+                found = os.path.normpath(os.path.join(folder, os.fsdecode(name)))
+                if os.path.isfile(found):
+                    if below(found, torch):
+                        return True
+                    if found not in known and len(known) < MOST:
+                        known.add(found)
+                        queue.append(found)
+                    break
+    return False
+
+
+def below(path: str, folders: list[str]) -> bool:
+    """Whether ``path`` is one of ``folders``, or lies in one."""
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def read(command: list[str]) -> tuple[str | None, str | None, list[str], list[str]]:
+    """Return of a compiler's command line: source, output, folders of ``-I``, folders of ``-isystem``."""
+    source: str | None = None
+    output: list[str] = []
+    near: list[str] = []
+    system: list[str] = []
+    places = {"-I": near, "-isystem": system, "-iquote": near, "-o": output}
+    following: list[str] | None = None
+    for word in command:
+        if following is not None:
+            following.append(word)
+            following = None
+        elif word in places:
+            following = places[word]
+        elif word.startswith("-isystem="):
+            system.append(word[9:])
+        elif word.startswith("-I"):
+            near.append(word[2:])
+        elif word.endswith(SOURCE) and not word.startswith("-"):
+            source = word
+    return source, output[-1] if output else None, near, system
+
+
+def pool() -> str | None:
+    """Return the path of the FIFO of jobs that Ninja takes part in, or None."""
+    match = re.search(r"--jobserver-auth=fifo:(\S+)", os.environ.get("MAKEFLAGS", ""))
+    return match.group(1) if match else None
+
+
+def wait(name: str, jobs: str | None) -> None:
+    """Hold the lock ``name`` as long as this process, and the cache that it becomes, runs."""
+    import fcntl
+
+    held = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.set_inheritable(held, True)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if jobs is None:
+            return  # a fixed number of jobs: one that waits would be one that nobody has
+    else:
+        return
+    fifo = os.open(jobs, os.O_RDWR)
+    os.write(fifo, b"+")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    finally:
+        os.read(fifo, 1)
+        os.close(fifo)
+
+
+def main(arguments: list[str]) -> None:
+    """Wait if need be, and become the cache."""
+    locks, torch, command = arguments[0], arguments[1].split(os.pathsep), arguments[2:]
+    try:
+        source, output, near, system = read(command)
+        if source is not None and output is not None:
+            torch += [os.path.realpath(folder) for folder in torch]
+            if not sees(source, near, system, torch):
+                name = (source + "!" + output).replace("/", "!")[-200:]
+                wait(os.path.join(locks, name), pool())
+    except OSError:
+        pass  # no lock: as if nobody else were there
+    os.execvp(command[0], command)  # noqa: S606 -- no shell: what Ninja's gave
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

