@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hatch_torch_ext.resources import once
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def tree(tmp_path: Path, files: dict[str, str]) -> list[str]:

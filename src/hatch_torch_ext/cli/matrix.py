@@ -1,4 +1,4 @@
-"""``hatch-torch-ext matrix``: the entries and what each resolves to."""
+"""``hatch-torch-ext matrix``: the entries and what each resolves to; with ``--available``, beside what there is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.matrix.coverage import Coverage
+    from hatch_torch_ext.resolve.published import Published
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("matrix", help="list the entries of the matrix and what each resolves to")
+    command.add_argument("--available", action="store_true", help="hold them against what the index has of torch")
+    command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)
 
@@ -27,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     config, name = project.read()
     entries = pipeline.expand(config, distribution=name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
+    if options.available:
+        return _available(options, config, selected)
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
         print(scrub.clean(json.dumps(rows, indent=2)))
@@ -40,3 +50,93 @@ def run(options: argparse.Namespace) -> int:
         table.add_row(entry.name, entry.torch_requirement, entry.python or "any", variables, built)
     terminal.console().print(table)
     return 0
+
+
+def _available(options: argparse.Namespace, config: Config, entries: Sequence[Entry]) -> int:
+    import os
+    import platform
+
+    from hatch_torch_ext import scrub, store
+    from hatch_torch_ext.cli import project
+    from hatch_torch_ext.facts import builds
+    from hatch_torch_ext.matrix import coverage
+    from hatch_torch_ext.remote import pipfiles, settings
+    from hatch_torch_ext.remote.http import Http, Limits
+    from hatch_torch_ext.resolve import published
+
+    own = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or published.OWN_INDEX
+    places: dict[str, None] = {}
+    said = None
+    for entry in entries:
+        environ = {**os.environ, **dict(entry.env_vars)}
+        said = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
+        places.update(dict.fromkeys((*said.find_links, *said.indexes)))
+    kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
+    with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
+        found = published.ask(http, kept, list(places), own, report=project.say)
+    table = f"{_table(config)}.{config.environment}.matrix"
+    compared = coverage.compare(entries, found.builds, machine=platform.machine(), table=table)
+    stale = list(builds.differences(found.builds)) if found.asked else []
+    if options.json:
+        rows = {name: value for name, value in asdict(compared).items() if name != "impossible"}
+        answer = {
+            **rows,
+            "impossible": [{"entry": entry, "why": why} for entry, why in compared.impossible],
+            "served": compared.served,
+            "total": compared.total,
+            "releases_from": found.releases_from,
+            "cuda_from": found.cuda_from,
+            "tables": stale,
+        }
+        print(scrub.clean(json.dumps(answer, indent=2)))
+        return 0
+    _show(compared, found, stale)
+    return 0
+
+
+def _table(config: Config) -> str:
+    """Return the table that the project's environments stand in: hatch.toml has no `tool.hatch` before it."""
+    file = config.root / "hatch.toml"
+    return "envs" if file.is_file() and "[envs." in file.read_text(encoding="utf-8") else "tool.hatch.envs"
+
+
+def _show(compared: Coverage, found: Published, stale: Sequence[str]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from hatch_torch_ext import scrub
+    from hatch_torch_ext.cli import terminal
+
+    out = terminal.console()
+    table = Table(box=None, pad_edge=False)
+    for column in ("torch", "build", "pythons", "state", "by"):
+        table.add_column(column)
+    for row in compared.rows:
+        backend = row.backend if row.backend in {"cpu", "default"} else f"CUDA {row.backend}"
+        missing = [python for python in row.pythons if python not in row.served]
+        state = f"not for {' '.join(missing)}" if row.state == "partly" else row.state
+        table.add_row(row.torch, backend, " ".join(row.pythons), state, escape(" ".join(row.entries)))
+    out.print(table)
+
+    def say(line: str = "") -> None:
+        out.print(scrub.clean(line), markup=False, highlight=False, soft_wrap=True)
+
+    for entry, why in compared.impossible:
+        say(f"impossible: {entry}: {why}")
+    say()
+    share = f" ({compared.served / compared.total:.0%})" if compared.total else ""
+    say(
+        f"{compared.served} of {compared.total} combinations of torch, CUDA and Python on {compared.machine} are served"
+        f"{share}, counted from the matrix's oldest torch on."
+    )
+    if compared.others:
+        say(f"There are builds for {', '.join(compared.others)} too: the same entries serve them, built there.")
+    say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
+    if not found.asked:
+        say("No index answered: these are the releases that this hatch-torch-ext knows, and newer ones may be there.")
+    for line in stale:
+        say(f"This hatch-torch-ext knows other facts: {line}. A newer one may know it.")
+    if compared.edit:
+        say("\nTo serve what is new or not served, add to the matrix:\n")
+        for line in compared.edit:
+            say(line)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PIN = '"torch=={matrix:torch}.*"'
 """The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""
 
-RESERVED = frozenset({"cache", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
+RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """What lies in the work folder beside the folders of entries."""
 
 __all__ = [

@@ -112,6 +112,8 @@ def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
     """Install the wheel into the folder ``made``; return what its marker says."""
     command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-deps"]
     command += ["--only-binary", ":all:", "--link-mode", "copy", "--python", sys.executable, "--target", str(made)]
+    if changes.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"):
+        command.append("--no-index")  # uv itself knows no such variable
     process.run([*command, REQUIREMENT], cwd=made, env_changes=changes, timeout=TIMEOUT)
     version = process.run([_program(made), "--version"], timeout=tools.TIMEOUT).stdout.splitlines()[0]
     for path in made.rglob("*"):

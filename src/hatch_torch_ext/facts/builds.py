@@ -1,0 +1,92 @@
+"""A build of torch, by the name of its wheel on an index; and what the tables of releases say there is. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion
+
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.labels import MACHINES, parse_cuda
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Build:
+    """One wheel of torch for Linux: release line (``2.8``), machine, CPython tag (``cp311``, ``cp313t``).
+
+    ``backend`` is ``cpu`` or a CUDA version; an index that has one build of each release does not name it: ``default``.
+    """
+
+    line: str
+    backend: str
+    machine: str
+    python: str
+
+    @property
+    def minor(self) -> releases.Minor:
+        """Return the release line, to be compared."""
+        return releases.minor_of(self.line)
+
+
+def of_name(name: str) -> Iterator[Build]:
+    """Yield what the wheel called ``name`` is a build for; nothing for other files, systems and pre-releases."""
+    try:
+        project, version, _, tags = parse_wheel_filename(name)
+    except (InvalidWheelFilename, InvalidVersion):
+        return
+    local = version.local or ""
+    if project != "torch" or version.is_prerelease or len(version.release) < 2:  # noqa: PLR2004 -- major and minor
+        return
+    named = re.match(r"cpu|cu\d{2,3}(?!\d)", local)
+    if local and (named is None or "cxx11" in local or "pypi" in local or "with" in local):
+        return  # ROCm, XPU; and further builds of one that is there
+    backend = (parse_cuda(named[0]) or "cpu") if named else "default"
+    for tag in tags:
+        machine = next((machine for machine in MACHINES if tag.platform.endswith(machine)), None)
+        if machine is not None and tag.platform.startswith(("manylinux", "linux")):
+            python = tag.interpreter + ("t" if tag.abi == f"{tag.interpreter}t" else "")  # of cp37m: cp37
+            yield Build(line=f"{version.major}.{version.minor}", backend=backend, machine=machine, python=python)
+
+
+def of_tables(lines: Iterable[str]) -> Iterator[Build]:
+    """Yield the builds of these release lines that the tables of releases tell of; a line that they lack has none."""
+    for minor in map(releases.minor_of, lines):
+        first, last = releases.PUBLISHED_PYTHONS.get(minor, (31, 30))
+        for machine in MACHINES:
+            for number in range(_minor(first), _minor(last) + 1):
+                for backend in ("cpu", *releases.published_cuda(minor)):
+                    line = releases.format_minor(minor)
+                    yield Build(line=line, backend=backend, machine=machine, python=f"cp3{number}")
+
+
+def differences(builds: Iterable[Build]) -> Iterator[str]:
+    """Yield where the tables of releases say something else than an index's ``builds`` for x86-64.
+
+    What an index does not tell (CUDA builds, where it has one build of each release) is not held against them.
+    """
+    there = [build for build in builds if build.machine == "x86_64"]
+    for minor in sorted({build.minor for build in there if build.minor >= min(releases.PUBLISHED_PYTHONS)}):
+        of_line = [build for build in there if build.minor == minor]
+        numbers = sorted(
+            {int(build.python[2:]) for build in of_line if re.fullmatch(r"cp3\d{1,2}", build.python)}, key=_minor
+        )
+        line = releases.format_minor(minor)
+        if numbers:
+            found = numbers[0], numbers[-1]
+            if (known := releases.PUBLISHED_PYTHONS.get(minor)) != found:
+                yield f"torch {line} is for CPython {found[0]} to {found[1]}, and the table says {known}"
+        cuda = {build.backend for build in of_line} - {"cpu", "default"}
+        if cuda and not cuda <= set(releases.published_cuda(minor)):
+            listed = ", ".join(sorted(cuda))
+            yield f"torch {line} has builds for CUDA {listed}, and the table says {releases.published_cuda(minor)}"
+
+
+def _minor(number: int) -> int:
+    """Return 9 for 39, 13 for 313."""
+    return int(str(number)[1:])

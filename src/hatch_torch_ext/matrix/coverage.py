@@ -1,0 +1,189 @@
+"""The matrix beside what there is of torch: served, not served, new, impossible; and the lines to add. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.labels import parse_cuda, python_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hatch_torch_ext.facts.builds import Build
+    from hatch_torch_ext.matrix import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The builds of one release line for one backend: the CPython tags that there are, and those that are served.
+
+    ``state`` is ``served``, ``partly``, ``not served``, or ``new``: a release that came after the newest of the matrix.
+    """
+
+    torch: str
+    backend: str
+    pythons: tuple[str, ...]
+    served: tuple[str, ...]
+    entries: tuple[str, ...]
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The rows for one machine since the matrix's oldest release, and of their combinations how many are served.
+
+    ``impossible`` holds (entry, why) of what cannot be built; ``edit`` the lines to paste for what is not served.
+    """
+
+    machine: str
+    others: tuple[str, ...]
+    """Machines that there are builds for, too."""
+    rows: tuple[Row, ...]
+    impossible: tuple[tuple[str, str], ...]
+    edit: tuple[str, ...]
+
+    @property
+    def served(self) -> int:
+        """Return how many combinations of release, backend and Python are served."""
+        return sum(len(row.served) for row in self.rows)
+
+    @property
+    def total(self) -> int:
+        """Return how many there are."""
+        return sum(len(row.pythons) for row in self.rows)
+
+
+def compare(entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, table: str) -> Coverage:
+    """Hold the entries against ``builds``, sorted as there are; ``table`` is the array that entries stand in."""
+    here = [build for build in builds if build.machine == machine]
+    lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
+    impossible = dict(_impossible(entries, here))
+    able = [entry for entry in entries if entry.name not in impossible]
+    rows = []
+    for line, backend in dict.fromkeys((build.line, build.backend) for build in here):
+        if lines and releases.minor_of(line) < min(lines):
+            continue
+        of_row = [build for build in here if (build.line, build.backend) == (line, backend)]
+        serving = {build.python: [entry for entry in able if _serves(entry, build, entries)] for build in of_row}
+        pythons = tuple(dict.fromkeys(build.python for build in of_row))
+        served = tuple(python for python in pythons if serving[python])
+        new = bool(lines) and releases.minor_of(line) > max(lines) and not served
+        named = tuple(dict.fromkeys(entry.name for python in pythons for entry in serving[python]))
+        state = "new" if new else "served" if served == pythons else "partly" if served else "not served"
+        rows.append(Row(torch=line, backend=backend, pythons=pythons, served=served, entries=named, state=state))
+    return Coverage(
+        machine=machine,
+        others=tuple(sorted({build.machine for build in builds} - {machine})),
+        rows=tuple(rows),
+        impossible=tuple(impossible.items()),
+        edit=tuple(_edit(entries, rows, table)),
+    )
+
+
+def _has_cuda(entries: Sequence[Entry]) -> bool:
+    """Whether the matrix has variants for CUDA: where it has none, the CPU's serve every build of torch."""
+    return any(entry.cuda not in {None, "cpu"} for entry in entries)
+
+
+def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
+    """Whether a variant of the entry is chosen for this build, by the rules of the loader."""
+    if entry.torch is None:
+        return False
+    line = releases.minor_of(entry.torch)
+    if not (line == build.minor or (entry.stable_abi and line <= build.minor)):
+        return False
+    python = python_tag(entry.variable("python"))
+    if python is not None and python != build.python:
+        return False
+    if entry.cuda is None or build.backend == "default" or not _has_cuda(entries):
+        return True  # of torch's default build, only the build of the variant says for which CUDA it is
+    if "cpu" in {entry.cuda, build.backend}:
+        return entry.cuda == build.backend
+    ours, theirs = _version(entry.cuda), _version(build.backend)
+    return ours[0] == theirs[0] and ours[1] <= theirs[1]
+
+
+def _version(cuda: str) -> tuple[int, int]:
+    major, _, minor = cuda.partition(".")
+    return int(major), int(minor or 0)
+
+
+def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[tuple[str, str]]:
+    """Yield (entry, why) for what nothing that there is can be compiled against."""
+    for entry in entries:
+        of_line = [build for build in builds if build.line == entry.torch]
+        if entry.torch is None:
+            continue
+        if not of_line:
+            near = ", ".join(dict.fromkeys(build.line for build in builds[-40:]))
+            yield entry.name, f"there is no torch {entry.torch}" + (f"; the newest are {near}" if near else "")
+            continue
+        backends = list(dict.fromkeys(build.backend for build in of_line))
+        if entry.cuda not in {None, "cpu", *backends} and "default" not in backends:
+            yield entry.name, f"torch {entry.torch} has no build for CUDA {entry.cuda}; it has {', '.join(backends)}"
+            continue
+        pythons = list(dict.fromkeys(build.python for build in of_line))
+        wanted = python_tag(entry.python)
+        if wanted is not None and wanted not in pythons:
+            yield entry.name, f"torch {entry.torch} has no build for {wanted}; it has {', '.join(pythons)}"
+
+
+def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator[str]:
+    """Yield the lines of the matrix that serve what is not served: new releases, and CUDA builds of those there are."""
+    torches = [entry for entry in entries if entry.torch is not None and entry.variable("torch") == entry.torch]
+    if not torches:
+        return  # the matrix names its releases in a way of its own
+    blocks: dict[str, list[str]] = {}
+    for line in dict.fromkeys(row.torch for row in rows):
+        of_line = [row for row in rows if row.torch == line and row.state in {"new", "not served"}]
+        values = _pattern(torches, releases.minor_of(line))
+        if not of_line or (of_line[0].state != "new" and "cuda" not in values):
+            continue
+        if "cuda" in values and (cuda := _backends(of_line, values["cuda"])) is not None:
+            if not cuda:
+                continue
+            values["cuda"] = cuda
+        if "python" in values and of_line[0].state == "new":
+            free = any((python_tag(value) or "").endswith("t") for value in values["python"])
+            pythons = dict.fromkeys(python for row in of_line for python in row.pythons)
+            values["python"] = [f"3.{tag[3:]}" for tag in pythons if free or not tag.endswith("t")]
+        rest = "\n".join(f"{name} = {json.dumps(each)}" for name, each in values.items())
+        blocks.setdefault(rest, []).append(line)
+    for rest, lines in blocks.items():
+        stable = 'abi = ["stable"]' in rest.split("\n")  # which serves all later ones, too
+        yield f"[[{table}]]"
+        yield f"torch = {json.dumps(lines[:1] if stable else lines)}"
+        yield from filter(None, rest.split("\n"))
+
+
+def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[str]]:
+    """Return the variables besides ``torch`` of entries for ``line``: those that it has, else those of the newest."""
+    own = [entry for entry in entries if releases.minor_of(entry.torch or "0.0") == line]
+    newest = max((entry.torch or "0.0" for entry in entries), key=releases.minor_of)
+    pattern = own or [entry for entry in entries if entry.torch == newest]
+    values = {
+        name: list(dict.fromkeys(entry.variable(name) or "" for entry in pattern)) for name, _ in pattern[0].variables
+    }
+    if line < releases.FIRST_STABLE_ABI:
+        values.pop("abi", None)
+    return {name: each for name, each in values.items() if name != "torch"}
+
+
+def _backends(rows: Sequence[Row], written: Sequence[str]) -> list[str] | None:
+    """Return the values of ``cuda`` for rows, in the way of those that are ``written``; None where none is known.
+
+    The lowest minor of each major is enough: it serves the higher ones.
+    """
+    known = [row.backend for row in rows if row.backend != "default"]
+    if not known:
+        return None
+    lowest: dict[int, str] = {}
+    for backend in known:
+        if backend != "cpu":
+            lowest.setdefault(_version(backend)[0], backend)
+    short = any(value.startswith("cu") and parse_cuda(value) for value in written)
+    names = [f"cu{version.replace('.', '')}" if short else version for version in lowest.values()]
+    return (["cpu"] if "cpu" in known and "cpu" in written else []) + names

@@ -1,0 +1,160 @@
+"""Which builds of torch there are: by the configured indexes and torch's own, kept for a day; else by tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.facts import builds, releases
+from hatch_torch_ext.facts.builds import Build
+from hatch_torch_ext.remote import index
+from hatch_torch_ext.remote.http import RemoteError
+from hatch_torch_ext.remote.settings import public
+from hatch_torch_ext.store import RecordError, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hatch_torch_ext.remote.http import Http
+    from hatch_torch_ext.store import Store
+
+LIFETIME = 24 * 3600.0
+"""Seconds for which an answer is used again: a new release is noticed within a day."""
+OWN_INDEX = "https://download.pytorch.org/whl"
+TABLES = "the tables of this hatch-torch-ext"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The builds that there are, sorted, and where each kind of fact is from, in words for people.
+
+    ``cuda_known`` says whether an index told of builds for CUDA; else the tables did. ``asked`` says whether any index
+    answered.
+    """
+
+    builds: tuple[Build, ...]
+    releases_from: str
+    cuda_from: str
+    cuda_known: bool
+    asked: bool
+
+
+def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: Callable[[str], None]) -> Published:
+    """Return what ``indexes`` have of torch, and ``own``, which is laid out as torch's own index is.
+
+    What does not answer is said by ``report``; an older answer is used for it, or the tables are.
+    """
+    general = [build for place in indexes for build in _of_place(http, store, place, report)]
+    special = [build for build in general if build.backend != "default"]
+    asked, source = [public(place) for place in indexes], ""
+    if not any(build.backend != "cpu" for build in special):
+        special += _of_own(http, store, own, report)
+        source = public(own)
+    if not general and not special:
+        lines = [releases.format_minor(minor) for minor in releases.PUBLISHED_PYTHONS]
+        found = tuple(sorted(builds.of_tables(lines), key=_order))
+        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, cuda_known=False, asked=False)
+    known = any(build.backend != "cpu" for build in special)
+    lines_with_builds = {(build.line, build.machine) for build in special}
+    rest = [build for build in general if build.backend == "default"]
+    if known:
+        rest = [build for build in rest if (build.line, build.machine) not in lines_with_builds]
+    else:
+        rest = [
+            Build(line=build.line, backend=backend, machine=build.machine, python=build.python)
+            for build in rest
+            for backend in _backends(build)
+        ]
+    return Published(
+        builds=tuple(sorted({*special, *rest}, key=_order)),
+        releases_from=", ".join(asked),
+        cuda_from=(source or ", ".join(asked)) if known else TABLES,
+        cuda_known=known,
+        asked=True,
+    )
+
+
+def _backends(build: Build) -> tuple[str, ...]:
+    cuda = releases.published_cuda(build.minor)
+    return ("cpu", *cuda) if cuda else ("default",)
+
+
+def _order(build: Build) -> tuple[object, ...]:
+    return (
+        build.minor,
+        build.backend != "cpu",
+        _numbers(build.backend),
+        build.machine,
+        _numbers(build.python),
+        build.python,
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a CUDA version or a CPython tag, to be sorted by: 39 comes before 310."""
+    if (tag := re.match(r"cp(\d)(\d+)", text)) is not None:
+        return int(tag[1]), int(tag[2])
+    return tuple(int(part) for part in text.split(".")) if re.fullmatch(r"\d+(\.\d+)*", text) else ()
+
+
+def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -> list[Build]:
+    """Return the builds of torch's own index: its page of everything, else those of each build that the tables know."""
+    problems: list[str] = []
+    if whole := _of_place(http, store, own, problems.append):
+        return whole
+    known = {version for versions in releases.PUBLISHED_CUDA.values() for version in versions}
+    names = ["cpu", *(f"cu{version.replace('.', '')}" for version in sorted(known, key=_numbers, reverse=True))]
+    found: list[Build] = []
+    for name in names:
+        found += _of_place(http, store, f"{own.rstrip('/')}/{name}", problems.append)
+        if name == "cpu" and not found:  # it is not there, or not laid out so: do not ask for twenty more
+            break
+    if not found and problems:
+        report(problems[0])
+    return found
+
+
+def _of_place(http: Http, store: Store, place: str, report: Callable[[str], None]) -> list[Build]:
+    """Return the builds on one index, asked at most once a day."""
+    name = f"published-{hashlib.sha256(public(place).encode()).hexdigest()}.json"
+    kept = _kept(store, name)
+    if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
+        return kept[1]
+    try:
+        files = index.files(http, place, "torch")
+    except RemoteError as error:
+        if kept is not None:
+            report(f"{error}; what it had on {time.strftime('%Y-%m-%d', time.gmtime(kept[0]))} is used")
+            return kept[1]
+        report(str(error))
+        return []
+    found = sorted({build for file in files if not file.yanked for build in builds.of_name(file.name)}, key=_order)
+    if found:
+        said = {"time": time.time(), "builds": [asdict(build) for build in found]}
+        store.set_text("resolved", name, json.dumps(said).encode())
+    return found
+
+
+def _kept(store: Store, name: str) -> tuple[float, list[Build]] | None:
+    data = store.text("resolved", name)
+    if data is None:
+        return None
+    try:
+        said = record(data)
+        return float(said["time"]), [Build(**each) for each in _each(said["builds"])]
+    except (RecordError, KeyError, TypeError, ValueError):
+        store.remove_text("resolved", name)
+        return None
+
+
+def _each(listed: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
+    """Yield builds out of a record. Raises ``ValueError`` for what is none."""
+    for each in listed:
+        releases.minor_of(each["line"])
+        _numbers(each["backend"])
+        _numbers(each["python"])
+        yield each
