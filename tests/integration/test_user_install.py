@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import http.server
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +13,7 @@ import wheels
 from hatch_torch_ext import cli, process
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
+from loopback import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,25 +23,6 @@ TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 PLATFORM = f"manylinux_2_17_{os.uname().machine}"
 HONEST = b"honest = True\n"
 HOSTILE = b"honest = False\n"
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder; give its address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def put(folder: Path, name: str, members: Mapping[str, bytes], requires: tuple[str, ...] = ()) -> None:

@@ -137,12 +137,16 @@ def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator
     if not torches:
         return  # the matrix names its releases in a way of its own
     blocks: dict[str, list[str]] = {}
+    offered: set[str] = set()
     for line in dict.fromkeys(row.torch for row in rows):
         of_line = [row for row in rows if row.torch == line and row.state in {"new", "not served"}]
         values = _pattern(torches, releases.minor_of(line))
         if not of_line or (of_line[0].state != "new" and "cuda" not in values):
             continue
         if "cuda" in values and (cuda := _backends(of_line, values["cuda"])) is not None:
+            if "stable" in values.get("abi", ()):  # one serves all later releases, too
+                cuda = [each for each in cuda if each not in offered]
+                offered.update(cuda)
             if not cuda:
                 continue
             values["cuda"] = cuda
@@ -153,9 +157,8 @@ def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator
         rest = "\n".join(f"{name} = {json.dumps(each)}" for name, each in values.items())
         blocks.setdefault(rest, []).append(line)
     for rest, lines in blocks.items():
-        stable = 'abi = ["stable"]' in rest.split("\n")  # which serves all later ones, too
         yield f"[[{table}]]"
-        yield f"torch = {json.dumps(lines[:1] if stable else lines)}"
+        yield f"torch = {json.dumps(lines)}"
         yield from filter(None, rest.split("\n"))
 
 

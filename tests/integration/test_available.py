@@ -1,0 +1,205 @@
+"""`matrix --available`: the matrix of a project beside indexes that are laid out as the default one and torch's."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hatch_torch_ext import cli
+from hatch_torch_ext.facts import builds, releases
+from hatch_torch_ext.remote import index, settings
+from hatch_torch_ext.remote.http import Http, Limits, RemoteError
+from loopback import served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+version = "1"
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={matrix:torch}.*"]
+"""
+MATRIX = """
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8", "2.9"]
+cuda = ["cpu", "cu126"]
+"""
+MACHINE = platform.machine()
+OTHER = "aarch64" if MACHINE == "x86_64" else "x86_64"
+HAVE: dict[str, dict[str, tuple[str, ...]]] = {
+    "cpu": {"2.7.0": ("311",), "2.8.0": ("311", "312"), "2.9.1": ("311", "312"), "2.16.0": ("312",)},
+    "cu126": {"2.8.0": ("311", "312"), "2.9.1": ("312",)},
+    "cu129": {"2.8.0": ("311", "312")},
+    "cu130": {"2.9.1": ("311", "312"), "2.16.0": ("312",)},
+}
+"""Build -> release -> Pythons of the wheels on torch's own index, for this machine."""
+
+
+def name(version: str, python: str, machine: str = MACHINE) -> str:
+    """Return the name of a wheel of torch."""
+    return f"torch-{version}-cp{python}-cp{python}-manylinux_2_28_{machine}.whl"
+
+
+def page(folder: Path, names: list[str]) -> None:
+    """Write the page of torch on an index, as HTML."""
+    (folder / "torch").mkdir(parents=True)
+    links = "".join(f'<a href="../files/{each}">{each}</a>\n' for each in names)
+    (folder / "torch" / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>", encoding="utf-8")
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    """Return the folder of two indexes: `simple`, the default one, and `whl`, a page for each build as torch has it."""
+    own = tmp_path / "web" / "whl"
+    for build, versions in HAVE.items():
+        names = [name(f"{version}%2B{build}", python) for version, pythons in versions.items() for python in pythons]
+        page(own / build, [*names, name(f"2.17.0.dev20270101%2B{build}", "312")])
+    general = {version: pythons for versions in reversed(HAVE.values()) for version, pythons in versions.items()}
+    names = [name(version, python) for version, pythons in general.items() for python in pythons]
+    page(tmp_path / "web" / "simple", [*names, name("2.9.1", "311", OTHER), "torch-2.9.1.tar.gz"])
+    return tmp_path / "web"
+
+
+@pytest.fixture
+def address(web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve them, for a project in this folder."""
+    project = tmp_path / "project"
+    (project / "src" / "my_pkg").mkdir(parents=True)
+    (project / "src" / "my_pkg" / "__init__.py").touch()
+    (project / "csrc").mkdir()
+    (project / "csrc" / "CMakeLists.txt").touch()
+    (project / "pyproject.toml").write_text(PROJECT + MATRIX, encoding="utf-8")
+    monkeypatch.chdir(project)
+    for variable in [each for each in os.environ if each.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with served(web) as url:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{url}/simple")
+        monkeypatch.setenv("TORCH_EXT_TORCH_INDEX", f"{url}/whl")
+        yield url
+
+
+def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return what the command says as JSON."""
+    assert cli.main(["matrix", "--available", "--json"]) == 0
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
+
+
+def states(said: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Return (release line, backend) -> state."""
+    return {(row["torch"], row["backend"]): row["state"] for row in said["rows"]}
+
+
+def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Served, higher minors of a CUDA major too; not served; new; the share; older releases are left out."""
+    said = asked(capsys)
+    assert states(said) == {
+        ("2.8", "cpu"): "served",
+        ("2.8", "12.6"): "served",
+        ("2.8", "12.9"): "served",
+        ("2.9", "cpu"): "served",
+        ("2.9", "12.6"): "served",
+        ("2.9", "13.0"): "not served",
+        ("2.16", "cpu"): "new",
+        ("2.16", "13.0"): "new",
+    }
+    assert (said["served"], said["total"], said["machine"], said["others"]) == (9, 13, MACHINE, [OTHER])
+    assert said["impossible"] == []
+    assert (said["releases_from"], said["cuda_from"]) == (f"{address}/simple", f"{address}/whl")
+    by = {(row["torch"], row["backend"]): row["entries"] for row in said["rows"]}
+    assert by["2.8", "12.9"] == ["matrix.2.8-cu126"]
+
+
+def test_the_edit_serves_all(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
+    """The lines that the command prints, pasted: everything that there is is served, and nothing is left to add."""
+    assert cli.main(["matrix", "--available"]) == 0
+    shown = capsys.readouterr().out
+    assert "9 of 13 combinations of torch, CUDA and Python" in shown
+    assert "(69%)" in shown
+    lines = shown.partition("add to the matrix:\n")[2]
+    assert lines.strip() == (
+        '[[tool.hatch.envs.matrix.matrix]]\ntorch = ["2.9"]\ncuda = ["cu130"]\n'
+        '[[tool.hatch.envs.matrix.matrix]]\ntorch = ["2.16"]\ncuda = ["cpu", "cu130"]'
+    )
+    file = Path("pyproject.toml")
+    file.write_text(file.read_text(encoding="utf-8") + lines, encoding="utf-8")
+    said = asked(capsys)
+    assert set(states(said).values()) == {"served"}
+    assert (said["served"], said["total"], said["edit"]) == (13, 13, [])
+
+
+def test_what_cannot_be_built(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
+    """A release, a CUDA build and a Python that the indexes do not have, each with what they do have."""
+    matrix = """
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8"]
+cuda = ["cu128"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.9"]
+cuda = ["cpu"]
+python = ["3.14"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.99"]
+cuda = ["cpu"]
+"""
+    Path("pyproject.toml").write_text(PROJECT + matrix, encoding="utf-8")
+    why = {each["entry"]: each["why"] for each in asked(capsys)["impossible"]}
+    assert why == {
+        "matrix.2.8-cu128": "torch 2.8 has no build for CUDA 12.8; it has cpu, 12.6, 12.9",
+        "matrix.py3.14-2.9-cpu": "torch 2.9 has no build for cp314; it has cp311, cp312",
+        "matrix.2.99-cpu": "there is no torch 2.99; the newest are 2.7, 2.8, 2.9, 2.16",
+    }
+
+
+def test_answers_are_kept_and_tables_speak_at_last(
+    address: str, web: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked once a day; later an older answer is used, which is said; with neither, the tables, which is said too."""
+    first = asked(capsys)
+    shutil.rmtree(web / "simple")
+    shutil.rmtree(web / "whl")
+    assert asked(capsys) == first
+    store = Path(os.environ["HATCH_TORCH_EXT_CACHE"])
+    for record in (store / "resolved").glob("published-*.json"):
+        kept = json.loads(record.read_text(encoding="utf-8"))
+        record.write_text(json.dumps({**kept, "time": kept["time"] - 90_000}), encoding="utf-8")
+    assert cli.main(["matrix", "--available", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == first
+    assert f"{address}/simple/torch/" in said.err
+    assert "what it had on " in said.err
+
+    monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(store.parent / "another"))
+    assert cli.main(["matrix", "--available"]) == 0
+    said = capsys.readouterr()
+    assert "No index answered: these are the releases that this hatch-torch-ext knows" in said.out
+    assert "2.8    CUDA 12.8" in said.out
+    assert "not for cp39" not in said.out
+
+
+@pytest.mark.slow
+def test_the_tables_agree_with_the_default_index() -> None:
+    """What facts/releases.py says of releases and Pythons is what the index has; it is corrected where it is not."""
+    there: list[builds.Build] = []
+    with Http(settings.IndexSettings(), Limits(attempts=2)) as http:
+        try:
+            files = index.files(http, settings.PUBLIC_INDEX, "torch")
+        except RemoteError as error:
+            pytest.skip(f"the default index cannot be reached: {error}")
+    there = [build for file in files if not file.yanked for build in builds.of_name(file.name)]
+    assert {build.minor for build in there} >= set(releases.PUBLISHED_PYTHONS)
+    assert list(builds.differences(there)) == []
