@@ -181,7 +181,8 @@ def test_supplies_stand_on_each_other_one_way() -> None:
 def test_facts_stand_alone() -> None:
     """What several stages know depends on the ground alone; among the facts, labels are made of releases.
 
-    A build of torch has a release line and the words of a label. What a file registers is read window by window, and depends on the release; which torch a function is there since is
+    A build of torch has a release line and the words of a label.
+    What a file registers is read window by window, and depends on the release; which torch a function is there since is
     a line of releases.
     """
     assert rooms_of("facts") == set()
