@@ -83,6 +83,11 @@ class Project:
         """Build the wheel; it need not succeed."""
         return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
+    def cli(self, *arguments: str, **environ: str) -> process.Completed:
+        """Run our command line in the project's folder; it need not succeed."""
+        command = [sys.executable, "-m", "hatch_torch_ext", *arguments]
+        return process.run(command, cwd=self.root, env_changes={**self.environ, **environ}, check=False)
+
     def started(self, **environ: str) -> subprocess.Popen[str]:
         """Start a build in a session of its own."""
         env = {**os.environ, **{name: value for name, value in self.environ.items() if value is not None}, **environ}

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
@@ -84,14 +84,25 @@ def variant(label: str, files: Mapping[str, bytes], **changes: object) -> Varian
 
 
 def ours(
-    folder: Path, built: Sequence[tuple[Variant, Mapping[str, bytes]]], *, extra: Mapping[str, bytes] | None = None
+    folder: Path,
+    built: Sequence[tuple[Variant, Mapping[str, bytes]]],
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    partial: Mapping[str, object] | None = None,
+    **changes: Any,
 ) -> Path:
-    """Write a wheel of ours: the variants' files, the manifest that lists them, and ``extra``."""
+    """Write a wheel of ours: files, manifest and ``extra``; ``partial`` for its head, ``changes`` for ``write``."""
     init = b"from my_pkg import _variants\n\n_variants.load()\n"
     members = {"my_pkg/__init__.py": init, "my_pkg/_variants.py": b""}
     for _, files in built:
         members |= {f"my_pkg/_torch_ext/{path}": data for path, data in files.items()}
     listed = [{**variants.to_json(described), "places": {}} for described, _ in built]
-    head = {"package": "my_pkg", "distribution": "my-pkg", "requires": "torch>=2.8,<2.10", "tag": TAG}
+    head: dict[str, object] = {
+        "package": "my_pkg",
+        "distribution": "my-pkg",
+        "requires": "torch>=2.8,<2.10",
+        "tag": TAG,
+    }
+    head |= {"partial": partial} if partial is not None else {}
     manifest = json.dumps({"schema": 1, **head, "variants": listed, "package_files": []})
-    return write(folder, {**members, "my_pkg/_torch_ext/manifest.json": manifest.encode(), **(extra or {})})
+    return write(folder, {**members, "my_pkg/_torch_ext/manifest.json": manifest.encode(), **(extra or {})}, **changes)

@@ -131,7 +131,14 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         # Before the work: what changes while it is done is noticed later.
         compiled = editable.sources(config, work) if version == "editable" else {}
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
-            product = pipeline.build(config, selected, distribution=self._distribution, views=[view], work=work)
+            product = pipeline.build(
+                config,
+                selected,
+                distribution=self._distribution,
+                views=[view],
+                work=work,
+                whole=self._whole(config, entries) if version != "editable" else (),
+            )
         self._built = config, product
         if not promised:
             # As hatchling writes the others.
@@ -151,6 +158,14 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         build_data["force_include"].update(self._inclusion(config, product))
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
+
+    def _whole(self, config: Config, entries: Sequence[Entry]) -> tuple[str, ...]:
+        """Return the entries of the whole wheel: ``HATCH_TORCH_EXT_ONLY`` says what is built now, no more."""
+        from hatch_torch_ext import config as configuration
+        from hatch_torch_ext import matrix
+
+        selection = configuration.selection(self.config, {})
+        return matrix.left(entries, only=selection.only, skip=config.skip)
 
     def _guard_writing(self) -> None:
         """See to it that no cut-off wheel stays where hatchling fails to write it, as on a full disk."""

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hatch_torch_ext.facts import archs, digest
+from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -97,6 +98,27 @@ def layout(*variants: Variant, package: str = "my_pkg") -> Layout:
 def text_of(*variants: Variant) -> str:
     """Return the loader of a wheel with ``variants``."""
     return loader.render(layout(*variants), distribution="my-dist")
+
+
+def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
+    """Where nothing in a partial wheel fits, the error names what it lacks; a whole wheel knows nothing of parts."""
+    origin = {"sources": "", "configuration": "", "builder": ""}
+    partial = Partial(entries=("a", "b", "c", "d", "e"), built=("a",), **origin)
+    text = loader.render(replace(layout(variant("x", "2.8")), partial=partial), distribution="my-dist")
+    assert '"partial": ["b", "c", "d", "e"]' in text
+    assert "partial" not in text_of(variant("x", "2.8")).partition("DATA: ")[2]
+    file = tmp_path / "part.py"
+    file.write_text(text, encoding="utf-8")
+    spec = spec_from_file_location("my_pkg._part", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules["my_pkg._part"] = module
+    spec.loader.exec_module(module)
+    assert module._partial() == [
+        "or the whole wheel, as this is a part of it without b, c, d and 1 more:",
+        "  hatch-torch-ext merge PART... -o DIR",
+    ]
 
 
 def module_of(folder: Path, *variants: Variant) -> Any:

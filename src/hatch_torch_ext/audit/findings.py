@@ -127,6 +127,10 @@ CODES = {
         remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each "
         "operator once.",
     ),
+    "partial-wheel": Code(
+        warning=True,
+        remedy="Publish none of the parts, but what `hatch-torch-ext merge` makes of all of them.",
+    ),
     "policy-too-low": Code(
         remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met.",
     ),
@@ -194,6 +198,7 @@ CODES = {
 }
 
 OF_THE_ARCHIVE = frozenset(code for code, kind in CODES.items() if kind.remedy == _REBUILD) | {
+    "partial-wheel",
     "unsafe-path",
     "wheel-tag",
 }

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import loading, opening, operators, policies
-from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle
+from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
@@ -165,6 +165,10 @@ def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
             continue
         variants += manifest.variants
         faults += _compare(manifest, hashes)
+        if manifest.partial is not None:
+            lacking = some(manifest.partial.lacking)
+            of = f"{len(manifest.partial.built)} of {len(manifest.partial.entries)} entries"
+            faults.append(finding("partial-wheel", place, f"the wheel holds {of}; it lacks {lacking}"))
     return tuple(variants), faults
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,6 +20,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("build", help="build the wheel of the project in this folder")
     command.add_argument("-d", "--directory", type=path, default=path("dist"), help="where the wheel goes (dist)")
     command.add_argument("--only", metavar="GLOB", action="append", help="entries or labels to build")
+    command.add_argument("--shard", metavar="K/N", help="build part K of N, to be joined by `merge`")
+    command.add_argument(
+        "--times",
+        metavar="FILE",
+        type=path,
+        help="split by what entries took: build/torch-ext/history.json of an earlier build, one file for all shards",
+    )
     command.add_argument("--jobs", metavar="N", type=int, help="compilers at once")
     command.add_argument("--fresh", action="store_true", help="remove what earlier builds left, and start anew")
     command.set_defaults(run=run)
@@ -24,18 +34,35 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. It goes on with what earlier builds finished, as `hatch build` does."""
-    from hatchling.builders.wheel import WheelBuilder
-
-    from hatch_torch_ext import pipeline
+    from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import project
+    from hatch_torch_ext.outlets import merging
+    from hatch_torch_ext.pipeline import shards
 
-    project.read()
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
     if options.jobs is not None:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
+    shard = shards.parse_shard(options.shard) if options.shard else None
+    config, name = project.read()
     if options.fresh:
         pipeline.clean(Path.cwd(), report=project.say)
-    for artifact in WheelBuilder(str(Path.cwd())).build(directory=str(options.directory), versions=["standard"]):
-        print(artifact)
+    if shard is None or shard.count == 1:
+        for artifact in _build(options.directory):
+            print(artifact)
+        return 0
+    entries = pipeline.expand(config, distribution=name)
+    selected = matrix.select(entries, only=config.only, skip=config.skip)
+    chosen = shards.split(selected, shard.count, times=options.times)[shard.number - 1]
+    project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")
+    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
+    with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:
+        for artifact in _build(Path(folder)):
+            print(merging.name_part(Path(artifact), number=shard.number, count=shard.count, out=options.directory))
     return 0
+
+
+def _build(directory: Path) -> Iterator[str]:
+    from hatchling.builders.wheel import WheelBuilder
+
+    return WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])

@@ -260,6 +260,12 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
     return chosen
 
 
+def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
+    skipped, named = reached(entries, skip), reached(entries, only)
+    return tuple(entry.name for entry in entries if entry.name not in skipped and (not only or entry.name in named))
+
+
 def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return the entries of the newest torch (where none declares one: all), in their order."""
     lines = [max(_release_lines(entry), default=(0, 0)) for entry in entries]

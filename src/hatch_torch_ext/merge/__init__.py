@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.facts import digest, policy, releases, variant
+from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
@@ -56,13 +58,22 @@ class Layout:
     tag: str
     requires: str
     manifest: str
+    partial: Partial | None = None
+    """What it lacks of the whole wheel, where it lacks something."""
 
 
-def merge(variants: Sequence[BuiltVariant], *, package: str, distribution: str, manylinux: str | None = None) -> Layout:
+def merge(
+    variants: Sequence[BuiltVariant],
+    *,
+    package: str,
+    distribution: str,
+    manylinux: str | None = None,
+    partial: Partial | None = None,
+) -> Layout:
     """Return what the wheel of ``variants`` holds, whatever their order.
 
     ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
-    author asks for (``manylinux_2_28``), else the lowest that is met.
+    author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the whole.
 
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
@@ -86,7 +97,9 @@ def merge(variants: Sequence[BuiltVariant], *, package: str, distribution: str, 
         raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
     tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}"
     requires = releases.torch_requirement((built.variant.torch, built.variant.stable_abi) for built in distinct)
-    head = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
+    head: dict[str, object] = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
+    if partial is not None:
+        head[partials.FIELD] = partials.to_json(partial)
     return Layout(
         package=package,
         variants=tuple(placed),
@@ -96,6 +109,7 @@ def merge(variants: Sequence[BuiltVariant], *, package: str, distribution: str, 
         tag=tag,
         requires=requires,
         manifest=_manifest(head, placed, package_files, _owners(ordered), digests),
+        partial=partial,
     )
 
 
@@ -109,6 +123,10 @@ def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]
     """Return the variants, each with those of its package files that are not the same in every entry as its own."""
     contents: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
+        # In parts of a wheel, some may have their own already.
+        for file in built.variant.files:
+            if file.path == f"{built.variant.label}/{file.installed}":
+                contents[file.installed].add(file.sha256)
         for target, path in built.package_files:
             place = PurePosixPath(target)
             if place.suffix in PER_VARIANT and place.name != "__init__.py":
@@ -264,7 +282,7 @@ def _versions(described: Variant) -> Iterator[str]:
 
 
 def _manifest(
-    head: Mapping[str, str],
+    head: Mapping[str, object],
     placed: Iterable[PlacedVariant],
     package_files: Mapping[str, Path],
     owners: Mapping[str, tuple[str, ...]],

@@ -37,6 +37,7 @@ def render(layout: Layout, *, distribution: str, editable: str | None = None) ->
         "distribution": distribution,
         "package": layout.package,
         **({"editable": editable} if editable is not None else {}),
+        **({"partial": list(layout.partial.lacking)} if layout.partial is not None else {}),
         "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],
     }
     return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import merge
 from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.outlets import parts, writing
 
@@ -23,7 +26,7 @@ def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
     """Join the wheels at ``paths``, whatever their order, into one in the folder ``out``; return its path.
 
     They may be parts of one build (shards), exact wheels, or variant wheels. Raises ``WheelError`` for a wheel that is
-    not ours or not whole, ``MergeError`` where they do not belong together or hold a variant twice.
+    not ours or not whole, ``MergeError`` where they do not belong together, or an entry is missing or twice.
     """
     if not paths:
         raise MergeError("no wheel to merge: name the parts")
@@ -37,18 +40,29 @@ def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
         for other in read[1:]:
             _check_same(first, other)
         _check_distinct(read)
+        _check_complete(read)
         layout = relaid([built for part in read for built in part.variants], read)
         return writing.write(first, layout, out=out, version=first.public_version)
 
 
-def relaid(variants: Sequence[BuiltVariant], read: Sequence[Part]) -> Layout:
+def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
+    """Write the partial wheel at ``path`` into ``out`` under the version of part ``number`` of ``count``."""
+    with tempfile.TemporaryDirectory(prefix="torch-ext-part-") as folder:
+        part = parts.read(path, folder=Path(folder))
+        version = partials.version(part.wheel.version, number, count)
+        return writing.write(part, relaid(part.variants, [part], partial=part.partial), out=out, version=version)
+
+
+def relaid(
+    variants: Sequence[BuiltVariant], read: Sequence[Part], *, partial: partials.Partial | None = None
+) -> Layout:
     """Return the layout of ``variants``, which come from ``read``, with the policy that the author asked for."""
-    first = read[0]
-    layout = merge.merge(variants, package=first.package, distribution=first.distribution)
+    merged = functools.partial(
+        merge.merge, variants, package=read[0].package, distribution=read[0].distribution, partial=partial
+    )
+    layout = merged()
     asked = _asked(layout.tag, [part.tag for part in read], variants)
-    if asked is None:
-        return layout
-    return merge.merge(variants, package=first.package, distribution=first.distribution, manylinux=asked)
+    return layout if asked is None else merged(manylinux=asked)
 
 
 def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) -> str | None:
@@ -81,9 +95,38 @@ def _check_same(first: Part, other: Part) -> None:
             f"{names[0]} and {names[1]} do not come from the same sources: `{differing[0]}` is not the same in them"
             f"{_more(len(differing))}. Build both from one commit"
         )
+    if first.partial is not None and other.partial is not None:
+        _check_origin(first.partial, other.partial, names)
+    differing = _differing(first.metadata, other.metadata)
+    if differing:
+        raise MergeError(
+            f"{names[0]} and {names[1]} do not have the same metadata: `{differing[0]}` of .dist-info is not the same "
+            f"in them{_more(len(differing))}. Build both from one commit, with one release of hatchling"
+        )
 
 
-def _differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+def _check_origin(first: partials.Partial, other: partials.Partial, names: tuple[str, str]) -> None:
+    """Raise where two partial wheels were not built from the same."""
+    for ours, theirs, what, remedy in (
+        (first.builder, other.builder, "by the same hatch-torch-ext", "Build both with one version of it"),
+        (
+            first.configuration,
+            other.configuration,
+            "with the same options",
+            "Build both with the same `HATCH_TORCH_EXT_` variables and the same options of the hook",
+        ),
+        (
+            first.sources,
+            other.sources,
+            "from the same sources",
+            "Build both from one commit, without files that tools left beside the sources",
+        ),
+    ):
+        if ours != theirs:
+            raise MergeError(f"{names[0]} and {names[1]} were not built {what}. {remedy}")
+
+
+def _differing(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[str]:
     return sorted({path for path, _ in ours.items() ^ theirs.items()})
 
 
@@ -92,11 +135,36 @@ def _more(count: int) -> str:
 
 
 def _check_distinct(read: Sequence[Part]) -> None:
-    holders: dict[str, str] = {}
+    """Raise for what is there twice: an entry of partial wheels (two may give one variant), else a variant."""
+    holders: dict[tuple[str, str], Part] = {}
     for part in read:
-        for label in part.labels:
-            before = holders.setdefault(label, part.wheel.path.name)
-            if before != part.wheel.path.name:
-                raise MergeError(
-                    f"the variant {label} is in {before} and in {part.wheel.path.name}: leave one of the wheels out"
-                )
+        built = part.partial.built if part.partial is not None else ()
+        for key in [*((machine, entry) for machine in part.machines for entry in built), *_variants(part)]:
+            before = holders.setdefault(key, part)
+            if before is part or (not key[0] and before.partial is not None and part.partial is not None):
+                continue
+            what = f"the entry {key[1]} for {key[0]}" if key[0] else f"the variant {key[1]}"
+            raise MergeError(
+                f"{what} is in {before.wheel.path.name} and in {part.wheel.path.name}: leave one of the wheels out"
+            )
+
+
+def _variants(part: Part) -> list[tuple[str, str]]:
+    return [("", label) for label in part.labels]
+
+
+def _check_complete(read: Sequence[Part]) -> None:
+    """Raise where the parts of a machine, together, lack an entry that one of them expects."""
+    for machine in sorted({machine for part in read for machine in part.machines}):
+        there = [part for part in read if machine in part.machines]
+        partial = [part for part in there if part.partial is not None]
+        expected = {entry for part in partial if part.partial for entry in part.partial.entries}
+        built = {entry for part in partial if part.partial for entry in part.partial.built}
+        built |= {variant.variant.build.entry for part in there for variant in part.variants}
+        if lacking := sorted(expected - built):
+            names = ", ".join(lacking)
+            raise MergeError(
+                f"no part holds {names} for {machine}: name the wheels that do, or build "
+                f"{'them' if len(lacking) > 1 else 'it'} with "
+                f"`hatch-torch-ext build {' '.join(f'--only {shlex.quote(name)}' for name in lacking)} -d DIR`"
+            )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.wheel import listing
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.wheel import Wheel
     from hatch_torch_ext.wheel.listing import Manifest
 
@@ -53,11 +56,33 @@ class Part:
     variants: tuple[BuiltVariant, ...]
     members: tuple[Member, ...]
     generated: frozenset[str]
+    partial: Partial | None
+    """What it lacks of the whole, where it says so."""
 
     @property
     def public_version(self) -> str:
-        """Return the version without its local part."""
+        """Return the version of the whole: without what names a part or one torch; an author's own local part stays."""
+        if self.partial is not None:
+            return partials.whole_version(self.wheel.version)
         return self.wheel.version.partition(LOCAL_SEPARATOR)[0]
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Return the machines that the variants are for, sorted."""
+        return tuple(sorted({built.variant.machine for built in self.variants}))
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """Return name -> content of what ``.dist-info`` holds of the author's: without version, torch and our own."""
+        info = f"{self.wheel.dist_info}/"
+        found: dict[str, object] = {}
+        for member in self.wheel.members:
+            name = member.path.removeprefix(info)
+            if name == "METADATA" and member.path.startswith(info):
+                found[name] = tuple(pair for pair in self.wheel.metadata(name) if not _of_the_part(*pair))
+            elif member.path.startswith(info) and name not in {"RECORD", "WHEEL", "variant.json", SBOM}:
+                found[name] = member.sha256
+        return found
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -112,8 +137,14 @@ def read(path: Path, *, folder: Path) -> Part:
         variants=_built(found, manifest, head, prefix),
         members=members,
         generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
+        partial=manifest.partial,
         **{name: str(value) for name, value in fields.items()},
     )
+
+
+def _of_the_part(field: str, value: str) -> bool:
+    """Say whether a field of METADATA differs between parts of one wheel: the version, and which torch is required."""
+    return field == "Version" or (field == "Requires-Dist" and re.match(r"torch\b(?![-_.])", value) is not None)
 
 
 def _check_hashes(path: Path, found: Wheel, manifest: Manifest) -> None:

@@ -85,8 +85,13 @@ def cut(path: Path, *, out: Path) -> Cut:
 
 
 def refuse_cut(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that is no fat wheel: it was cut from one."""
+    """Raise ``MergeError`` for a wheel that is no fat wheel: it was cut from one, or is a part of one."""
     name = part.wheel.path.name
+    if part.partial is not None:
+        raise MergeError(
+            f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
+            "first, by `hatch-torch-ext merge`"
+        )
     if part.wheel.version != part.public_version:
         raise MergeError(
             f"{name} is not a whole wheel: its version has the local part "

@@ -22,7 +22,7 @@ from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, E
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.pipeline import events, schedule
+from hatch_torch_ext.pipeline import events, schedule, shards
 from hatch_torch_ext.pipeline import machine as machines
 from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
@@ -167,10 +167,19 @@ def select_editable(
     return matrix.newest(fitting)
 
 
-def build(config: Config, entries: Sequence[Entry], *, distribution: str, views: Sequence[View], work: Path) -> Product:
+def build(
+    config: Config,
+    entries: Sequence[Entry],
+    *,
+    distribution: str,
+    views: Sequence[View],
+    work: Path,
+    whole: Sequence[str] = (),
+) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
-    ``work`` is the folder that all work lives in.
+    ``work`` is the folder that all work lives in; ``whole`` names the entries of the whole wheel, where these may be a
+    part of it.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
@@ -183,10 +192,19 @@ def build(config: Config, entries: Sequence[Entry], *, distribution: str, views:
     ):
         stream = events.Stream(file, views)
         tasks = [Task(entry=entry, config=config, work=work) for entry in entries]
-        built = _build_all(tasks, stream)
+        records = Records(config, work)
+        built = _build_all(tasks, records, stream)
         if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
-        layout = merge.merge(built, package=config.package, distribution=distribution, manylinux=config.manylinux)
+        layout = merge.merge(
+            built,
+            package=config.package,
+            distribution=distribution,
+            manylinux=config.manylinux,
+            partial=shards.describe(
+                config, project=records.project, whole=whole, built=[entry.name for entry in entries]
+            ),
+        )
         return _write(layout, distribution=distribution, folder=work / "wheel")
 
 
@@ -235,11 +253,10 @@ def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
-def _build_all(tasks: Sequence[Task], stream: events.Stream) -> list[BuiltVariant]:
+def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream) -> list[BuiltVariant]:
     """Return every entry's variant, those that need no work first looked for. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
-    records = Records(config, work)
     inputs = {task.name: records.inputs(task) for task in tasks}
     kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
     history = History(work)

@@ -25,6 +25,7 @@ FOLDER = "folder"
 _SKIPPED = ("__pycache__", "node_modules")
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that say that their folder holds nothing of the author's."""
+_WRITTEN = (".log", ".whl")
 _PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
 
 
@@ -104,7 +105,7 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
             found += [
                 f"{folder}/{name}"
                 for name in names
-                if not name.startswith(".") and not name.endswith((".log", *(_PROSE if outside else ())))
+                if not name.startswith(".") and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
             ]
     return sorted(found)
 

@@ -7,6 +7,8 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -27,14 +29,24 @@ class Took:
 class History:
     """What is known of entries by name; kept below ``work``, used from several threads."""
 
-    def __init__(self, work: Path) -> None:
-        self._file = work / FILE
+    def __init__(self, work: Path, name: str = FILE) -> None:
+        self._file = work / name
         self._lock = threading.Lock()
         try:
             said = json.loads(self._file.read_text(encoding="utf-8"))
             self._took = {name: Took(**each) for name, each in said.items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._took = {}
+
+    @classmethod
+    def read(cls, file: Path) -> History:
+        """Return what a file of that name says. Raises ``ConfigurationError`` for one that says nothing."""
+        history = cls(file.parent, file.name)
+        if not history._took:
+            raise ConfigurationError(
+                [f"{file} does not say what entries took; name the `build/torch-ext/{FILE}` of a build"]
+            )
+        return history
 
     def of(self, name: str) -> Took | None:
         """Return what the entry took, or None."""

@@ -91,6 +91,11 @@ class Records:
         self._project = all_of(self.digests, project_files(config.root, config.source, work))
         self._names = sorted(_variables(self._project))
 
+    @property
+    def project(self) -> Mapping[str, str]:
+        """Return path -> hash of the project's files."""
+        return self._project
+
     def inputs(self, task: Task) -> Inputs:
         """Return what ``task`` is made from."""
         environ = task.entry.environ(os.environ)
@@ -161,7 +166,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
     options = {field.name: getattr(task.config, field.name) for field in dataclasses.fields(task.config)}
     index = {**pipfiles.variables(environ), **environ}
     facts = {
-        "own": _own_digest(),
+        "own": own_digest(),
         "entry": repr(task.entry),
         "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
         "machine": platform.machine(),
@@ -180,7 +185,7 @@ def _hidden(value: str | None) -> str | None:
 
 
 @functools.cache
-def _own_digest() -> str:
+def own_digest() -> str:
     """Return a digest of this package: another version may do everything differently."""
     root = Path(__file__).resolve().parent.parent
     text = hashlib.sha256()

@@ -405,6 +405,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
         str(choice),
         *told(choice, variants),
         *remedy(choice, variants),
+        *_partial(),
         "or build it for this one, if its matrix has it:"
         if "editable" in DATA
         else "or a newer release, if there is one:",
@@ -412,6 +413,15 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
         f"More: python -m {PACKAGE}._variants",
     ]
     return "\n".join(lines)
+
+
+def _partial() -> List[str]:
+    """Say that the wheel is a part, where it is one: what fits here may be in another."""
+    lacking = DATA.get("partial")
+    if not lacking:
+        return []
+    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    return [f"or the whole wheel, as this is a part of it without {names}:", "  hatch-torch-ext merge PART... -o DIR"]
 
 
 def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
@@ -928,6 +938,7 @@ def _check() -> str:
 # distribution      the name that users install
 # package           the import name that it was built under
 # editable          the project's folder, in an editable install alone
+# partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
 # variants          sorted by torch; of each:
 #   label           its name
 #   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import variant as variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
 
@@ -37,6 +39,7 @@ class Manifest:
     root: str
     variants: tuple[Listed, ...]
     package_files: Mapping[str, str]
+    partial: Partial | None
 
 
 def places(wheel: Wheel) -> tuple[str, ...]:
@@ -68,6 +71,7 @@ def read(wheel: Wheel, place: str) -> Manifest:
         root=place.removesuffix("manifest.json"),
         variants=listed,
         package_files=_package_files(data.get("package_files", []), package),
+        partial=partials.from_json(data[partials.FIELD]) if partials.FIELD in data else None,
     )
 
 

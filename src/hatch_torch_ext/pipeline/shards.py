@@ -1,0 +1,125 @@
+"""What is built of the whole: what a build lacks of its matrix, and a fair split of entries into shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts.partial import Partial
+from hatch_torch_ext.pipeline import record
+from hatch_torch_ext.pipeline.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
+
+CUDA_WEIGHT = 10.0
+"""How much longer an entry with CUDA is assumed to take than one without, where nothing is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Part ``number`` of ``count``, counted from 1."""
+
+    number: int
+    count: int
+
+
+def parse_shard(text: str) -> Shard:
+    """Return what ``3/8`` says. Raises ``ConfigurationError`` for anything but a part that there is."""
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if found is None:
+        raise ConfigurationError([f"`--shard {text}` must be two numbers: `--shard 3/8` is the third of eight parts"])
+    number, count = int(found[1]), int(found[2])
+    if count == 0 or not 1 <= number <= count:
+        last = max(count, 1)
+        raise ConfigurationError(
+            [f"`--shard {text}`: there is no such part; {last} parts are counted from `1/{last}` to `{last}/{last}`"]
+        )
+    return Shard(number=number, count=count)
+
+
+def split(entries: Sequence[Entry], count: int, *, times: Path | None = None) -> list[tuple[Entry, ...]]:
+    """Return ``count`` groups of entries that take about as long, each in the order of ``entries``.
+
+    ``times`` is a ``history.json`` of an earlier build, the same on every machine that builds a shard: the history of
+    the machine's own would split differently on each. Without it, an entry with CUDA counts as ten without. Raises
+    ``ConfigurationError`` for more groups than entries.
+    """
+    if count > len(entries):
+        raise ConfigurationError(
+            [f"{count} shards of {len(entries)} entries: some would be empty; split into at most {len(entries)}"]
+        )
+    weights = _weights(entries, times)
+    groups: list[list[Entry]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for entry in sorted(entries, key=lambda entry: (-weights[entry.name], entry.name)):
+        lightest = min(range(count), key=lambda index: (loads[index], len(groups[index]), index))
+        groups[lightest].append(entry)
+        loads[lightest] += weights[entry.name]
+    return [tuple(entry for entry in entries if entry in group) for group in groups]
+
+
+def _weights(entries: Sequence[Entry], times: Path | None) -> dict[str, float]:
+    kinds = {entry.name: CUDA_WEIGHT if entry.cuda not in {None, "cpu"} else 1.0 for entry in entries}
+    if times is None:
+        return kinds
+    history = History.read(times)
+    known = {name: took.seconds for name in kinds if (took := history.of(name)) is not None}
+    if not known:
+        raise ConfigurationError([f"{times} knows none of the entries; name the `history.json` of an earlier build"])
+    per_kind = sum(known.values()) / sum(kinds[name] for name in known)
+    return {name: known.get(name, kind * per_kind) for name, kind in kinds.items()}
+
+
+def describe(
+    config: Config, *, project: Mapping[str, str], whole: Iterable[str], built: Iterable[str]
+) -> Partial | None:
+    """Return what a build of the entries ``built`` lacks of ``whole``; None where it lacks nothing.
+
+    ``project`` maps the project's files to their hashes.
+    """
+    expected = set(whole)
+    if expected <= set(built):
+        return None
+    return Partial(
+        entries=tuple(sorted(expected)),
+        built=tuple(sorted(built)),
+        sources=sources_digest(config, project),
+        configuration=configuration_digest(config),
+        builder=record.own_digest(),
+    )
+
+
+def sources_digest(config: Config, project: Mapping[str, str]) -> str:
+    """Return a digest of the project's files by content, wherever the project lies."""
+    return _digest(sorted((_from(config, path), content) for path, content in project.items()))
+
+
+def _from(config: Config, path: str) -> str:
+    for name, base in (("root", config.root), ("source", config.source)):
+        if Path(path).is_relative_to(base):
+            return f"{name}/{Path(path).relative_to(base).as_posix()}"
+    return path
+
+
+def configuration_digest(config: Config) -> str:
+    """Return a digest of the options that change what an entry gives, wherever the project lies."""
+    options = [
+        (field.name, repr(getattr(config, field.name)).replace(str(config.root), ""))
+        for field in dataclasses.fields(config)
+        if field.name not in record.OPEN
+    ]
+    return _digest(sorted(options))
+
+
+def _digest(data: object) -> str:
+    return hashlib.sha256(json.dumps(data).encode()).hexdigest()

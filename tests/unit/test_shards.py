@@ -1,0 +1,222 @@
+"""Parts of one wheel: how entries are split, what a part says of itself, and which parts do not belong together."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+import wheels
+from hatch_torch_ext import audit
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.errors import ConfigurationError, MergeError, WheelError
+from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.outlets import exact, merging, variantwheels
+from hatch_torch_ext.pipeline import shards
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ORIGIN = {"sources": "5", "configuration": "c", "builder": "b"}
+
+
+def entry(name: str, *, cuda: str | None = None) -> Entry:
+    """Return an entry of the matrix."""
+    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch", python=None, cuda=cuda)
+
+
+def part(
+    folder: Path,
+    torch: str,
+    *,
+    machine: str = "x86_64",
+    entries: tuple[str, ...] = ("m.2.8", "m.2.9"),
+    **changes: Any,
+) -> Path:
+    """Write the partial wheel of the entry ``m.<torch>``."""
+    label = f"torch{torch}_cpu_cxx11_{machine}"
+    files = {f"{label}/libx.so": label.encode()}
+    record = replace(wheels.RECORD, entry=f"m.{torch}")
+    variant = wheels.variant(label, files, torch=torch, machine=machine, build=record)
+    variant = replace(variant, policy=f"manylinux_2_17_{machine}")
+    partial = {"entries": list(entries), "built": [f"m.{torch}"], **ORIGIN, **changes}
+    folder.mkdir(parents=True)
+    return wheels.ours(folder, [(variant, files)], partial=partial, name=f"my_pkg-1.0+part1of2-{wheels.TAG}.whl")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9/8", "`--shard 9/8`: there is no such part; 8 parts are counted from `1/8` to `8/8`"),
+        ("0/3", "`--shard 0/3`: there is no such part; 3 parts are counted from `1/3` to `3/3`"),
+        ("1/0", "`--shard 1/0`: there is no such part; 1 parts are counted from `1/1` to `1/1`"),
+        ("three", "`--shard three` must be two numbers: `--shard 3/8` is the third of eight parts"),
+    ],
+)
+def test_a_shard_that_there_is_not(text: str, message: str) -> None:
+    """Each mistake with what would be right."""
+    with pytest.raises(ConfigurationError) as caught:
+        shards.parse_shard(text)
+    assert str(caught.value) == message
+
+
+def test_a_split_is_fair_by_kind_and_the_same_everywhere() -> None:
+    """CUDA entries are spread before others; every entry is in one group, in the order of the matrix."""
+    entries = [*(entry(f"cpu{n}") for n in range(4)), entry("gpu0", cuda="12.8"), entry("gpu1", cuda="13.0")]
+    groups = shards.split(entries, 2)
+    assert [[each.name for each in group] for group in groups] == [
+        ["cpu0", "cpu2", "gpu0"],
+        ["cpu1", "cpu3", "gpu1"],
+    ]
+    with pytest.raises(ConfigurationError, match=r"^7 shards of 6 entries: some would be empty; split into at most 6$"):
+        shards.split(entries, 7)
+
+
+def test_a_split_by_what_entries_took(tmp_path: Path) -> None:
+    """One slow entry outweighs the others; one that is new counts as its kind does; an empty file is told."""
+    times = tmp_path / "history.json"
+    took = {"a": {"seconds": 100.0, "peak": 0}, "b": {"seconds": 10.0, "peak": 0}, "c": {"seconds": 10.0, "peak": 0}}
+    times.write_text(json.dumps(took), encoding="utf-8")
+    groups = shards.split([entry(name) for name in "abcd"], 2, times=times)
+    assert [[each.name for each in group] for group in groups] == [["a"], ["b", "c", "d"]]
+    with pytest.raises(ConfigurationError) as caught:
+        shards.split([entry("x")], 1, times=times)
+    assert str(caught.value) == f"{times} knows none of the entries; name the `history.json` of an earlier build"
+    with pytest.raises(ConfigurationError, match="does not say what entries took"):
+        shards.split([entry("x")], 1, times=tmp_path / "missing.json")
+
+
+def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
+    """Wherever the project lies: the same digests; other sources and options are told from each other."""
+    found = []
+    for folder in (tmp_path / "here", tmp_path / "there"):
+        config = Config(root=folder, package="p", package_dir=folder / "p", source=folder / "csrc")
+        found.append(shards.describe(config, project={f"{folder}/csrc/a.c": "1"}, whole=["a", "b"], built=["b"]))
+        assert shards.describe(config, project={}, whole=["a", "b"], built=["a", "b"]) is None
+    first, second = found
+    assert first is not None
+    assert first == second
+    assert first.lacking == ("a",)
+    other = shards.describe(replace(config, exclude=("x",)), project={}, whole=["a", "b"], built=["b"])
+    assert other is not None
+    assert other.configuration != first.configuration
+    assert other.sources != first.sources
+    jobs = shards.describe(replace(config, jobs=3, only=("b",)), project={}, whole=["a", "b"], built=["b"])
+    assert jobs == replace(other, configuration=first.configuration)
+    assert partials.from_json(json.loads(json.dumps(partials.to_json(first)))) == first
+
+
+def test_the_version_of_a_part_is_local(tmp_path: Path) -> None:
+    """An index refuses it; an author's own local part stays, there and back."""
+    assert partials.version("1.0", 3, 8) == "1.0+part3of8"
+    assert partials.version("1.0+mine", 3, 8) == "1.0+mine.part3of8"
+    assert [partials.whole_version(each) for each in ("1.0+part3of8", "1.0+mine.part3of8", "1.0+mine")] == [
+        "1.0",
+        "1.0+mine",
+        "1.0+mine",
+    ]
+    wheel = merging.name_part(part(tmp_path / "a", "2.8"), number=1, count=2, out=tmp_path)
+    assert wheel.name.startswith("my_pkg-1.0+part1of2")
+
+
+def test_parts_give_the_whole(tmp_path: Path) -> None:
+    """The version loses its local part, and nothing says `partial` any more; the order does not matter."""
+    parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9")]
+    merged = merging.merge_wheels(parts, out=tmp_path / "out")
+    assert merged.name.startswith("my_pkg-1.0-")
+    with zipfile.ZipFile(merged) as archive:
+        assert "partial" not in json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))
+        assert b'"partial"' not in archive.read("my_pkg/_variants.py").partition(b"DATA: ")[2]
+    again = merging.merge_wheels(parts[::-1], out=tmp_path / "again")
+    assert again.read_bytes() == merged.read_bytes()
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    """The entry is named with the command that builds it; each machine needs its own."""
+    first = part(tmp_path / "a", "2.8")
+    with pytest.raises(MergeError) as caught:
+        merging.merge_wheels([first], out=tmp_path / "out")
+    assert str(caught.value) == (
+        "no part holds m.2.9 for x86_64: name the wheels that do, or build it with "
+        "`hatch-torch-ext build --only m.2.9 -d DIR`"
+    )
+    arm = part(tmp_path / "c", "2.9", machine="aarch64")
+    with pytest.raises(MergeError, match=r"^no part holds m\.2\.8 for aarch64: "):
+        merging.merge_wheels([first, part(tmp_path / "b", "2.9"), arm], out=tmp_path / "out")
+    lone = part(tmp_path / "d", "2.9", machine="aarch64", entries=("m.2.9",))
+    merged = merging.merge_wheels([first, tmp_path / "b" / first.name, lone], out=tmp_path / "out")
+    assert "aarch64.manylinux" in merged.name
+
+
+def test_a_part_that_is_there_twice(tmp_path: Path) -> None:
+    """The entry and both wheels are named."""
+    parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9"), part(tmp_path / "c", "2.8")]
+    with pytest.raises(
+        MergeError, match=r"^the entry m\.2\.8 for x86_64 is in my_pkg-1\.0.* leave one of the wheels out$"
+    ):
+        merging.merge_wheels(parts, out=tmp_path / "out")
+
+
+def test_entries_of_one_variant_in_two_parts(tmp_path: Path) -> None:
+    """What one build collapses, since the bytes are the same, merging collapses too."""
+    first = part(tmp_path / "a", "2.8", entries=("m.2.8", "m.other"))
+    second = part(tmp_path / "b", "2.8", entries=("m.2.8", "m.other"), built=["m.other"])
+    merged = merging.merge_wheels([first, second], out=tmp_path / "out")
+    with zipfile.ZipFile(merged) as archive:
+        (variant,) = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))["variants"]
+    assert variant["label"] == "torch2.8_cpu_cxx11_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("sources", "were not built from the same sources. Build both from one commit, without files that tools left"),
+        (
+            "configuration",
+            "were not built with the same options. Build both with the same `HATCH_TORCH_EXT_` variables",
+        ),
+        ("builder", "were not built by the same hatch-torch-ext. Build both with one version of it"),
+    ],
+)
+def test_parts_of_different_origin(tmp_path: Path, changed: str, message: str) -> None:
+    """Sources, options, our own version: each is told from the others."""
+    parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9", **cast("dict[str, Any]", {changed: "other"}))]
+    with pytest.raises(MergeError) as caught:
+        merging.merge_wheels(parts, out=tmp_path / "out")
+    assert message in str(caught.value)
+
+
+def test_parts_of_other_metadata(tmp_path: Path) -> None:
+    """A requirement that one part alone has; which torch is required may differ."""
+    first, second = part(tmp_path / "a", "2.8"), tmp_path / "b" / "second.whl"
+    part(second.parent, "2.9").rename(second)
+    changed = tmp_path / f"my_pkg-1.0-{wheels.TAG}.whl"
+    with zipfile.ZipFile(second) as source:
+        members = {name: source.read(name) for name in source.namelist() if ".dist-info/" not in name}
+    wheels.write(changed.parent, members, name=changed.name, requires=["torch<2.10,>=2.9", "numpy"])
+    with pytest.raises(MergeError, match=r"do not have the same metadata: `METADATA` of \.dist-info is not the same"):
+        merging.merge_wheels([first, changed], out=tmp_path / "out")
+
+
+def test_a_damaged_part(tmp_path: Path) -> None:
+    """What the manifest says of itself must be whole, too."""
+    wheel = part(tmp_path / "a", "2.8", built=[])
+    with pytest.raises(WheelError, match=r"`partial\.built` must be an array of names of entries"):
+        merging.merge_wheels([wheel], out=tmp_path / "out")
+
+
+def test_a_part_is_not_to_be_published(tmp_path: Path) -> None:
+    """The audit says so, as a warning: the file works for those whose variant it holds; nothing is cut from it."""
+    wheel = part(tmp_path / "a", "2.8")
+    (found,) = [each for each in audit.audit_wheel(wheel) if each.code == "partial-wheel"]
+    assert found.message == "the wheel holds 1 of 2 entries; it lacks m.2.9"
+    assert found.warning
+    for outlet in (variantwheels.cut, lambda path, out: exact.index([path], out=out)):
+        with pytest.raises(
+            MergeError, match=r"is a partial wheel: it lacks m\.2\.9\. Join it with the other parts first"
+        ):
+            outlet(wheel, out=tmp_path / "out")
