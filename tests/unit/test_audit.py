@@ -92,6 +92,13 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
     assert make.one(**parts, facts={"machines": ("x86_64",)}) == [(code, message)]
 
 
+def test_libraries_of_glibc_count_where_the_file_needs_that_glibc(make: Making) -> None:
+    """`-ffast-math` brings libmvec, which is part of glibc from 2.22 on; a file for older ones may not need it."""
+    needed = ("libmvec.so.1", "libc.so.6")
+    assert make.one(needed=needed, versions={"libmvec.so.1": ("GLIBC_2.22",)}) == []
+    assert [code for code, _ in make.one(needed=needed, versions={"libc.so.6": ("GLIBC_2.17",)})] == ["missing-library"]
+
+
 def record(torch: str = "2.8.0+cu128", flags: str = "") -> BuildRecord:
     """Return the record of a build against a release of torch, or another one."""
     return replace(RECORD, torch_version=torch, flags=(("a CXX", flags),))

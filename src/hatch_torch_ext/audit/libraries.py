@@ -10,18 +10,20 @@ from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.facts import policy, sonames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.elf import ElfFile
 
 
-def is_system(name: str, machine: str, needed: Sequence[str]) -> bool:
-    """Say whether every system that the manylinux or musllinux policies name has the library.
+def is_system(name: str, elf: ElfFile) -> bool:
+    """Say whether every system that ``elf`` runs on has the library: by the policy that its own versions meet.
 
-    ``machine`` and ``needed`` are those of the file that needs it: they say which C library is meant.
+    ``libmvec.so.1``, for one, is part of glibc from 2.22 on, and a file that needs it needs that version of it.
     """
-    lowest = policy.lowest(machine, policy.libc_of(needed) or "glibc", ())
-    return lowest.brings(name) or sonames.is_driver(name)
+    versions = [version for _, listed in elf.version_needs for version in listed]
+    met = policy.lowest(elf.machine, policy.libc_of(elf.needed) or "glibc", versions)
+    return met.brings(name) or sonames.is_driver(name)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -77,7 +79,7 @@ def unknown(binary: Binary, subject: Subject) -> list[str]:
 
 def _brought(name: str, binary: Binary) -> bool:
     return (
-        is_system(name, binary.elf.machine, binary.elf.needed)
+        is_system(name, binary.elf)
         or sonames.is_torch(name)
         or sonames.is_cuda(name)
         or sonames.is_openmp(name)

@@ -279,7 +279,9 @@ def _of_glibc(symbol: str) -> bool:
 @cache
 def _glibc() -> tuple[ctypes.CDLL, ...]:
     found = []
-    for name in ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1"):
+    for name in (
+        "libc.so.6", "libm.so.6", "libmvec.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
+    ):  # fmt: skip
         with contextlib.suppress(OSError):
             found.append(ctypes.CDLL(name))
     return tuple(found)

@@ -22,6 +22,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--with", dest="extra", metavar="PACKAGE", action="append", default=[], help="a package that setup.py imports"
     )
+    command.add_argument(
+        "--torch",
+        metavar="RELEASE",
+        action="append",
+        default=[],
+        help="a release of torch for the matrix, as 2.13 (default: the newest four)",
+    )
+    command.add_argument(
+        "--python",
+        metavar="VERSION",
+        action="append",
+        default=[],
+        help="a Python for the matrix, as 3.12, where Python modules are built (default: those that setup.py names)",
+    )
+    command.add_argument("--cpu", action="store_true", help="leave CUDA out of the matrix")
     command.add_argument("--timeout", metavar="SECONDS", type=int, default=60, help="for setup.py (60)")
     command.set_defaults(run=run)
 
@@ -32,7 +47,14 @@ def run(options: argparse.Namespace) -> int:
         return _fresh(options)
     from hatch_torch_ext.init import migrating
 
-    migration = migrating.migrate(Path.cwd(), extra=options.extra, timeout=float(options.timeout))
+    migration = migrating.migrate(
+        Path.cwd(),
+        extra=options.extra,
+        timeout=float(options.timeout),
+        torch=options.torch,
+        pythons=options.python,
+        cpu_alone=options.cpu,
+    )
     print(migration.diff(), end="")
     if not options.dry_run:
         migration.write(force=options.force)

@@ -78,7 +78,9 @@ def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
         if not beyond:
             return Policy(name=candidate.name, rank=candidate.rank, libraries=candidate.libraries, forced_by=forced_by)
         forced_by = beyond[-1]
-    return Policy(name=f"linux_{machine}", rank=1000, libraries=frozenset(), forced_by=forced_by)
+    known = _policies(machine, libc)
+    libraries = known[-1][0].libraries if known else frozenset()  # a newer libc is still a libc
+    return Policy(name=f"linux_{machine}", rank=1000, libraries=libraries, forced_by=forced_by)
 
 
 def named(name: str, machine: str) -> Policy | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.init.recording import Face
+    from hatch_torch_ext.init.targets import Target
 
 CMAKE = "CMakeLists.txt"
 PYPROJECT = "pyproject.toml"
@@ -50,8 +51,20 @@ class Migration:
             path.write_text(text, encoding="utf-8")
 
 
-def migrate(root: Path, *, extra: Sequence[str] = (), timeout: float = recording.TIMEOUT) -> Migration:
-    """Return what ``init`` would write for the project in ``root``. Raises ``ConfigurationError``."""
+def migrate(
+    root: Path,
+    *,
+    extra: Sequence[str] = (),
+    timeout: float = recording.TIMEOUT,
+    torch: Sequence[str] = (),
+    pythons: Sequence[str] = (),
+    cpu_alone: bool = False,
+) -> Migration:
+    """Return what ``init`` would write for the project in ``root``.
+
+    ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. Raises
+    ``ConfigurationError``.
+    """
     cpu, cuda, notes = _faces(root, extra, timeout)
     face = cuda or cpu
     assert face is not None  # noqa: S101 -- _faces raises where there is none
@@ -59,17 +72,36 @@ def migrate(root: Path, *, extra: Sequence[str] = (), timeout: float = recording
         raise ConfigurationError([f"setup.py in {root} declares no extension: there is nothing to compile."])
     package = _package(root, face.metadata, [each.name for each in face.extensions])
     joined, more = targets.join(root, cpu, cuda, package=package)
-    folder = rendering._package_folder(face.metadata, package, root)  # noqa: SLF001
+    folder = rendering.package_folder(face.metadata, package, root)
     changes, places = sources.change(root, folder, package, joined)
+    only_cuda = targets.cuda_only(cpu, cuda)
+    backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
     pyproject = root / PYPROJECT
     existing = pyproject.read_text(encoding="utf-8") if pyproject.is_file() else None
     name = str(face.metadata.get("name") or root.name)
     files = [
-        (CMAKE, rendering.cmake(name, joined)),
-        (PYPROJECT, rendering.pyproject(existing, face.metadata, joined, root=root, package=package, sources=".")),
+        (CMAKE, rendering.cmake(name, joined, cuda_only=only_cuda)),
+        (
+            PYPROJECT,
+            rendering.pyproject(
+                existing,
+                face.metadata,
+                joined,
+                root=root,
+                package=package,
+                sources=".",
+                torch=torch or rendering.torch_releases(),
+                pythons=pythons or rendering.pythons(face.metadata),
+                backends=backends,
+            ),
+        ),
         *((each.name, each.text) for each in changes),
     ]
-    everything = dict.fromkeys([*notes, *(cpu.notes if cpu else ()), *(cuda.notes if cuda else ()), *more, *places])
+    faces = [each for each in (cpu, cuda) if each is not None]
+    if asked := sorted({name for each in faces for name in each.asked}):
+        text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
+        notes.append(Note(line=0, text=text))
+    everything = dict.fromkeys([*notes, *(note for each in faces for note in each.notes), *more, *places])
     return Migration(root=root, files=tuple(files), notes=tuple(everything))
 
 
@@ -80,9 +112,20 @@ def _faces(root: Path, extra: Sequence[str], timeout: float) -> tuple[Face | Non
     except recording.FaceError as error:
         if error.other is None:
             raise
-        note = Note(line=error.line, text=str(error))
+        kept = "with CUDA alone" if error.face == "cpu" else "for the CPU alone"
+        note = Note(line=error.line, text=f"{error}; the project is carried over {kept}")
         return (error.other, None, [note]) if error.face == "cuda" else (None, error.other, [note])
     return cpu, cuda, []
+
+
+def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> tuple[str, ...]:
+    """Return what the matrix names: nothing where no entry has CUDA."""
+    if only_cuda:
+        if cpu_alone:
+            raise ConfigurationError(["Nothing of this project is built without CUDA: leave `--cpu` out."])
+        return ("cuda",)
+    has_cuda = any(each.when != "always" or each.needs_cuda for each in joined)
+    return ("cpu", "cuda") if has_cuda and not cpu_alone else ()
 
 
 def _package(root: Path, metadata: Mapping[str, Any], extensions: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """What a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
 TIMEOUT = 60.0
+PREPARING = 600.0
+"""Seconds that fetching them may take."""
 FACES: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
 LARGEST = 512 << 20
@@ -50,6 +52,7 @@ class Extension:
     nvcc: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
     py_limited_api: bool = False
+    dlink: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,8 @@ class Face:
     extensions: tuple[Extension, ...]
     metadata: Mapping[str, Any]
     notes: tuple[Note, ...]
+    asked: tuple[str, ...] = ()
+    """Variables of the environment that ``setup.py`` reads, and that were not set."""
 
 
 class FaceError(ConfigurationError):
@@ -122,6 +127,7 @@ def _record(root: Path, face: str, extra: Sequence[str], timeout: float) -> Face
             extensions=tuple(_extension(each, copy) for each in said["extensions"]),
             metadata=said["metadata"],
             notes=tuple(notes),
+            asked=tuple(said.get("asked", [])),
         )
 
 
@@ -138,14 +144,21 @@ def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: flo
         *withs,
         "--",
     ]
-    changes: dict[str, str | None] = {
+    changes: dict[str, str | None] = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
+    try:  # by itself: what is fetched has its own time, and its own errors
+        process.run([*command, "python", "-c", ""], cwd=copy.parent, env_changes=changes, timeout=PREPARING)
+    except ProcessError as error:
+        told = process.tail(error.output, 8)
+        raise ConfigurationError(
+            [f"The packages that setup.py is run with ({', '.join((*REQUIREMENTS, *extra))}) cannot be had:\n{told}"]
+        ) from error
+    changes |= {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TORCH_EXT_RECORDING_FACE": face,
         "FORCE_CUDA": "1" if face == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if face == "cuda" else None,
         "CUDA_PATH": None,
-        "VIRTUAL_ENV": None,
         "TORCH_CUDA_ARCH_LIST": None,
         "MAX_JOBS": "2",
     }
@@ -196,7 +209,7 @@ def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
         name=str(said["name"]),
         kind=str(said["kind"]),
         sources=tuple(inside(each.replace("\\", "/")) for each in said["sources"]),
-        include_dirs=tuple(inside(each) for each in said["include_dirs"] if str(TORCH) not in each),
+        include_dirs=tuple(inside(each.replace("\\", "/")) for each in said["include_dirs"] if str(TORCH) not in each),
         macros=tuple((str(name), value) for name, value in said["define_macros"]),
         undefined=tuple(said["undef_macros"]),
         library_dirs=tuple(inside(each) for each in said["library_dirs"] if str(TORCH) not in each),
@@ -206,4 +219,5 @@ def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
         nvcc=tuple(said["nvcc"]),
         link=tuple(said["link"]),
         py_limited_api=bool(said["py_limited_api"]),
+        dlink=bool(said["dlink"]),
     )

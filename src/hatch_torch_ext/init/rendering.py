@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
 NEWEST = 4
 """Releases of torch that a new matrix has, and Pythons."""
+CUDA = ("cu130", "13.0")
+"""The CUDA whose compiler is on the default index, and that torch's wheels there are made with."""
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
-def cmake(project: str, targets: Sequence[Target]) -> str:
-    """Return the text of CMakeLists.txt."""
-    with_cuda = any(
+def cmake(project: str, targets: Sequence[Target], *, cuda_only: bool = False) -> str:
+    """Return the text of CMakeLists.txt; ``cuda_only`` where nothing is built without CUDA."""
+    with_cuda = not cuda_only and any(
         target.when != "always" or target.needs_cuda or target.cuda != type(target.cuda)() for target in targets
     )
     modules = [target for target in targets if target.kind == "module"]
     languages = "C CXX" if any(name.endswith(".c") for target in targets for name in target.sources) else "CXX"
+    if cuda_only:
+        languages += " CUDA"
     lines = [
         "# Written by `hatch-torch-ext init` from setup.py, and yours from now on: ordinary CMake.",
         "cmake_minimum_required(VERSION 3.26)",
@@ -84,8 +88,12 @@ def _body(target: Target) -> list[str]:
         )
     if links:
         lines.append(f"target_link_libraries({target.name} PRIVATE {links})")
-    if target.kind == "module":
-        lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.name})")
+    if target.name != target.output:
+        lines.append(f"set_target_properties({target.name} PROPERTIES OUTPUT_NAME {target.output})")
+    if target.device_linked:
+        lines.append(f"set_target_properties({target.name} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)")
+    if target.kind == "module" and target.uses_torch:
+        lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.output})")
     lines += _flags(target.name, target.flags)
     extra = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda)]
     if extra and target.when == "always":
@@ -145,11 +153,15 @@ def pyproject(
     root: Path,
     package: str,
     sources: str,
+    torch: Sequence[str],
+    pythons: Sequence[str],
+    backends: Sequence[str] = (),
 ) -> str:
     """Return the text of pyproject.toml: what is there stays, and what our build needs is added.
 
-    ``sources`` is the folder of CMakeLists.txt. A ``[project]`` table that is there already is kept; else it is made of
-    what ``setup()`` was given.
+    ``sources`` is the folder of CMakeLists.txt; ``torch`` and ``pythons`` are what the matrix holds, the Pythons where
+    modules need them, and ``backends`` (``cpu``, ``cuda``) where there is code for CUDA. A ``[project]`` table that is
+    there already is kept; else it is made of what ``setup()`` was given.
     """
     document = tomlkit.parse(existing) if existing else tomlkit.document()
     build = tomlkit.table()
@@ -164,11 +176,31 @@ def pyproject(
         own = [str(each) for each in project.pop("dependencies")]
     if isinstance(project, dict):
         project["dynamic"] = sorted({*map(str, project.get("dynamic", [])), "dependencies"} - {"version"})
+        if "version" not in project:
+            project["version"] = str(metadata.get("version") or "0.1.0")
     dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
     hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
-    _merge(hatch, _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root))
+    about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root)
+    with_pythons = any(each.kind == "module" and each.python_abi is None for each in targets)
+    about["envs"]["matrix"] |= _matrix(torch, list(pythons) if with_pythons else [], backends)
+    _merge(hatch, about)
     return tomlkit.dumps(document)
+
+
+def _matrix(torch: Sequence[str], pythons: list[str], backends: Sequence[str]) -> dict[str, Any]:
+    """Return the tables of the matrix; what is built with CUDA has the compiler among its dependencies."""
+    axes: dict[str, Any] = {"python": pythons} if pythons else {}
+    if not backends:
+        return {"matrix": [{"torch": list(torch), **axes}]}
+    tables = [{"torch": list(torch), "cuda": ["cpu"], **axes}] if "cpu" in backends else []
+    compiled = [each for each in torch if CUDA[1] in releases.published_cuda(releases.minor_of(each))]
+    compiled = compiled or [each for each in torch if releases.minor_of(each) > max(releases.PUBLISHED_CUDA)]
+    if "cuda" not in backends or not compiled:
+        return {"matrix": tables or [{"torch": list(torch), **axes}]}
+    tables.append({"torch": compiled, "cuda": [CUDA[0]], **axes})
+    compiler = {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={CUDA[1]}.*", "if": [CUDA[0]]}
+    return {"matrix": tables, "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}}}
 
 
 def _merge(into: Any, new: Mapping[str, Any]) -> None:  # noqa: ANN401 -- tomlkit's tables
@@ -188,20 +220,13 @@ def _hatch(
     sources: str,
     root: Path,
 ) -> dict[str, Any]:
-    folder = _package_folder(metadata, package, root)
+    folder = package_folder(metadata, package, root)
     inside = [name for each in targets for name in (*each.sources, *each.cuda_sources) if name.startswith(f"{folder}/")]
-    wheel: dict[str, Any] = {"packages": [folder]}
+    wheel: dict[str, Any] = {"packages": _packages(metadata, folder, package, root)}
     if inside:  # sources that lie in the package have no use in the wheel
         wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
     wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
-    matrix: dict[str, Any] = {"torch": torch_releases()}
-    if any(each.kind == "module" and each.python_abi is None for each in targets):
-        matrix["python"] = pythons(metadata)
-    environment = {
-        "skip-install": True,
-        "dependencies": ["torch=={matrix:torch}.*", "numpy", "pytest"],
-        "matrix": [matrix],
-    }
+    environment = {"skip-install": True, "dependencies": ["torch=={matrix:torch}.*", "numpy", "pytest"]}
     about: dict[str, Any] = {"hooks": {"torch-ext": {"dependencies": list(dependencies)}}}
     extras = [each for listed in (metadata.get("extras_require") or {}).values() for each in listed]
     if any("@" in str(each) for each in (*dependencies, *extras)):
@@ -213,7 +238,16 @@ def _hatch(
     }
 
 
-def _package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
+def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
+    """Return the folders of all packages that setuptools would install, and the modules that lie beside them."""
+    tops = {str(each).split(".")[0] for each in metadata.get("packages") or []} - {package}
+    others = [package_folder(metadata, each, root) for each in sorted(tops)]
+    modules = [f"{str(each).replace('.', '/')}.py" for each in metadata.get("py_modules") or []]
+    return [folder, *(each for each in [*others, *modules] if (root / each).exists())]
+
+
+def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
+    """Return where an import package lies, POSIX, relative to the project."""
     folders = metadata.get("package_dir") or {}
     if package in folders:
         return str(folders[package])
@@ -257,14 +291,15 @@ def _project(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 --
         project["readme"] = readme
     if metadata.get("python_requires"):
         project["requires-python"] = str(metadata["python_requires"])
+    if metadata.get("license"):
+        project["license"] = {"text": str(metadata["license"])}
     _add(project, "license-files", sorted(path.name for path in root.glob("LICEN[CS]E*") if path.is_file()))
     _add(project, "authors", _people(metadata.get("author"), metadata.get("author_email")))
     keywords = metadata.get("keywords") or []
     _add(
         project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
     )
-    classifiers = [each for each in metadata.get("classifiers") or [] if not str(each).startswith("License ::")]
-    _add(project, "classifiers", classifiers)
+    _add(project, "classifiers", [str(each) for each in metadata.get("classifiers") or []])
     urls = {"Homepage": metadata.get("url"), **(metadata.get("project_urls") or {})}
     _add(project, "urls", {name: str(url) for name, url in urls.items() if url})
     extras = (metadata.get("extras_require") or {}).items()

@@ -37,7 +37,9 @@ def change(
     """
     changes: list[Change] = []
     notes: list[Note] = []
-    outside = {target.name: f"{package}.{target.name}" for target in targets if "." not in target.dotted}
+    outside = {
+        target.dotted: f"{package}.{target.output}" for target in targets if not target.dotted.startswith(f"{package}.")
+    }
     for path in sorted((root / folder).rglob("*.py")):
         name = path.relative_to(root).as_posix()
         try:

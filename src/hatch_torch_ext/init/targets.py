@@ -27,7 +27,14 @@ OF_TORCH = frozenset({"torch", "torch_cpu", "torch_cuda", "torch_python", "c10",
 TAKES_VALUE = frozenset(
     {"-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-include", "-isystem", "-I", "-L", "-maxrregcount"}
 )
-"""Flags whose value is the next argument."""
+"""Flags whose value, the next argument, may start with a dash."""
+RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
+"""Flags of device code that is linked: CMake has a property of the target for it."""
+TAKEN = frozenset({
+    "all", "ALL_BUILD", "c10", "c10_cuda", "clean", "edit_cache", "help", "install", "package", "package_source",
+    "rebuild_cache", "test", "torch", "torch_cpu", "torch_cuda", "torch_library", "torch_python",
+})  # fmt: skip
+"""Names of targets that CMake keeps for itself, or that torch's package defines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +51,15 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the CMake project. ``destination`` is its folder below the package (``.`` for the package itself).
+    """A target of the CMake project: ``name`` in CMake, ``output`` the file's.
 
-    ``when`` says in which entries it is built; ``cuda_sources`` and ``cuda`` are added where there is CUDA,
-    ``cpu_sources`` where there is none. ``python_abi`` is ``3.9`` for a module on Python's limited API.
+    ``destination`` is its folder below the package (``.`` for the package itself). ``when`` says in which entries it is
+    built; ``cuda_sources`` and ``cuda`` are added where there is CUDA, ``cpu_sources`` where there is none.
+    ``python_abi`` is ``3.9`` for a module on Python's limited API.
     """
 
     name: str
+    output: str
     dotted: str
     kind: Literal["library", "module"]
     destination: str
@@ -62,6 +71,7 @@ class Target:
     cuda: Flags = field(default_factory=Flags)
     python_abi: str | None = None
     uses_torch: bool = True
+    device_linked: bool = False
 
     @property
     def needs_cuda(self) -> bool:
@@ -84,12 +94,43 @@ def join(
         one, other = ours.get(name), theirs.get(name)
         first = one or other
         assert first is not None  # noqa: S101 -- the name is of one of them
-        strange = [source for source in first.sources if source.endswith((".pyx", ".pxd", ".py"))]
+        strange = [source for source in first.sources if _of_cython(root, source)]
         if strange:
             notes.append(Note(line=0, text=f"`{name}` is made by Cython of `{strange[0]}`: build it by hand in CMake"))
             continue
+        for source in dict.fromkeys([*first.sources, *(other.sources if other else ())]):
+            if not (root / source).is_file():
+                text = f"`{name}`: `{source}` is not there: what makes it belongs into CMakeLists.txt"
+                notes.append(Note(line=0, text=text))
+        parent = name.rpartition(".")[0]
+        if parent and parent != package and not parent.startswith(f"{package}."):
+            text = f"`{name}` goes into `{package}`, since a wheel's variants lie in one package: import it from there"
+            notes.append(Note(line=0, text=text))
         targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None))
-    return tuple(_with_alternatives(root, targets)), tuple(notes)
+    return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
+
+
+def cuda_only(cpu: Face | None, cuda: Face | None) -> bool:
+    """Say whether there is nothing to build without CUDA: ``setup.py`` says so, or declares CUDA's files for all."""
+    if cpu is None or cuda is None:
+        return cuda is not None
+    return any(source.endswith(".cu") for extension in cpu.extensions for source in extension.sources)
+
+
+def _with_own_names(targets: Iterable[Target]) -> Iterable[Target]:
+    """Give each target a name of its own in CMake, which has words that it keeps for itself."""
+    known = list(targets)
+    outputs = [target.output for target in known]
+    for target in known:
+        taken = target.output in TAKEN or outputs.count(target.output) > 1
+        yield replace(target, name=target.dotted.replace(".", "_") + "_ext") if taken else target
+
+
+def _of_cython(root: Path, source: str) -> bool:
+    if source.endswith((".pyx", ".pxd", ".py")):
+        return True
+    path = root / source
+    return not path.is_file() and path.with_suffix(".pyx").is_file()
 
 
 def _target(
@@ -112,6 +153,7 @@ def _target(
     below = parents.removeprefix(package).strip(".")
     return Target(
         name=name,
+        output=name,
         dotted=first.name,
         kind="module" if _is_module(root, (*sources, *cuda_sources, *cpu_sources)) else "library",
         destination=below.replace(".", "/") if parents.startswith(package) and below else ".",
@@ -123,6 +165,7 @@ def _target(
         cuda=added,
         python_abi=_python_abi(first),
         uses_torch=first.kind in {"cpp", "cuda"},
+        device_linked=any(each.dlink or RELOCATABLE & {*each.nvcc} for each in (cpu, cuda) if each is not None),
     )
 
 
@@ -184,24 +227,20 @@ def _macro(flag: str) -> tuple[str, str | None]:
 
 def _flags(extension: Extension, notes: list[Note]) -> Flags:
     """Return the flags that are carried over; what is left out is noted, except what torch's targets bring."""
-    name = extension.name
 
     def leave(text: str) -> None:
-        entry = Note(line=0, text=f"`{name}`: {text}")
+        entry = Note(line=0, text=text)
         if entry not in notes:
             notes.append(entry)
 
     cxx, nvcc = list(_kept(extension.cxx, leave)), list(_kept(extension.nvcc, leave))
+    if not any(source.endswith(".cu") for source in extension.sources):
+        nvcc = []
     for undefined in extension.undefined:
         cxx.append(f"-U{undefined}")
-        nvcc.append(f"-U{undefined}")
-    libraries = []
-    for library in extension.libraries:
-        if library in OF_CUDA:
-            libraries.append(f"CUDA::{OF_CUDA[library]}")
-        elif library not in OF_TORCH:
-            libraries.append(library)
-    libraries += [_path(each) for each in extension.objects]
+        if nvcc:
+            nvcc.append(f"-U{undefined}")
+    libraries = [*_libraries(extension.libraries), *(_path(each) for each in extension.objects)]
     folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
     for folder in (*folders, *extension.library_dirs):
         if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
@@ -217,6 +256,14 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
     )
 
 
+def _libraries(names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        if name in OF_CUDA:
+            yield f"CUDA::{OF_CUDA[name]}"
+        elif name not in OF_TORCH:
+            yield name
+
+
 def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
     """Yield flags as CMake takes them; pairs are one item, so that CMake does not part them."""
     say = leave if callable(leave) else (lambda _: None)
@@ -230,11 +277,11 @@ def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
             say("architectures of CUDA are the option `archs`")
         elif flag in {"--threads", "-t"} and rest:
             rest.pop(0)
-        elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64"}:
+        elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64", *RELOCATABLE}:
             continue  # torch's targets ask for the standard that its headers need
         elif flag in {"-march=native", "-mtune=native"}:
             say(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
-        elif flag in TAKES_VALUE and rest:
+        elif rest and (flag in TAKES_VALUE or (flag.startswith("-") and not rest[0].startswith("-"))):
             yield f"SHELL:{flag} {rest.pop(0)}"
         else:
             yield flag

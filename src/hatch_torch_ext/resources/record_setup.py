@@ -4,9 +4,11 @@ What it declares is written to RESULT as JSON; what it does besides (programs, d
 not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
 """
 
+import glob
 import inspect
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -60,6 +62,7 @@ def recorded(extension):
         "nvcc": [str(flag) for flag in flags.get("nvcc", [])],
         "link": [str(flag) for flag in extension.extra_link_args],
         "py_limited_api": bool(getattr(extension, "py_limited_api", False)),
+        "dlink": bool(getattr(extension, "torch_ext_dlink", False)),
     }
 
 
@@ -89,17 +92,51 @@ def setup(*args, **keywords):
             except (OSError, TypeError):
                 where = line()
             notes.append({"line": where, "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__)})
-    finish(
-        {
-            "extensions": [recorded(each) for each in keywords.get("ext_modules") or []],
-            "metadata": {name: plain(keywords[name]) for name in PLAIN if name in keywords},
-        }
-    )
+    metadata = {name: plain(keywords[name]) for name in PLAIN if name in keywords}
+    metadata.update(configured())
+    finish({"extensions": [recorded(each) for each in keywords.get("ext_modules") or []], "metadata": metadata})
     raise Done
+
+
+def configured():
+    """Return what setup.cfg says: setuptools lets it go before what ``setup()`` is given."""
+    if not os.path.isfile("setup.cfg"):
+        return {}
+    from setuptools.config.setupcfg import read_configuration
+
+    try:
+        read = read_configuration("setup.cfg")
+    except Exception as error:
+        note("setup.cfg cannot be read ({}): carry over by hand what it says".format(error))
+        return {}
+    found = {}
+    for section in ("metadata", "options"):
+        found.update({name: plain(value) for name, value in read.get(section, {}).items() if name in PLAIN and value})
+    return found
+
+
+asked = []
+
+
+class Environment(type(os.environ)):
+    """The environment, which keeps the names that ``setup.py`` itself asks for."""
+
+    def __getitem__(self, name):
+        frame, depth = sys._getframe(1), 0
+        while frame is not None and depth < 4:
+            if frame.f_code.co_filename == SETUP and name not in asked:
+                asked.append(name)
+            frame, depth = frame.f_back, depth + 1
+        return super().__getitem__(name)
+
+
+ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", "TORCH_CUDA_ARCH_LIST")
+"""Variables that both faces answer, or that ours answers in another way."""
 
 
 def finish(found):
     """Write the result."""
+    found["asked"] = sorted(name for name in asked if name not in ANSWERED)
     found["notes"] = notes
     with open(RESULT, "w", encoding="utf-8") as stream:
         json.dump(found, stream)
@@ -192,6 +229,15 @@ def main():
     urllib.request.urlopen = urllib.request.urlretrieve = downloads
     subprocess.Popen, subprocess.run, subprocess.check_output = Popen, run, check_output
     subprocess.call = subprocess.check_call = call
+    listed = {each: getattr(glob, each) for each in ("glob", "iglob")}
+    glob.glob = lambda *rest, **keywords: sorted(listed["glob"](*rest, **keywords))  # the order of the disk is nobody's
+    glob.iglob = lambda *rest, **keywords: iter(sorted(listed["iglob"](*rest, **keywords)))
+    listdir = os.listdir
+    os.listdir = lambda *rest: sorted(listdir(*rest))
+    for name in ("glob", "rglob", "iterdir"):
+        unsorted = getattr(pathlib.Path, name)
+        setattr(pathlib.Path, name, lambda *rest, _all=unsorted, **keywords: iter(sorted(_all(*rest, **keywords))))
+    os.environ.__class__ = Environment
     os.system = lambda command: call(command)
     os.popen = lambda command, *rest: __import__("io").StringIO(program(command))
     try:
@@ -218,6 +264,8 @@ def last_line(error):
         for each in traceback.extract_tb(error.__traceback__)
         if os.path.abspath(each.filename) == os.path.abspath(SETUP)
     ]
+    if isinstance(error, SyntaxError) and error.filename == SETUP:
+        return error.lineno or 0
     return lines[-1] if lines else 0
 
 

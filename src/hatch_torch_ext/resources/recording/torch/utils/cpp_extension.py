@@ -30,9 +30,10 @@ MINIMUM_GCC_VERSION = (5, 0, 0)
 
 def _declared(kind, name, sources, *args, **kwargs):
     cxx_or_both = kwargs.pop("extra_compile_args", None)
-    kwargs.pop("dlink", None)
-    kwargs.pop("dlink_libraries", None)
+    dlink = kwargs.pop("dlink", False)
+    dlink_libraries = kwargs.pop("dlink_libraries", [])
     extension = Extension(name, list(sources), *args, **kwargs)
+    extension.torch_ext_dlink = bool(dlink or dlink_libraries)
     extension.torch_ext_kind = kind
     extension.torch_ext_compile_args = cxx_or_both
     return extension

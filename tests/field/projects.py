@@ -1,0 +1,99 @@
+"""The projects: name and version at the index, how ours comes in, and what of theirs stands in the way.
+
+``init``: a project with a ``setup.py``, which ``hatch-torch-ext init`` turns; no file is touched by hand.
+``cmake``: a project with a CMakeLists.txt of its own, to which a pyproject.toml is added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """Lines of a file from the first that starts with ``start`` up to the next that starts with ``end``, replaced."""
+
+    file: str
+    start: str
+    end: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """One project. ``package`` is its import name; ``check`` the script in ``checks/`` that compares with a reference.
+
+    ``folder`` is where the package lies, ``source`` the folder of CMakeLists.txt. ``options`` are lines of the hook's
+    table, ``edits`` what must be changed by hand, ``needs`` what the check needs installed. ``built`` is False for a
+    project that is read and turned, but not compiled; ``why`` says why.
+    """
+
+    name: str
+    version: str
+    way: Literal["init", "cmake"]
+    package: str
+    check: str
+    folder: str | None = None
+    source: str = "."
+    options: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    needs: tuple[str, ...] = ()
+    init: tuple[str, ...] = ()
+    fast: bool = False
+    built: bool = True
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the name by which the command knows it."""
+        return f"{self.name}:{self.way}"
+
+
+LOAD = "from {0} import _variants\n\n_variants.load()\n\n"
+
+
+def _pyg(name: str, version: str) -> Project:
+    """Return a project of PyG: its ``__init__`` looks for one library an operator, and CMake makes one of all."""
+    loop = Edit(file=f"{name}/__init__.py", start="for library in", end="cuda_version =", text=LOAD.format(name))
+    return Project(name=name, version=version, way="cmake", package=name, check=name, edits=(loop,))
+
+
+def _turned(name: str, version: str, *init: str, needs: tuple[str, ...] = (), fast: bool = False) -> Project:
+    """Return a project that ``init`` turns, built for the CPU."""
+    package = name.replace("-", "_")
+    return Project(
+        name=name,
+        version=version,
+        way="init",
+        package=package,
+        check=package,
+        init=("--cpu", *init),
+        needs=needs,
+        fast=fast,
+    )
+
+
+def _read(name: str, version: str, why: str) -> Project:
+    """Return a project that ``init`` turns and nothing more."""
+    return Project(name=name, version=version, way="init", package=name, check=name, built=False, why=why)
+
+
+# `--force`: these have a CMakeLists.txt too, for C++ alone, which their setup.py does not use.
+PROJECTS = (
+    _turned("torchsort", "0.1.9", fast=True),
+    _turned("chamferdist", "1.0.3"),
+    _turned("torch_spline_conv", "1.2.2", "--force"),
+    _turned("torch-points-kernels", "0.7.0", needs=("numba", "scikit-learn")),
+    _turned("torch_scatter", "2.1.2", "--force"),
+    _turned("torch_cluster", "1.6.3", "--force", needs=("scipy",)),
+    _pyg("torch_spline_conv", "1.2.2"),
+    _pyg("torch_scatter", "2.1.2"),
+    _pyg("torch_cluster", "1.6.3"),
+    _read("torch_sparse", "0.6.9", "it needs torch_scatter beside it"),
+    _read("warp_rnnt", "0.7.0", "CUDA alone, and its operators need a GPU"),
+    _read("causal_conv1d", "1.7.0", "CUDA alone, and its operators need a GPU"),
+    _read("mamba_ssm", "2.3.2.post1", "CUDA alone, and its operators need a GPU"),
+    _read("gsplat", "1.5.3", "CUDA alone, and its operators need a GPU"),
+    _read("flash_attn", "2.8.3", "CUDA alone: hours of compiling, and its operators need a GPU"),
+)

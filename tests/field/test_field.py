@@ -1,0 +1,33 @@
+"""The quickest of the field, in CI: one project from the package index, turned by ``init``, built and compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import work
+from .projects import PROJECTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .projects import Project
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("project", [each for each in PROJECTS if each.fast], ids=lambda each: each.key)
+def test_operators_of_others_are_right(project: Project, tmp_path: Path, torch_cpu_python: Path) -> None:
+    """Nothing by hand: the published sources become a wheel whose operators give what plain torch gives."""
+    outcome = work.run(project, tmp_path, {"2.13": torch_cpu_python}, {})
+    assert outcome.failed is None
+    assert [release.split("+")[0] for release in outcome.checked] == ["2.13.0"]
+    assert (outcome.lines_by_hand, outcome.listed) == (0, [])
+    assert outcome.written == ["CMakeLists.txt", "pyproject.toml", "torchsort/__init__.py"]
+
+
+def test_every_project_that_is_built_has_its_check() -> None:
+    """A project that is not built says why."""
+    for project in PROJECTS:
+        assert (work.CHECKS / f"{project.check}.py").is_file() == project.built, project.key
+        assert bool(project.why) != project.built

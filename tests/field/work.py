@@ -1,0 +1,225 @@
+"""One project of the field, from the package index to operators that were compared with a reference."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tarfile
+import time
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uv
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import Version
+
+from hatch_torch_ext import process
+from hatch_torch_ext.remote import index, pipfiles, settings
+from hatch_torch_ext.remote.http import Http, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .projects import Edit, Project
+
+CHECKS = Path(__file__).resolve().parent / "checks"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{name}"
+version = "{version}"
+dynamic = ["dependencies"]
+
+[tool.hatch.metadata.hooks.torch-ext]
+
+[tool.hatch.build.targets.wheel]
+packages = ["{folder}"]
+
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+package = "{package}"
+source = "{source}"
+{options}
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={{matrix:torch}}.*"]
+
+[[tool.hatch.envs.matrix.matrix]]
+torch = [{releases}]
+python = ["{python}"]
+"""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What became of a project: files written and lines by hand, what ``init`` listed, what each step said."""
+
+    project: Project
+    written: list[str] = field(default_factory=list)
+    lines_by_hand: int = 0
+    listed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    size: int = 0
+    checked: list[str] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def row(self) -> str:
+        """Return the row of the results' table."""
+        if self.failed:
+            end = self.failed
+        elif self.checked:
+            end = f"right under {', '.join(self.checked)}"
+        else:
+            end = f"turned, not compiled: {self.project.why}"
+        built = f"{self.seconds:.0f} s, {self.size / 1000:.0f} kB" if self.size else ""
+        listed = "<br>".join(self.listed) or "nothing"
+        project = self.project
+        return (
+            f"| {project.name} {project.version} | {project.way} | {', '.join(self.written)} | {self.lines_by_hand} | "
+            f"{listed} | {built} | {end} |"
+        )
+
+
+def fetch(project: Project, folder: Path) -> Path:
+    """Return the folder of the project's unpacked source distribution, fetched once into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = canonicalize_name(project.name), Version(project.version)
+    environ = {**pipfiles.variables(os.environ), **os.environ}
+    with Http(settings.of_environ(environ)) as http:
+        for address in http.settings.indexes:
+            try:
+                files = index.files(http, address, wanted[0])
+            except RemoteError:
+                continue
+            for file in files:
+                if _identity(file.name) == wanted:
+                    archive = folder / file.name
+                    if not archive.is_file():
+                        body, _, _ = http.page(file.url, "*/*")
+                        archive.write_bytes(body)
+                    return _unpack(archive, folder / "sources" / f"{project.name}-{project.version}")
+    raise LookupError(f"no index has a source distribution of {project.name} {project.version}")
+
+
+def _identity(name: str) -> tuple[str, Version] | None:
+    try:
+        return parse_sdist_filename(name)
+    except InvalidSdistFilename:
+        return None
+
+
+def _unpack(archive: Path, target: Path) -> Path:
+    if not target.is_dir():
+        scratch = target.with_name(f"{target.name}.part")
+        shutil.rmtree(scratch, ignore_errors=True)
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as zipped:
+                zipped.extractall(scratch)
+        else:
+            with tarfile.open(archive) as tarred:
+                tarred.extractall(scratch, filter="data")  # noqa: S202 -- what the filter is for
+        (inner,) = scratch.iterdir()
+        inner.rename(target)
+        scratch.rmdir()
+    return target
+
+
+def prepare(project: Project, source: Path, root: Path, releases: Sequence[str], outcome: Outcome) -> None:
+    """Make ``root`` of the sources: theirs, and what our side adds."""
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(source, root, symlinks=True)
+    before = _texts(root)
+    if project.way == "init":
+        options = [part for release in releases for part in ("--torch", release)]
+        command = [sys.executable, "-m", "hatch_torch_ext", "init", "--python", PYTHON, *options, *project.init]
+        done = process.run(command, cwd=root)
+        for line in done.stderr.splitlines():
+            if line.startswith("by hand: "):
+                outcome.listed.append(line.removeprefix("by hand: "))
+    else:
+        text = PYPROJECT.format(
+            name=project.name,
+            version=project.version,
+            folder=project.folder or project.package,
+            package=project.package,
+            source=project.source,
+            options="".join(f"{line}\n" for line in project.options),
+            releases=", ".join(f'"{release}"' for release in releases),
+            python=PYTHON,
+        )
+        (root / "pyproject.toml").write_text(text, encoding="utf-8")
+        outcome.lines_by_hand += len(text.splitlines())
+    for edit in project.edits:
+        outcome.lines_by_hand += _edit(root, edit)
+    outcome.written = sorted(name for name, text in _texts(root).items() if before.get(name) != text)
+
+
+def _texts(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def _edit(root: Path, edit: Edit) -> int:
+    path = root / edit.file
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first = next(at for at, line in enumerate(lines) if line.startswith(edit.start))
+    last = next((at for at in range(first + 1, len(lines)) if lines[at].startswith(edit.end)), len(lines))
+    path.write_text("".join([*lines[:first], edit.text, *lines[last:]]), encoding="utf-8")
+    return len([line for line in edit.text.splitlines() if line.strip()])
+
+
+def build(root: Path, out: Path, environ: Mapping[str, str | None]) -> Path:
+    """Build the wheel as ``hatch build`` does, without its isolation; return it."""
+    shutil.rmtree(out, ignore_errors=True)
+    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out], cwd=root, env_changes=environ)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def check(project: Project, wheel: Path, torch: Path, folder: Path) -> str:
+    """Install the wheel into a fresh environment that sees ``torch``, a Python that has one; run the check there.
+
+    Returns the release of torch under which the operators gave what the reference gives.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
+    python = folder / "bin" / "python"
+    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
+    process.run([*install, "--no-deps", wheel])
+    if project.needs:
+        process.run([*install, *project.needs])
+    said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    script = CHECKS / f"{project.check}.py"
+    done = process.run([python, "-P", script], cwd=folder, env_changes={"PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": ""})
+    release = re.search(r"^right under torch (\S+)$", done.stdout, re.MULTILINE)
+    if release is None:
+        raise AssertionError(f"{script.name} did not say that all is right:\n{done.stdout}")
+    return release[1]
+
+
+def run(project: Project, folder: Path, torches: Mapping[str, Path], environ: Mapping[str, str | None]) -> Outcome:
+    """Take the project all the way in ``folder``; ``torches``: release of the matrix -> a Python that has it."""
+    outcome = Outcome(project=project)
+    root = folder / project.key.replace(":", "-")
+    try:
+        prepare(project, fetch(project, folder), root, list(torches), outcome)
+        if project.built:
+            start = time.monotonic()
+            wheel = build(root, root / "dist", environ)
+            outcome.seconds = time.monotonic() - start
+            outcome.size = wheel.stat().st_size
+            for python in torches.values():
+                outcome.checked.append(check(project, wheel, python, root / "build" / "installed"))
+    except Exception as error:  # noqa: BLE001 -- the next project is tried, and the row says what went wrong
+        said = getattr(error, "output", "").strip().splitlines()
+        outcome.failed = "fails: " + " ".join([str(error), *said[-3:]]).replace("|", "/")[:500]
+    return outcome
