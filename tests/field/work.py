@@ -125,7 +125,7 @@ def _unpack(archive: Path, target: Path) -> Path:
                 zipped.extractall(scratch)
         else:
             with tarfile.open(archive) as tarred:
-                tarred.extractall(scratch, filter="data")  # noqa: S202 -- what the filter is for
+                tarred.extractall(scratch, filter="data")
         (inner,) = scratch.iterdir()
         inner.rename(target)
         scratch.rmdir()

@@ -47,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
         return _fresh(options)
     from hatch_torch_ext.init import migrating
 
+    if not options.dry_run and not options.force:
+        migrating.refuse(Path.cwd())  # before the setup.py has run
     migration = migrating.migrate(
         Path.cwd(),
         extra=options.extra,

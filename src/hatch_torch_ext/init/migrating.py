@@ -41,14 +41,20 @@ class Migration:
 
     def write(self, *, force: bool) -> None:
         """Write the files. Raises ``ConfigurationError`` for a CMake project that is there, unless forced."""
-        if (self.root / CMAKE).exists() and not force:
-            raise ConfigurationError(
-                [f"{self.root / CMAKE} is there: `--force` replaces it; or keep it, and write the tables by hand."]
-            )
+        if not force:
+            refuse(self.root)
         for name, text in self.files:
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+
+
+def refuse(root: Path) -> None:
+    """Raise ``ConfigurationError`` where there is a CMake project already."""
+    if (root / CMAKE).exists():
+        raise ConfigurationError(
+            [f"{root / CMAKE} is there: `--force` replaces it; or keep it, and write the tables by hand."]
+        )
 
 
 def migrate(

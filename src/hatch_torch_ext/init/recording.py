@@ -95,11 +95,13 @@ def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -
             [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
         )
     found: dict[str, Face | FaceError] = {}
-    for face in FACES:
-        try:
-            found[face] = _record(root, face, extra, timeout)
-        except FaceError as error:  # noqa: PERF203 -- two faces
-            found[face] = error
+    with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
+        python = _python(Path(scratch) / "environment", extra)
+        for face in FACES:
+            try:
+                found[face] = _record(root, Path(scratch) / face, python, face, timeout)
+            except FaceError as error:  # noqa: PERF203 -- two faces
+                found[face] = error
     cpu, cuda = found["cpu"], found["cuda"]
     if isinstance(cpu, FaceError):
         cpu.other = None if isinstance(cuda, FaceError) else cuda
@@ -110,61 +112,58 @@ def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -
     return cpu, cuda
 
 
-def _record(root: Path, face: str, extra: Sequence[str], timeout: float) -> Face:
-    with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
-        copy, result = Path(scratch) / root.name, Path(scratch) / "result.json"
-        shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
-        before = _listing(copy)
-        said = _run(copy, result, face, extra, timeout)
-        written = sorted(_listing(copy) - before)
-        notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
-        if said.get("error"):
-            if said.get("missing"):
-                raise ConfigurationError([_failure(said, face)])
-            raise FaceError(_failure(said, face), face=face, line=int(said.get("line") or 0))
-        notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
-        return Face(
-            extensions=tuple(_extension(each, copy) for each in said["extensions"]),
-            metadata=said["metadata"],
-            notes=tuple(notes),
-            asked=tuple(said.get("asked", [])),
-        )
-
-
-def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: float) -> dict[str, Any]:
-    withs = [option for each in (*REQUIREMENTS, *extra) for option in ("--with", each)]
-    command = [
-        uv.find_uv_bin(),
-        "run",
-        "--quiet",
-        "--no-project",
-        "--isolated",
-        "--python",
-        ">=3.9,<3.13",
-        *withs,
-        "--",
-    ]
-    changes: dict[str, str | None] = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    try:  # by itself: what is fetched has its own time, and its own errors
-        process.run([*command, "python", "-c", ""], cwd=copy.parent, env_changes=changes, timeout=PREPARING)
+def _python(folder: Path, extra: Sequence[str]) -> Path:
+    """Return the Python of an environment that has what a ``setup.py`` imports. Raises ``ConfigurationError``."""
+    wanted = (*REQUIREMENTS, *extra)
+    python = folder / "bin" / "python"
+    clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
+    install = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, *wanted]
+    try:
+        process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
+        process.run(install, env_changes=clean, timeout=PREPARING)
     except ProcessError as error:
         told = process.tail(error.output, 8)
         raise ConfigurationError(
-            [f"The packages that setup.py is run with ({', '.join((*REQUIREMENTS, *extra))}) cannot be had:\n{told}"]
+            [f"The packages that setup.py is run with ({', '.join(wanted)}) cannot be had:\n{told}"]
         ) from error
-    changes |= {
+    return python
+
+
+def _record(root: Path, scratch: Path, python: Path, face: str, timeout: float) -> Face:
+    copy, result = scratch / root.name, scratch / "result.json"
+    shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
+    before = _listing(copy)
+    said = _run(copy, result, python, face, timeout)
+    written = sorted(_listing(copy) - before)
+    notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
+    if said.get("error"):
+        if said.get("missing"):
+            raise ConfigurationError([_failure(said, face)])
+        raise FaceError(_failure(said, face), face=face, line=int(said.get("line") or 0))
+    notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
+    return Face(
+        extensions=tuple(_extension(each, copy) for each in said["extensions"]),
+        metadata=said["metadata"],
+        notes=tuple(notes),
+        asked=tuple(said.get("asked", [])),
+    )
+
+
+def _run(copy: Path, result: Path, python: Path, face: str, timeout: float) -> dict[str, Any]:
+    changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TORCH_EXT_RECORDING_FACE": face,
         "FORCE_CUDA": "1" if face == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if face == "cuda" else None,
         "CUDA_PATH": None,
+        "VIRTUAL_ENV": None,
         "TORCH_CUDA_ARCH_LIST": None,
         "MAX_JOBS": "2",
     }
     try:
         done = process.run(
-            [*command, "python", str(DRIVER), str(result), "setup.py", face],
+            [python, DRIVER, result, "setup.py", face],
             cwd=copy,
             env_changes=changes,
             timeout=timeout,
@@ -185,12 +184,12 @@ def _run(copy: Path, result: Path, face: str, extra: Sequence[str], timeout: flo
 
 
 def _failure(said: Mapping[str, Any], face: str) -> str:
-    where = f"line {said['line']}" if said.get("line") else "setup.py"
+    where = f"setup.py (line {said['line']})" if said.get("line") else "setup.py"
     machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[face]
     if said.get("missing"):
         name = str(said["missing"]).partition(".")[0]
-        return f"setup.py ({where}) imports `{name}`, which is not at hand: add `--with {name}`."
-    return f"setup.py ({where}) fails when it is recorded as {machine}: {said['error']}"
+        return f"{where} imports `{name}`, which is not at hand: add `--with {name}`."
+    return f"{where} fails when it is recorded as {machine}: {said['error']}"
 
 
 def _listing(folder: Path) -> set[str]:

@@ -55,7 +55,7 @@ def change(
             changed = _loading(changed, package)
         if changed != text:
             changes.append(Change(name=name, text=changed))
-    if not any(each.name == f"{folder}/__init__.py" for each in changes):
+    if not (root / folder / "__init__.py").exists():
         start = f"{IMPORT.format(package=package)}\n\n{CALL}\n"
         changes.append(Change(name=f"{folder}/__init__.py", text=start))
     return tuple(changes), tuple(notes)
@@ -71,7 +71,9 @@ def _changed(text: str, tree: ast.Module, outside: dict[str, str], name: str, no
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
             notes.append(
-                Note(line=node.lineno, text=f"`{name}`: `{node.name}` opens a library: `_variants.load()` has done it")
+                Note(
+                    line=0, text=f"{name}:{node.lineno}: `{node.name}` opens a library: `_variants.load()` has done it"
+                )
             )
         elif isinstance(node, ast.Import) and len(node.names) == 1 and node.names[0].name in outside:
             alias = node.names[0]

@@ -4,6 +4,7 @@ What it declares is written to RESULT as JSON; what it does besides (programs, d
 not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
 """
 
+import ast
 import glob
 import inspect
 import json
@@ -87,15 +88,23 @@ def setup(*args, **keywords):
     for name, command in (keywords.get("cmdclass") or {}).items():
         kind = command if isinstance(command, type) else type(command)
         if kind.__module__ == "__main__" or kind.__module__.startswith("setup"):
-            try:
-                where = inspect.getsourcelines(kind)[1]
-            except (OSError, TypeError):
-                where = line()
-            notes.append({"line": where, "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__)})
+            notes.append(
+                {
+                    "line": classes().get(kind.__name__) or line(),
+                    "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__),
+                }
+            )
     metadata = {name: plain(keywords[name]) for name in PLAIN if name in keywords}
     metadata.update(configured())
     finish({"extensions": [recorded(each) for each in keywords.get("ext_modules") or []], "metadata": metadata})
     raise Done
+
+
+def classes():
+    """Return the lines of the classes in ``setup.py``."""
+    with open(SETUP, "rb") as stream:
+        nodes = ast.walk(ast.parse(stream.read()))
+    return {node.name: node.lineno for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def configured():

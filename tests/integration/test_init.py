@@ -1,0 +1,201 @@
+"""``init`` runs a setup.py that a test wrote, under the recording torch, and never builds or touches the project."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import process
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.init import recording
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+USUAL = """
+import os, glob, subprocess, sys
+import torch
+from setuptools import setup, find_packages, Extension
+from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension, CUDA_HOME
+
+class Build(BuildExtension):
+    def run(self):
+        raise SystemExit("built")
+
+sources = glob.glob(os.path.join("csrc", "*.cpp"))
+common = dict(include_dirs=["csrc\\\\include"], define_macros=[("A", "1"), ("B", None)])
+extensions = [CppExtension("pkg._C", sources, extra_compile_args=["-O3"], **common)]
+if (torch.cuda.is_available() and CUDA_HOME is not None) or os.getenv("FORCE_CUDA", "0") == "1":
+    capability = torch.cuda.get_device_capability()
+    extensions = [CUDAExtension("pkg._C", sources + glob.glob("csrc/*.cu"), extra_compile_args={
+        "cxx": ["-O3"], "nvcc": ["-gencode", "arch=compute_%d%d" % capability]}, dlink=True, **common)]
+extensions.append(Extension("pkg.plain", ["csrc\\\\plain.c"], libraries=["m"]))
+flavour = os.environ.get("PKG_FLAVOUR", "plain")
+subprocess.check_call(["protoc", "x.proto"])
+open("written.txt", "w").write("x")
+setup(name="pkg", packages=find_packages(), ext_modules=extensions, cmdclass={"build_ext": Build})
+"""
+CONFIGURED = "[metadata]\nname = pkg-by-cfg\nversion = 1.5\n[options]\ninstall_requires =\n    numpy\n"
+
+
+def project(root: Path, setup: str | bytes | None, **files: str) -> Path:
+    """Write a project and return its folder."""
+    for name, text in {"pkg/__init__.py": "", **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if setup is not None:
+        (root / "setup.py").write_bytes(setup if isinstance(setup, bytes) else setup.encode())
+    return root
+
+
+@pytest.fixture
+def usual(tmp_path: Path) -> Path:
+    """Return a project as they are: C++ and CUDA, plain C, a command of its own, a program, a file."""
+    sources = {f"csrc/{name}": "" for name in ("b.cpp", "a.cpp", "k.cu", "plain.c")}
+    return project(tmp_path / "project", USUAL, **sources, **{"setup.cfg": CONFIGURED})
+
+
+def listing(root: Path) -> list[tuple[str, bytes]]:
+    """Return every file with its content."""
+    return [
+        (path.relative_to(root).as_posix(), path.read_bytes()) for path in sorted(root.rglob("*")) if path.is_file()
+    ]
+
+
+def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> None:
+    """Sources in a fixed order, POSIX paths, flags by compiler; what it did besides is told with its line."""
+    before = listing(usual)
+    cpu, cuda = recording.record(usual)
+    assert listing(usual) == before
+    first, plain = cpu.extensions
+    assert (first.name, first.kind, first.sources) == ("pkg._C", "cpp", ("csrc/a.cpp", "csrc/b.cpp"))
+    assert (first.include_dirs, first.macros, first.cxx) == (("csrc/include",), (("A", "1"), ("B", None)), ("-O3",))
+    assert (plain.name, plain.kind, plain.sources, plain.libraries) == ("pkg.plain", "other", ("csrc/plain.c",), ("m",))
+    with_cuda = cuda.extensions[0]
+    assert (with_cuda.kind, with_cuda.sources) == ("cuda", ("csrc/a.cpp", "csrc/b.cpp", "csrc/k.cu"))
+    assert (with_cuda.nvcc, with_cuda.dlink) == (("-gencode", "arch=compute_90"), True)
+    assert (cpu.metadata["name"], cpu.metadata["version"], cpu.metadata["packages"]) == ("pkg-by-cfg", "1.5", ["pkg"])
+    assert cpu.metadata["install_requires"] == ["numpy"]
+    assert cpu.asked == cuda.asked == ("PKG_FLAVOUR",)
+    assert set(cpu.notes) == {
+        Note(line=7, text="the command `build_ext` is replaced by `Build`"),
+        Note(line=20, text="runs `protoc x.proto`"),
+        Note(line=0, text="writes `written.txt` while it runs"),
+    }
+
+
+FAILS = "fails when it is recorded as a machine without CUDA: "
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        (None, "There is no setup.py in "),
+        ("raise ValueError('no luck')", f"setup.py (line 1) {FAILS}ValueError: no luck"),
+        ("import sys\nsys.exit(3)", f"setup.py (line 2) {FAILS}calls sys.exit(3) before setup()"),
+        ("\nimport nowhere_to_be_found", "setup.py (line 2) imports `nowhere_to_be_found`, which is not at hand: add"),
+        (b"x = 1\ny = '\xe4'", f"setup.py (line 2) {FAILS}SyntaxError: (unicode error)"),
+        ("print('hello')", f"setup.py {FAILS}never calls setup()"),
+        (
+            "import urllib.request\nurllib.request.urlopen('https://example.org')",
+            f"setup.py (line 2) {FAILS}OSError: no network while setup.py is recorded",
+        ),
+    ],
+)
+def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes | None, message: str, tmp_path: Path) -> None:
+    """The line and the cause are told, and what helps."""
+    with pytest.raises(ConfigurationError) as raised:
+        recording.record(project(tmp_path, setup))
+    assert message in str(raised.value)
+
+
+def test_a_setup_in_another_encoding_that_says_so(tmp_path: Path) -> None:
+    """Latin-1 with its declaration is read as Python reads it."""
+    text = "# -*- coding: latin-1 -*-\nfrom setuptools import setup\nsetup(name='pkg', author='J\xf6rg')\n"
+    cpu, _ = recording.record(project(tmp_path, text.encode("latin-1")))
+    assert cpu.metadata["author"] == "J\xf6rg"
+
+
+def test_a_setup_that_hangs(tmp_path: Path) -> None:
+    """It is ended, and its input is empty: nothing waits for an answer."""
+    root = project(tmp_path, "import time\ntime.sleep(600)\n")
+    with pytest.raises(ConfigurationError, match=r"does not come to an end within 5 s"):
+        recording.record(root, timeout=5)
+
+
+def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
+    """The remedy of a missing import, performed; a package that no index has is told as that."""
+    text = "import iniconfig\nfrom setuptools import setup\nsetup(name=iniconfig.__name__)\n"
+    root = project(tmp_path, text)
+    with pytest.raises(ConfigurationError, match="add `--with iniconfig`"):
+        recording.record(root)
+    cpu, _ = recording.record(root, extra=["iniconfig"])
+    assert cpu.metadata["name"] == "iniconfig"
+    with pytest.raises(ConfigurationError, match=r"no-such-package-of-ours\) cannot be had"):
+        recording.record(root, extra=["no-such-package-of-ours"])
+
+
+def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
+    """One face is enough: the other's refusal is told with its line, and the matrix has entries with CUDA alone."""
+    text = (
+        "import torch\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
+        "if not torch.cuda.is_available(): raise RuntimeError('needs CUDA')\n"
+        "setup(name='pkg', packages=['pkg'], ext_modules=[CUDAExtension('pkg_cuda', ['k.cu'])])\n"
+    )
+    root = project(tmp_path, text, **{"k.cu": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"})
+    said = command(root, "--dry-run", "--torch", "2.13", "--python", "3.11")
+    assert "by hand: setup.py:4: setup.py (line 4) fails when it is recorded as a machine without CUDA" in said.stderr
+    assert "the project is carried over with CUDA alone" in said.stderr
+    assert '+torch = ["2.13"]\n+cuda = ["cu130"]\n+python = ["3.11"]\n' in said.stdout
+    assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
+    assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
+
+
+def command(root: Path, *options: str, check: bool = True) -> process.Completed:
+    """Run ``hatch-torch-ext init``."""
+    return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)
+
+
+PLAIN = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "plain", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_plain(void) {
+    PyObject *m = PyModule_Create(&def);
+    PyModule_AddIntConstant(m, "answer", ANSWER);
+    return m;
+}
+"""
+SETUP = """
+from setuptools import setup, Extension
+setup(name="pkg", version="1", license="MIT", packages=["pkg"],
+      ext_modules=[Extension("pkg.plain", ["plain.c"], define_macros=[("ANSWER", "42")])])
+"""
+
+
+def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
+    """``--dry-run`` writes nothing; ``init`` writes; a second one is refused; what it wrote is built and imported."""
+    root = project(tmp_path / "project", SETUP, **{"plain.c": PLAIN, "pkg/__init__.py": "from . import plain\n"})
+    before = listing(root)
+    options = ("--torch", "2.13", "--python", "3.11")
+    shown = command(root, "--dry-run", *options)
+    assert listing(root) == before
+    assert command(root, *options).stdout == shown.stdout
+    assert "CMakeLists.txt is there: `--force` replaces it" in command(root, *options, check=False).stderr
+    assert [name for name, _ in listing(root)] == [
+        "CMakeLists.txt", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
+    ]  # fmt: skip
+    build: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
+    process.run(build, cwd=root)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    assert wheel.name.startswith("pkg-1-cp311-cp311-")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as zipped:  # as an installer does
+        zipped.extractall(site)
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)"
+    assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n"

@@ -1,0 +1,348 @@
+"""``init`` behind the recording: faces -> targets -> CMakeLists.txt, pyproject.toml and imports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomlkit
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.init import migrating, rendering, sources, targets
+from hatch_torch_ext.init.recording import Extension, Face, Note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hatch_torch_ext.init.targets import Target
+
+MODULE = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
+LIBRARY = "TORCH_LIBRARY(pkg, m) {}\n"
+
+
+def face(*extensions: Extension, **metadata: Any) -> Face:
+    """Return what a setup.py declares on one kind of machine."""
+    return Face(extensions=extensions, metadata=metadata, notes=())
+
+
+def extension(name: str = "pkg._C", kind: str = "cpp", sources: tuple[str, ...] = ("a.cpp",), **more: Any) -> Extension:
+    """Return one extension."""
+    return Extension(name=name, kind=kind, sources=sources, **more)
+
+
+def joined(
+    root: Path, cpu: Face | None, cuda: Face | None = None, **files: str
+) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
+    """Return targets and notes of a project with these files, `a.cpp` among them."""
+    for name, text in {"a_cpp": MODULE, **files}.items():
+        path = root / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return targets.join(root, cpu, cuda or cpu, package="pkg")
+
+
+def texts(notes: tuple[Note, ...]) -> list[str]:
+    """Return what is told."""
+    return [note.text for note in notes]
+
+
+def test_what_cuda_adds_is_apart(tmp_path: Path) -> None:
+    """Sources, macros and flags that only the CUDA face has are under `if(WITH_CUDA)`, the rest is common."""
+    cpu = extension(macros=(("X", "1"),), cxx=("-O3",))
+    cuda = extension(
+        kind="cuda", sources=("a.cpp", "k.cu"), macros=(("X", "1"), ("WITH_CUDA", None)), cxx=("-O3",), nvcc=("-O2",)
+    )
+    (target,), notes = joined(tmp_path, face(cpu), face(cuda), k_cu="")
+    assert notes == ()
+    text = rendering.cmake("pkg", [target])
+    head, _, rest = text.partition("if(WITH_CUDA)\n  target_sources(")
+    assert "project(pkg LANGUAGES CXX)" in head
+    assert "Python_add_library(_C MODULE WITH_SOABI\n  a.cpp\n)" in head
+    assert "target_compile_definitions(_C PRIVATE X=1)" in head
+    assert '"$<$<COMPILE_LANGUAGE:CXX>:-O3>"' in head
+    assert rest == (
+        "_C PRIVATE\n    k.cu\n  )\n  target_compile_definitions(_C PRIVATE WITH_CUDA)\n"
+        '  target_compile_options(_C PRIVATE\n    "$<$<COMPILE_LANGUAGE:CUDA>:-O2>"\n  )\nendif()\n'
+        "install(TARGETS _C LIBRARY DESTINATION .)\n"
+    )
+
+
+def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path) -> None:
+    """CMake ignores `.cu` without the language, and the module would lack what they define."""
+    both = face(extension(kind="cuda", sources=("a.cpp", "k.cu")))
+    (target,), _ = joined(tmp_path, both, k_cu="")
+    assert targets.cuda_only(both, both)
+    assert targets.cuda_only(None, both)
+    assert not targets.cuda_only(both, None)
+    text = rendering.cmake("pkg", [target], cuda_only=True)
+    assert "project(pkg LANGUAGES CXX CUDA)" in text
+    assert "WITH_CUDA" not in text
+
+
+def test_a_library_is_told_from_a_module_by_what_linux_compiles(tmp_path: Path) -> None:
+    """`PyInit_` for Windows alone makes no module: a library of operators serves every Python."""
+    windows = "#ifdef _WIN32\nPyMODINIT_FUNC PyInit__C(void) { return NULL; }\n#endif\n" + LIBRARY
+    (target,), _ = joined(tmp_path, face(extension()), a_cpp=windows)
+    assert target.kind == "library"
+    assert "add_library(_C SHARED" in rendering.cmake("pkg", [target])
+    (target,), _ = joined(tmp_path, face(extension()), a_cpp=LIBRARY + MODULE)
+    assert target.kind == "module"
+
+
+def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
+    """`_x_cpu` and `_x_cuda` from one source would register its operators twice."""
+    cpu = extension("pkg._x_cpu", sources=("x.cpp",))
+    cuda = extension("pkg._x_cuda", "cuda", ("x.cpp", "x.cu"))
+    found, _ = joined(tmp_path, face(cpu), face(cpu, cuda), x_cpp=LIBRARY, x_cu="")
+    assert [(each.name, each.when) for each in found] == [("_x_cpu", "cpu"), ("_x_cuda", "cuda")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept", "told"),
+    [
+        (("-gencode", "arch=compute_80,code=sm_80", "-O3"), ("-O3",), "architectures of CUDA are the option `archs`"),
+        (("-gencode=arch=compute_80,code=sm_80",), (), "architectures of CUDA are the option `archs`"),
+        (("-arch=sm_90",), (), "architectures of CUDA are the option `archs`"),
+        (("-std=c++14", "-fPIC", "--threads", "4"), (), None),
+        (("-march=native",), (), "`-march=native` makes code for the machine that builds, and a wheel runs on others"),
+        (("-Xcompiler", "-fopenmp"), ("SHELL:-Xcompiler -fopenmp",), None),
+        (("-diag-suppress", "20012,186", "-O3"), ("SHELL:-diag-suppress 20012,186", "-O3"), None),
+        (("-rdc=true", "-O3"), ("-O3",), None),
+    ],
+)
+def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, tmp_path: Path) -> None:
+    """What a wheel cannot have, or CMake says otherwise, is left out; a flag keeps its value."""
+    cuda = face(extension(kind="cuda", sources=("a.cu",), nvcc=flags))
+    (target,), notes = joined(tmp_path, cuda, a_cu="")
+    assert target.flags.nvcc == kept
+    assert texts(notes) == ([told] if told else [])
+    assert target.device_linked == ("-rdc=true" in flags)
+
+
+def test_flags_of_nvcc_where_nothing_is_for_it(tmp_path: Path) -> None:
+    """One list of flags is for both compilers; a C++ extension has no lines for the other."""
+    (target,), _ = joined(tmp_path, face(extension(cxx=("-fopenmp",), nvcc=("-fopenmp",), undefined=("NDEBUG",))))
+    assert (target.flags.cxx, target.flags.nvcc) == (("-fopenmp", "-UNDEBUG"), ())
+
+
+def test_libraries_and_folders(tmp_path: Path) -> None:
+    """What is of torch comes with its target, CUDA's are targets, what lies outside is told."""
+    one = extension(libraries=("torch", "c10", "cublas", "z"), library_dirs=("/opt/x/lib",), include_dirs=("inc", "."))
+    (target,), notes = joined(tmp_path, face(one))
+    assert target.flags.libraries == ("CUDA::cublas", "z")
+    assert target.flags.include_dirs == ("inc", ".")
+    assert texts(notes) == [
+        "the folder `/opt/x/lib` lies outside the project: find the library with find_package() instead"
+    ]
+    assert "find_package(CUDAToolkit REQUIRED)" in rendering.cmake("pkg", [target])
+
+
+def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
+    """Cython, files that something makes, and extensions of another package."""
+    found, notes = joined(
+        tmp_path,
+        face(
+            extension("pkg.fast", "other", ("fast.pyx",)),
+            extension("pkg.slow", "other", ("slow.c",)),
+            extension("pkg.made", sources=("gen/made.cpp",)),
+            extension("other._C"),
+        ),
+        slow_pyx="",
+    )
+    assert texts(notes) == [
+        "`pkg.fast` is made by Cython of `fast.pyx`: build it by hand in CMake",
+        "`pkg.slow` is made by Cython of `slow.c`: build it by hand in CMake",
+        "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs into CMakeLists.txt",
+        "`other._C` goes into `pkg`, since a wheel's variants lie in one package: import it from there",
+    ]
+    assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
+
+
+def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
+    """Two of one name, and names that CMake or torch keep, have another one in CMake, and their own as files."""
+    found, _ = joined(
+        tmp_path, face(extension("pkg.a._C"), extension("pkg.b._C"), extension("pkg.test"), extension("pkg.torch"))
+    )
+    assert [each.name for each in found] == ["pkg_a__C_ext", "pkg_b__C_ext", "pkg_test_ext", "pkg_torch_ext"]
+    text = rendering.cmake("pkg", found)
+    assert "set_target_properties(pkg_a__C_ext PROPERTIES OUTPUT_NAME _C)" in text
+    assert "target_compile_definitions(pkg_a__C_ext PRIVATE TORCH_EXTENSION_NAME=_C)" in text
+    assert "install(TARGETS pkg_a__C_ext LIBRARY DESTINATION a)" in text
+
+
+def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
+    """A plain C extension stays one."""
+    (target,), _ = joined(tmp_path, face(extension("pkg.plain", "other", ("p.c",))), p_c="PyMODINIT_FUNC PyInit_plain")
+    text = rendering.cmake("pkg", [target])
+    assert "LANGUAGES C CXX" in text
+    assert "Torch::Python" not in text
+    assert "TORCH_EXTENSION_NAME" not in text
+
+
+@pytest.mark.parametrize(
+    ("more", "abi"),
+    [
+        ({"py_limited_api": True}, "3.9"),
+        ({"macros": (("Py_LIMITED_API", "0x030A0000"),)}, "3.10"),
+        ({"cxx": ("-DPy_LIMITED_API=0x03090000",)}, "3.9"),
+        ({}, None),
+    ],
+)
+def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Path) -> None:
+    """A module on it is built once for all Pythons."""
+    (target,), _ = joined(tmp_path, face(extension(**more)))
+    assert target.python_abi == abi
+    text = rendering.cmake("pkg", [target])
+    assert (f"USE_SABI {abi}" in text) == (abi is not None)
+    assert ("Development.SABIModule" in text) == (abi is not None)
+
+
+def tables_of(text: str) -> dict[str, Any]:
+    """Return TOML as plain values."""
+    plain: dict[str, Any] = tomlkit.parse(text).unwrap()
+    return plain
+
+
+def pyproject(root: Path, metadata: dict[str, Any], found: tuple[Target, ...], **more: Any) -> dict[str, Any]:
+    """Return the tables that are written."""
+    given: dict[str, Any] = {"package": "pkg", "sources": ".", "torch": ["2.8", "2.13"], "pythons": ["3.11"], **more}
+    text = rendering.pyproject(given.pop("existing", None), metadata, found, root=root, **given)
+    return tables_of(text)
+
+
+def test_metadata_are_carried_over(tmp_path: Path) -> None:
+    """What `setup()` is given becomes [project]; torch's requirement comes of the matrix."""
+    found, _ = joined(tmp_path, face(extension()), README_md="", LICENSE="")
+    tables = pyproject(
+        tmp_path,
+        {
+            "name": "pkg", "version": "1.2", "description": "a\n b", "author": "A, B", "author_email": "a@x.org",
+            "license": "Apache", "python_requires": ">=3.8", "keywords": "x, y", "url": "https://x.org",
+            "install_requires": ["torch>=2", "numpy", "x @ git+https://x.org/x"],
+            "extras_require": {"test": ["pytest"]}, "packages": ["pkg", "pkg.sub", "more"], "py_modules": ["alone"],
+            "entry_points": {"console_scripts": ["tool = pkg:main"]},
+            "classifiers": ["License :: OSI Approved :: Apache Software License"],
+        },
+        found,
+    )  # fmt: skip
+    project = tables["project"]
+    assert project == {
+        "name": "pkg", "version": "1.2", "description": "a b", "readme": "README.md", "requires-python": ">=3.8",
+        "license": {"text": "Apache"}, "license-files": ["LICENSE"], "keywords": ["x", "y"],
+        "authors": [{"name": "A"}, {"name": "B"}, {"email": "a@x.org"}], "urls": {"Homepage": "https://x.org"},
+        "classifiers": ["License :: OSI Approved :: Apache Software License"],
+        "optional-dependencies": {"test": ["pytest"]}, "scripts": {"tool": "pkg:main"}, "dynamic": ["dependencies"],
+    }  # fmt: skip
+    hatch = tables["tool"]["hatch"]
+    assert hatch["metadata"] == {
+        "allow-direct-references": True,
+        "hooks": {"torch-ext": {"dependencies": ["numpy", "x @ git+https://x.org/x"]}},
+    }
+
+
+def test_every_package_and_module_goes_along(tmp_path: Path) -> None:
+    """As setuptools would install them all: the wheel has them too."""
+    found, _ = joined(tmp_path, face(extension()), pkg____init___py="", more__a_py="", alone_py="")
+    tables = pyproject(tmp_path, {"packages": ["more", "pkg", "gone"], "py_modules": ["alone"]}, found)
+    assert tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["pkg", "more", "alone.py"]
+
+
+def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
+    """Its own words stay; a version that setuptools reads is written down, and comments survive."""
+    existing = (
+        '# mine\n[build-system]\nrequires = ["setuptools", "torch"]\n[project]\nname = "p"\ndynamic = ["version"]\n'
+    )
+    existing += 'dependencies = ["torch", "six"]\n[tool.ruff]\nline-length = 99\n'
+    found, _ = joined(tmp_path, face(extension()))
+    text = rendering.pyproject(
+        existing, {"version": "3"}, found, root=tmp_path, package="pkg", sources=".", torch=["2.8"], pythons=["3.11"]
+    )
+    assert text.startswith("# mine\n")
+    tables = tables_of(text)
+    assert tables["build-system"]["requires"] == ["hatchling", "hatch-torch-ext"]
+    assert tables["project"] == {"name": "p", "version": "3", "dynamic": ["dependencies"]}
+    assert tables["tool"]["ruff"] == {"line-length": 99}
+    assert tables["tool"]["hatch"]["metadata"]["hooks"]["torch-ext"]["dependencies"] == ["six"]
+
+
+def test_the_matrix(tmp_path: Path) -> None:
+    """Pythons where a module needs them; with CUDA, the releases whose compiler is on the index, and that compiler."""
+    (module,), _ = joined(tmp_path, face(extension()))
+    library = replace(module, kind="library")
+
+    def matrix(found: Target, **more: Any) -> dict[str, Any]:
+        environment = pyproject(tmp_path, {}, (found,), **more)["tool"]["hatch"]["envs"]["matrix"]
+        return {name: environment[name] for name in ("matrix", "overrides") if name in environment}
+
+    assert matrix(library) == {"matrix": [{"torch": ["2.8", "2.13"]}]}
+    assert matrix(module) == {"matrix": [{"torch": ["2.8", "2.13"], "python": ["3.11"]}]}
+    compiler = {"value": "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", "if": ["cu130"]}
+    assert matrix(library, backends=("cpu", "cuda")) == {
+        "matrix": [{"torch": ["2.8", "2.13"], "cuda": ["cpu"]}, {"torch": ["2.13"], "cuda": ["cu130"]}],
+        "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}},
+    }
+    assert matrix(library, backends=("cuda",))["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
+
+
+def test_pythons_that_are_named() -> None:
+    """Classifiers name them, as far as the chosen releases have them; else all that those have."""
+    every = rendering.pythons({})
+    assert rendering.pythons({"classifiers": [f"Programming Language :: Python :: {every[0]}"]}) == every[:1]
+    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}) == every
+
+
+INIT = '''"""Docs."""
+from __future__ import annotations
+
+import torch
+torch.ops.load_library("x.so")
+import _C
+from _C import f
+'''
+
+
+def test_imports_are_changed(tmp_path: Path) -> None:
+    """What opened libraries goes; the variant is loaded first; a module that lay beside the package is inside it."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text(INIT, encoding="utf-8")
+    later = "def load():\n    import torch\n    torch.ops.load_library('y')\n\ndef g():\n    import _C as c\n"
+    (tmp_path / "pkg" / "later.py").write_text(later, encoding="utf-8")
+    (tmp_path / "pkg" / "latin.py").write_bytes(b"x = '\xe4'\n")
+    found, _ = joined(tmp_path, face(extension("_C")))
+    changes, notes = sources.change(tmp_path, "pkg", "pkg", found)
+    assert {each.name: each.text for each in changes} == {
+        "pkg/__init__.py": '"""Docs."""\nfrom __future__ import annotations\n\nfrom pkg import _variants\n\n'
+        "_variants.load()\n\nimport torch\nfrom pkg import _C\nfrom pkg._C import f\n",
+        "pkg/later.py": later.replace("import _C as c", "from pkg import _C as c"),
+    }
+    assert [text.partition(" (")[0] for text in texts(notes)] == [
+        "pkg/later.py:1: `load` opens a library: `_variants.load()` has done it",
+        "`pkg/latin.py` cannot be read",
+    ]
+
+
+def test_a_package_without_init_gets_one(tmp_path: Path) -> None:
+    """The variant is loaded by the package, and nothing is changed twice."""
+    (tmp_path / "pkg").mkdir()
+    found, _ = joined(tmp_path, face(extension()))
+    (change,), _ = sources.change(tmp_path, "pkg", "pkg", found)
+    assert change.text == "from pkg import _variants\n\n_variants.load()\n"
+    (tmp_path / "pkg" / "__init__.py").write_text(change.text, encoding="utf-8")
+    assert sources.change(tmp_path, "pkg", "pkg", found) == ((), ())
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
+    """A CMake project that is there is the author's; the diff shows what would come."""
+    (tmp_path / "CMakeLists.txt").write_text("old\n", encoding="utf-8")
+    migration = migrating.Migration(root=tmp_path, files=(("CMakeLists.txt", "new\n"), ("a/b.txt", "b\n")), notes=())
+    assert migration.diff() == (
+        "--- a/CMakeLists.txt\n+++ b/CMakeLists.txt\n@@ -1 +1 @@\n-old\n+new\n"
+        "--- /dev/null\n+++ b/a/b.txt\n@@ -0,0 +1 @@\n+b\n"
+    )
+    with pytest.raises(ConfigurationError, match="--force"):
+        migration.write(force=False)
+    assert not (tmp_path / "a").exists()
+    migration.write(force=True)
+    assert (tmp_path / "CMakeLists.txt").read_text(encoding="utf-8") == "new\n"
+    assert (tmp_path / "a" / "b.txt").read_text(encoding="utf-8") == "b\n"
