@@ -109,6 +109,7 @@ def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
         (("-Xcompiler", "-fopenmp"), ("SHELL:-Xcompiler -fopenmp",), None),
         (("-diag-suppress", "20012,186", "-O3"), ("SHELL:-diag-suppress 20012,186", "-O3"), None),
         (("-rdc=true", "-O3"), ("-O3",), None),
+        (("-rdc", "true", "-O3"), ("-O3",), None),
     ],
 )
 def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, tmp_path: Path) -> None:
@@ -117,12 +118,15 @@ def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, 
     (target,), notes = joined(tmp_path, cuda, a_cu="")
     assert target.flags.nvcc == kept
     assert texts(notes) == ([told] if told else [])
-    assert target.device_linked == ("-rdc=true" in flags)
+    assert target.device_linked == flags[0].startswith("-rdc")
+    text = rendering.cmake("pkg", [target])
+    assert ("PROPERTIES CUDA_SEPARABLE_COMPILATION ON" in text) == target.device_linked
 
 
 def test_flags_of_nvcc_where_nothing_is_for_it(tmp_path: Path) -> None:
     """One list of flags is for both compilers; a C++ extension has no lines for the other."""
-    (target,), _ = joined(tmp_path, face(extension(cxx=("-fopenmp",), nvcc=("-fopenmp",), undefined=("NDEBUG",))))
+    one = extension(cxx=("-fopenmp",), nvcc=("-fopenmp",), undefined=("NDEBUG",))
+    (target,), _ = joined(tmp_path, face(one))
     assert (target.flags.cxx, target.flags.nvcc) == (("-fopenmp", "-UNDEBUG"), ())
 
 
@@ -191,11 +195,20 @@ def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
 )
 def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Path) -> None:
     """A module on it is built once for all Pythons."""
-    (target,), _ = joined(tmp_path, face(extension(**more)))
+    (target,), _ = joined(tmp_path, face(extension(**more)), a_cpp="PyMODINIT_FUNC PyInit__C(void)")
     assert target.python_abi == abi
     text = rendering.cmake("pkg", [target])
     assert (f"USE_SABI {abi}" in text) == (abi is not None)
     assert ("Development.SABIModule" in text) == (abi is not None)
+
+
+def test_pythons_limited_api_and_pybind11(tmp_path: Path) -> None:
+    """Headers of pybind11 need more of Python than that: the module is made for each Python, and that is told."""
+    (target,), notes = joined(tmp_path, face(extension(py_limited_api=True)))
+    assert target.python_abi is None
+    assert texts(notes) == [
+        "`pkg._C` asks for Python's limited API, which pybind11 does not have: it is made for each Python"
+    ]
 
 
 def tables_of(text: str) -> dict[str, Any]:

@@ -104,6 +104,9 @@ def migrate(
         *((each.name, each.text) for each in changes),
     ]
     faces = [each for each in (cpu, cuda) if each is not None]
+    if not face.metadata.get("version") and "version = " not in (existing or ""):
+        text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
+        notes.append(Note(line=0, text=text))
     if asked := sorted({name for each in faces for name in each.asked}):
         text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
         notes.append(Note(line=0, text=text))

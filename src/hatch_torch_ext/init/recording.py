@@ -117,7 +117,7 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     wanted = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
     clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    install = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, *wanted]
+    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, *wanted]
     try:
         process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
         process.run(install, env_changes=clean, timeout=PREPARING)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 When = Literal["always", "cpu", "cuda"]
 REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?\s*\(|\bRegisterOperators\b|\btorch::class_\b")
 MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(|\bPyMODINIT_FUNC\b|\bPyInit_\w+|\bNB_MODULE\s*\(|\bTORCH_EXTENSION_NAME\b")
+PYBIND11 = re.compile(r"\bPYBIND11_MODULE\b|\bpybind11/|\btorch/(extension|python)\.h\b")
 OF_CUDA = {
     "cudart": "cudart", "cublas": "cublas", "cublasLt": "cublasLt", "cufft": "cufft", "curand": "curand",
     "cusolver": "cusolver", "cusparse": "cusparse", "nvrtc": "nvrtc", "nvjpeg": "nvjpeg", "cuda": "cuda_driver",
@@ -163,9 +164,9 @@ def _target(
         cpu_sources=cpu_sources,
         flags=common,
         cuda=added,
-        python_abi=_python_abi(first),
+        python_abi=_limited(root, first, (*sources, *cuda_sources, *cpu_sources), notes),
         uses_torch=first.kind in {"cpp", "cuda"},
-        device_linked=any(each.dlink or RELOCATABLE & {*each.nvcc} for each in (cpu, cuda) if each is not None),
+        device_linked=any(_is_device_linked(each) for each in (cpu, cuda) if each is not None),
     )
 
 
@@ -207,6 +208,22 @@ def _text(root: Path, source: str) -> str:
         return (root / source).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _is_device_linked(extension: Extension) -> bool:
+    pairs = zip(extension.nvcc, extension.nvcc[1:], strict=False)
+    parted = any(flag in {"-rdc", "--relocatable-device-code"} and value == "true" for flag, value in pairs)
+    return extension.dlink or parted or not RELOCATABLE.isdisjoint(extension.nvcc)
+
+
+def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: list[Note]) -> str | None:
+    """Return the limited API that a module is for; None, and a note, where pybind11 is used, which has none."""
+    abi = _python_abi(extension)
+    if abi is not None and any(PYBIND11.search(_text(root, source)) for source in sources):
+        why = "asks for Python's limited API, which pybind11 does not have: it is made for each Python"
+        notes.append(Note(line=0, text=f"`{extension.name}` {why}"))
+        return None
+    return abi
 
 
 def _python_abi(extension: Extension) -> str | None:
@@ -275,7 +292,7 @@ def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
             say("architectures of CUDA are the option `archs`")
         elif flag.startswith(("-gencode=", "-arch=", "--generate-code=", "--gpu-architecture=")):
             say("architectures of CUDA are the option `archs`")
-        elif flag in {"--threads", "-t"} and rest:
+        elif flag in {"--threads", "-t", "-rdc", "--relocatable-device-code", "-std", "--std"} and rest:
             rest.pop(0)
         elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64", *RELOCATABLE}:
             continue  # torch's targets ask for the standard that its headers need
