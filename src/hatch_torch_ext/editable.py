@@ -18,6 +18,7 @@ from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.pipeline import digests
+from hatch_torch_ext.sources import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,10 +33,6 @@ _DATA = (
     'DATA: Dict[str, Any] = {"package": "package", "folder": "", "modules": {}, "root": "", "sources": {}, '
     '"rebuild": False}\n'
 )
-COMPILED = frozenset(
-    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}
-)
-"""Suffixes of what changes compiled code, wherever in the project it lies."""
 
 
 def inclusion(config: Config, product: Product, *, distribution: str, sources: Sources) -> dict[str, str]:

@@ -55,10 +55,12 @@ class TorchExtMetadataHook(MetadataHookInterface):
         _check_fields(written, own)
         if "dependencies" in metadata and (Path(self.root) / "PKG-INFO").is_file():
             return  # an unpacked sdist, whose metadata were written when it was made
-        entries = self._entries(builder)
-        check(agreement.compare(own, entries), entries, place=f"`dependencies` of `[{TABLE}]`")
+        entries, open_ended = self._entries(builder)
+        served = agreement.requirement(entries, open_ended=open_ended)
+        found = agreement.compare(own, entries, open_ended=open_ended)
+        check(found, served, place=f"`dependencies` of `[{TABLE}]`")
         others = metadata.get("dependencies", [])  # of a metadata hook that was called before
-        metadata["dependencies"] = [*others, *own, agreement.requirement(entries)]
+        metadata["dependencies"] = [*others, *own, served]
 
     def _own(self) -> list[str]:
         """Return the project's own dependencies; every fault of the hook's table is told."""
@@ -78,8 +80,8 @@ class TorchExtMetadataHook(MetadataHookInterface):
             raise ConfigurationError(problems)
         return list(own)
 
-    def _entries(self, builder: WheelBuilder) -> tuple[Entry, ...]:
-        """Return the entries that a wheel of this project is made of."""
+    def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], bool]:
+        """Return the entries that a wheel of this project is made of; and whether it can be built for others."""
         from hatch_torch_ext import config, environments, matrix
 
         raw = build_hook_options(builder)
@@ -95,9 +97,15 @@ class TorchExtMetadataHook(MetadataHookInterface):
         selection = config.selection(raw, os.environ)
         name = str(builder.metadata.core_raw_metadata["name"])
         self.matrix = environments.remembered(
-            Path(self.root), selection.environment, project_name=name, environ=os.environ
+            Path(self.root),
+            selection.environment,
+            project_name=name,
+            optional=selection.builds_anywhere,
+            environ=os.environ,
         )
-        return matrix.select(matrix.expanded(self.matrix), only=selection.only, skip=selection.skip)
+        only = () if selection.only == (matrix.CURRENT,) else selection.only
+        entries = matrix.select(matrix.expanded(self.matrix), only=only, skip=selection.skip)
+        return entries, selection.builds_anywhere
 
 
 def write(folder: str) -> str:
@@ -182,15 +190,13 @@ def advice(own: Iterable[str]) -> str:
     return f'  [project]\n  dynamic = ["dependencies"]\n  [{TABLE}]\n  dependencies = [{listed}]'
 
 
-def check(found: Agreement, entries: Sequence[Entry], *, place: str) -> None:
-    """Raise ``ConfigurationError`` where what ``place`` requires of torch leaves nothing of the matrix."""
-    from hatch_torch_ext.matrix import agreement
-
+def check(found: Agreement, served: str, *, place: str) -> None:
+    """Raise ``ConfigurationError`` where what ``place`` requires of torch leaves nothing of what is ``served``."""
     if found.kind == "excludes":
         raise ConfigurationError(
             [
                 f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
-                f"(`{agreement.requirement(entries)}`): nothing could install such a wheel. Take it out, since the "
+                f"(`{served}`): nothing could install such a wheel. Take it out, since the "
                 f"matrix says which torch is served, or correct the matrix."
             ]
         )
@@ -202,6 +208,7 @@ def judge(
     entries: Sequence[Entry],
     *,
     hook: TorchExtMetadataHook | None,
+    open_ended: bool = False,
 ) -> tuple[bool, list[str]]:
     """Return whether metadata require torch well enough, and what an author should know of them.
 
@@ -211,12 +218,12 @@ def judge(
     from hatch_torch_ext.matrix import agreement
 
     place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
-    found = agreement.compare(dependencies, entries)
-    check(found, entries, place=place)
-    served = agreement.requirement(entries)
+    found = agreement.compare(dependencies, entries, open_ended=open_ended)
+    served = agreement.requirement(entries, open_ended=open_ended)
+    check(found, served, place=place)
     notes = []
     if hook is not None and found.kind != "absent":
-        own = agreement.compare(hook.config.get("dependencies", []), entries)
+        own = agreement.compare(hook.config.get("dependencies", []), entries, open_ended=open_ended)
         if own.kind in {"agrees", "wider"}:
             notes.append(f"{_quoted(own)} in {place} is redundant: the matrix says `{served}`. Take it out.")
         if found.kind == "wider":
@@ -234,7 +241,7 @@ def judge(
             f"nobody can use it. Take the requirement out, or name the entry in `skip`."
         )
     for extra, required in extras.items():
-        if (optional := agreement.compare(required, entries)).kind == "excludes":
+        if (optional := agreement.compare(required, entries, open_ended=open_ended)).kind == "excludes":
             notes.append(
                 f"{_quoted(optional)} of the extra `{extra}` admits no torch that the matrix is built for "
                 f"(`{served}`): nobody can install `[{extra}]`. Take it out."

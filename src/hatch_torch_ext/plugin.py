@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import faults, scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
+from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
     from hatchling.builders.config import BuilderConfig
 
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import InstalledTorch
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.metadata import TorchExtMetadataHook
     from hatch_torch_ext.pipeline import Product
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+EXTRA = "build"
+"""The extra that brings what a build at first use needs."""
 GENERATED = ("_variants.py", "_torch_ext")
 
 
@@ -110,7 +115,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        from hatch_torch_ext import editable, environments, metadata, pipeline, views
+        from hatch_torch_ext import editable, environments, matrix, metadata, pipeline, sources, views
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
@@ -122,12 +127,21 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
         work = pipeline.work_folder(config.root, aside=self._work_is_shipped())
         entries = pipeline.expand(config, distribution=self._distribution, found=found)
+        here, torch = None, None
         if version == "editable":
             torch = environments.installed_torch(Path(self.root))
             selected = pipeline.select_editable(config, entries, torch=torch, report=self._say)
+        elif config.only == (matrix.CURRENT,) or (not config.only and environments.installs(environments.parent())):
+            torch = environments.installed_torch(Path(self.root))
+            here = pipeline.select_here(config, entries, torch=torch, report=self._say, warn=self._warn)
+            config, selected = here.config, here.entries
         else:
             selected = pipeline.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
+        held = None
+        if config.fallback == "build" and version != "editable":
+            held = sources.gather(config, entries, options=self.config, version=str(self.metadata.version), work=work)
+            self._offer_extra(config)
         # Before the work: what changes while it is done is noticed later.
         compiled = editable.sources(config, work) if version == "editable" else {}
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
@@ -137,13 +151,16 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                 distribution=self._distribution,
                 views=[view],
                 work=work,
-                whole=self._whole(config, entries) if version != "editable" else (),
+                whole=self._whole(config, entries) if version != "editable" and here is None else (),
+                sources=held,
+                installed=here.installed if here is not None else None,
+                here=here is not None,
             )
         self._built = config, product
         if not promised:
             # As hatchling writes the others.
-            build_data["dependencies"].append(str(Requirement(product.layout.requires)))
-        build_data["pure_python"] = False
+            build_data["dependencies"].append(str(Requirement(_required(product, torch))))
+        build_data["pure_python"] = not product.layout.variants
         if version == "editable":
             pipeline.check_package(config, report=self._say)
             # Hatchling takes this instead of the author's own `force-include`, so his go in first.
@@ -166,6 +183,19 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
         selection = configuration.selection(self.config, {})
         return matrix.left(entries, only=selection.only, skip=config.skip)
+
+    def _offer_extra(self, config: Config) -> None:
+        """Let users install what a build at first use needs as the extra `build`, unless the author has one."""
+        from hatch_torch_ext import __version__
+
+        extras = self.metadata.core.optional_dependencies
+        if EXTRA not in extras:
+            extras[EXTRA] = sorted([f"hatch-torch-ext>={__version__}", *config.fallback_requires])
+        elif not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in extras[EXTRA]):
+            self._warn(
+                f"users who build at first use are told to install the extra `{EXTRA}`, and yours lacks "
+                "hatch-torch-ext: add it there"
+            )
 
     def _guard_writing(self) -> None:
         """See to it that no cut-off wheel stays where hatchling fails to write it, as on a full disk."""
@@ -199,11 +229,18 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         """
         from hatch_torch_ext import matrix, metadata
 
-        served = matrix.select(entries, only=config.only, skip=config.skip)
+        only = () if config.only == (matrix.CURRENT,) else config.only
+        served = matrix.select(entries, only=only, skip=config.skip)
         if any(entry.torch is None for entry in served):  # known after resolving it, and required by the wheel alone
             return False
         core = self.metadata.core
-        given, notes = metadata.judge(core.dependencies, core.optional_dependencies, served, hook=hook)
+        given, notes = metadata.judge(
+            core.dependencies,
+            core.optional_dependencies,
+            served,
+            hook=hook,
+            open_ended=config.fallback == "build",
+        )
         for note in notes:
             self.app.display_warning(f"torch-ext: {note}")
         return given
@@ -323,6 +360,9 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _distribution(self) -> str:
         return str(self.metadata.core.raw_name)
 
+    def _warn(self, line: str) -> None:
+        self.app.display_warning(f"torch-ext: {scrub.clean(line)}")
+
     def _say(self, line: str) -> None:
         self.app.display_info(f"torch-ext: {scrub.clean(line)}")
 
@@ -338,6 +378,13 @@ class Misspelt(TorchExtBuildHook):
             "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
             "`hooks.torch_ext`."
         )
+
+
+def _required(product: Product, torch: InstalledTorch | None) -> str:
+    """Return which torch the wheel requires; a snapshot that it was built for lies in no range of releases."""
+    if torch is not None and releases.is_prerelease(torch.version):
+        return "torch"
+    return product.layout.requires
 
 
 def package_sources(config: BuilderConfig) -> dict[str, str]:

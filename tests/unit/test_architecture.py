@@ -19,15 +19,26 @@ NAME = "hatch_torch_ext"
 
 LAYERS = {
     # other programs' interfaces <-> the pipeline: hatchling's side, the command line
-    "adapters": ("__main__", "backend", "cli", "editable", "hooks", "metadata", "needs", "plugin", "views"),
+    "adapters": (
+        "__main__",
+        "backend",
+        "cli",
+        "editable",
+        "hooks",
+        "metadata",
+        "needs",
+        "plugin",
+        "sources",
+        "views",
+    ),
+    # the user's side: the machine, the right torch, what does not work, a build at first use; nothing of hatch
+    "user": ("user",),
     # the order of the work, and its running
     "pipeline": ("pipeline",),
     # other forms of a finished wheel: they read it, and merge and write again what a build merged
     "outlets": ("outlets",),
     # the bridge: a setuptools project, or nothing, becomes a project of ours
     "init": ("init",),
-    # the user's side: the machine, the right torch, what does not work; nothing of hatch
-    "user": ("user",),
     # each takes values and gives a value; none calls another
     "stages": ("audit", "cmake", "config", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
     # what others made, read: the wheels of an index, a wheel on disk; and the store that keeps what was fetched
@@ -183,7 +194,7 @@ def test_facts_stand_alone() -> None:
 
     A build of torch has a release line and the words of a label.
     What a file registers is read window by window, and depends on the release; which torch a function is there since is
-    a line of releases.
+    a line of releases. Sources lie in the folder of the variants.
     """
     assert rooms_of("facts") == set()
     within = {
@@ -197,6 +208,7 @@ def test_facts_stand_alone() -> None:
     } <= {
         ("facts.builds", "labels"),
         ("facts.builds", "releases"),
+        ("facts.fallback", "variant"),
         ("facts.labels", "releases"),
         ("facts.registered", "releases"),
         ("facts.registered", "windows"),
@@ -249,6 +261,7 @@ def uses(module: str) -> set[str]:
                 "hooks",
                 "metadata",
                 "plugin",
+                "sources",
             },  # adapters all: they read the hook's options as hatchling does
             id="hatchling",
         ),

@@ -710,7 +710,8 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     assert report["variants"][0]["files"][0]["path"] == "one/libops.so"
     wrong = run(tmp_path, "-c", start, "--jsno")
     assert wrong.returncode == 2
-    assert wrong.stderr == "usage: python -m my_pkg._variants [--json | --library-path | --check | --path NAME]\n"
+    options = "--json | --library-path | --check | --path NAME | --build | --cache | --clear-cache"
+    assert wrong.stderr == f"usage: python -m my_pkg._variants [{options}]\n"
 
 
 def test_python_of_a_variant_is_a_module_of_the_package(tmp_path: Path) -> None:

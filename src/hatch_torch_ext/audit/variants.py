@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
-
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.errors import ElfError
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import releases, sonames
 from hatch_torch_ext.facts.variant import SHARED
 
 if TYPE_CHECKING:
@@ -103,20 +101,13 @@ def check(
 
 
 def _record(build: BuildRecord, label: str) -> Iterator[Finding]:
-    if _is_prerelease(build.torch_version):
+    if releases.is_prerelease(build.torch_version):
         message = f"is compiled against torch {build.torch_version}, and users of the release get it"
         yield finding("pre-release", label, message, variant=label)
     for target, flags in build.flags:
         if match := THIS_PROCESSOR.search(flags):
             message = f"{target} is compiled with {match[0]}, for the processor of the machine that built it"
             yield finding("this-processor", label, message, variant=label)
-
-
-def _is_prerelease(version: str) -> bool:
-    try:
-        return Version(version).is_prerelease
-    except InvalidVersion:  # the manifest may be anybody's
-        return False
 
 
 def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> Binary:

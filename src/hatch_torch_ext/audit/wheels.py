@@ -18,6 +18,7 @@ from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
 from hatch_torch_ext.facts import owners, releases
+from hatch_torch_ext.facts.fallback import SOURCES
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.wheel import listing
 
@@ -97,6 +98,8 @@ def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
     faults = []
     for member in read.members:
         name = member.path.rpartition("/")[2]
+        if f"/{SOURCES}/" in f"/{member.path}":
+            continue  # compiled again where it is used, and never opened
         if member.elf:
             try:
                 found[member.path] = Binary(
@@ -261,7 +264,7 @@ def _python_texts(read: Wheel) -> Iterator[tuple[str, str | None]]:
     """Yield (member, text) of the wheel's Python files; None for those beyond a bound on all of them."""
     left = wheel.MAX_TEXT
     for member in read.members:
-        if member.path.endswith(".py"):
+        if member.path.endswith(".py") and f"/{SOURCES}/" not in f"/{member.path}":
             fits = member.size <= left
             left -= member.size if fits else 0
             yield member.path, read.text(member.path) if fits else None

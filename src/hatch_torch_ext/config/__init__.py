@@ -32,6 +32,10 @@ END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
 
 
+SELECTING = ("environment", "only", "skip", "fallback")
+"""Fields of ``Config`` that the metadata depend on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The part of the configuration that says which entries are built: all that the project's metadata depend on."""
@@ -39,6 +43,12 @@ class Selection:
     environment: str
     only: tuple[str, ...]
     skip: tuple[str, ...]
+    fallback: str
+
+    @property
+    def builds_anywhere(self) -> bool:
+        """Say whether the wheel can be built for a torch that the matrix does not serve."""
+        return self.fallback == "build"
 
 
 def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selection:
@@ -50,9 +60,7 @@ def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selectio
     problems: list[str] = []
     table = Options(raw=raw, problems=problems)
     options = declared(Config)
-    found: dict[str, Any] = {
-        name: _value(options[name], options[name].name, table, environ) for name in ("environment", "only", "skip")
-    }
+    found: dict[str, Any] = {name: _value(options[name], options[name].name, table, environ) for name in SELECTING}
     if problems:
         raise ConfigurationError(problems)
     return Selection(**found)

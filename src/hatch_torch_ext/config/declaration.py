@@ -110,13 +110,16 @@ class Config:
     """The whole configuration of one build; every path is absolute.
 
     ``archs`` maps a CUDA version as far as the author wrote it (``""`` for every one, ``"13"``, ``"12.8"``) to
-    architectures in torch's notation. ``max_size`` is in bytes. ``cuda_home`` is a template of a path.
+    architectures in torch's notation. ``max_size`` is in bytes. ``cuda_home`` is a template of a path. ``environment``
+    is empty in a build for the torch that is installed.
     """
 
     root: Path
     """The project's root."""
     package_dir: Path
     """The folder of the package in the sources."""
+    archs_source: str = ""
+    """What ``archs`` are taken from where that is not the option: the GPUs that are there, a variable."""
     environment: str = option(
         "environment",
         kinds.TEXT,
@@ -341,6 +344,32 @@ class Config:
         says="none",
         sentence='the wheel\'s largest size: bytes, or `"100 MB"`, `"64 MiB"`, with `kB`, `MB`, `GB` of 1000 and '
         "`KiB`, `MiB`, `GiB` of 1024",
+    )
+    fallback: Literal["none", "build"] = option(
+        "fallback",
+        kinds.choice("none", "build"),
+        section=WHEEL,
+        default="none",
+        says='`"none"`',
+        sentence='`"build"` puts the CMake sources into the wheel: where no variant fits, a user can have one '
+        "built; see [first use](first-use.md)",
+    )
+    fallback_default: bool = option(
+        "fallback-default",
+        kinds.BOOLEAN,
+        section=WHEEL,
+        default=False,
+        says="`false`",
+        sentence="that build is made without the user's `TORCH_EXT_BUILD=1`",
+    )
+    fallback_requires: tuple[str, ...] = option(
+        "fallback-requires",
+        kinds.STRINGS,
+        section=WHEEL,
+        default=(),
+        says="`[]`",
+        sentence='requirements that the build has beside hatch-torch-ext (`"nanobind>=2"`): they go into the extra '
+        "`build`",
     )
     ignore: tuple[str, ...] = option(
         "ignore",

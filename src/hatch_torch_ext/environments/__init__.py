@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from hatch_torch_ext.environments.around import InstalledTorch, installed_torch
-from hatch_torch_ext.environments.making import of_entry, without_torch
+from hatch_torch_ext.environments.around import InstalledTorch, installed_torch, installs, parent
+from hatch_torch_ext.environments.making import of_entry, of_python, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.remembering import remembered
-from hatch_torch_ext.environments.values import Environment, Interpreter, Matrix
+from hatch_torch_ext.environments.values import Environment, Installed, Interpreter, Matrix
 
 __all__ = [
     "ACTIVE",
     "RECURSION",
     "Environment",
+    "Installed",
     "InstalledTorch",
     "Interpreter",
     "Matrix",
     "installed_torch",
+    "installs",
     "of_entry",
+    "of_python",
+    "parent",
     "read",
     "remembered",
     "without_torch",

@@ -25,6 +25,8 @@ class InstalledTorch:
     python: Path
     version: str
     cuda: str | None
+    folder: Path
+    nvidia: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,33 @@ def installed_torch(root: Path) -> InstalledTorch | None:
         if found is not None:
             return found
     return None
+
+
+COMMANDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "pip": (frozenset({"install"}), frozenset({"download", "lock", "wheel"})),
+    "uv": (
+        frozenset({"add", "install", "run", "sync", "tool", "x"}),
+        frozenset({"build", "export", "lock", "publish"}),
+    ),
+    "poetry": (frozenset({"add", "install", "run", "sync", "update"}), frozenset({"build", "lock", "publish"})),
+    "pdm": (frozenset({"add", "install", "run", "sync", "update"}), frozenset({"build", "lock", "publish"})),
+    "pipenv": (frozenset({"install", "sync", "update", "upgrade"}), frozenset({"lock"})),
+}
+"""Of each front end, the commands that install what they build, and those that build it to be given on."""
+
+
+def installs(of: Parent | None) -> bool:
+    """Say whether the front end builds this wheel for the environment that it installs it into, and for no other."""
+    words = [word for word in (of.arguments if of is not None else ()) if not word.startswith("-")]
+    for number, word in enumerate(words):
+        name = Path(word).name.rstrip("0123456789.")
+        if name == "uvx":
+            return True
+        if name in COMMANDS:
+            installing, giving = COMMANDS[name]
+            first = next((each for each in words[number + 1 :] if each in installing | giving), None)
+            return first in installing
+    return False
 
 
 def parent() -> Parent | None:
@@ -107,10 +136,19 @@ def _torch_of(python: Path) -> InstalledTorch | None:
         except ProcessError:
             return None
     try:
-        folder = json.loads(said.splitlines()[-1])["torch"]
+        answer = json.loads(said.splitlines()[-1])
+        folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
     except (IndexError, KeyError, OSError, TypeError, ValueError):
         return None
     version = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE)
     cuda = re.search(r"^cuda\s*(?::[^=]*)?=\s*['\"]([\d.]+)", text, re.MULTILINE)
-    return InstalledTorch(python=python, version=version[1], cuda=cuda[1] if cuda else None) if version else None
+    if not version:
+        return None
+    return InstalledTorch(
+        python=python,
+        version=version[1],
+        cuda=cuda[1] if cuda else None,
+        folder=Path(folder),
+        nvidia=tuple(map(Path, answer["nvidia"])),
+    )

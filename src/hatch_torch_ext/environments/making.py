@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
 
 _ANSWER = "torch-ext-interpreter:"
+ANSWER_TIMEOUT = 60.0
+"""Seconds for a Python to say what it is."""
 
 
 def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) -> Environment:
@@ -86,6 +88,13 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
         _check_complete(entry, said, dependencies, removal=None)
         finished.write_text(json.dumps(said), encoding="utf-8")
         return _parse(said, removal=removal)
+
+
+def of_python(python: Path) -> Environment:
+    """Return the environment that a Python belongs to, as it is: nothing is made. Raises ``ProcessError``."""
+    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
+        said = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
+    return _parse(json.loads(said.rpartition(_ANSWER)[2]), removal="")
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path) -> None:

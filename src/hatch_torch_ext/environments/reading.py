@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 _ANSWER = "torch-ext-matrices:"
 
 
-def read(root: Path, name: str, *, project_name: str) -> Matrix:
+def read(root: Path, name: str, *, project_name: str, optional: bool = False) -> Matrix:
     """Return the matrix of the environment ``name`` of the project in ``root``.
 
-    An environment without a matrix is one entry. Entries whose ``platforms`` lack Linux are passed over, as hatch does.
+    An environment without a matrix is one entry; with ``optional``, none of that name is no entry. Entries whose
+    ``platforms`` lack Linux are passed over, as hatch does.
     Raises ``ConfigurationError`` where there is no such environment or no entry, where hatch refuses the configuration,
     and where an entry would install the project itself.
     """
     configured, matrices = _show(root)
+    if optional and name not in {*matrices, *configured}:
+        return Matrix(variables={}, dependencies={}, pythons={}, env_vars={})
     every = _variables(name, configured, matrices)
     variables = {entry: found for entry, found in every.items() if _for_linux(configured[entry])}
     if not variables:

@@ -25,7 +25,9 @@ FILES = ("pyproject.toml", "hatch.toml")
 _UNKNOWN = "collectors"  # code of the author's or of a plugin, which may read anything
 
 
-def remembered(root: Path, name: str, *, project_name: str, environ: Mapping[str, str]) -> Matrix:
+def remembered(
+    root: Path, name: str, *, project_name: str, environ: Mapping[str, str], optional: bool = False
+) -> Matrix:
     """Return what ``read`` returns; the answer is kept in the user's store until what hatch reads has changed.
 
     That is the project's files, the user's configuration of hatch, variables of hatch's own, and every environment
@@ -33,22 +35,22 @@ def remembered(root: Path, name: str, *, project_name: str, environ: Mapping[str
     """
     texts = [_text(file) for file in (*(root / each for each in FILES), _user_file(environ))]
     if any(_UNKNOWN in text for text in texts):
-        return read(root, name, project_name=project_name)
+        return read(root, name, project_name=project_name, optional=optional)
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
     facts = {
         "texts": texts,
         "environ": {key: value for key, value in environ.items() if key in words or key.startswith("HATCH_")},
-        "asked": [os.fspath(root), name, project_name],
+        "asked": [os.fspath(root), name, project_name, optional],
         "versions": [__version__, own_hatch.version(), metadata.version("hatchling")],
     }
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
         store = opened(path(environ))
     except OSError:
-        return read(root, name, project_name=project_name)
+        return read(root, name, project_name=project_name, optional=optional)
     with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return _parse(json.loads(store.text("resolved", record) or b""))
-    matrix = read(root, name, project_name=project_name)
+    matrix = read(root, name, project_name=project_name, optional=optional)
     for variables in matrix.env_vars.values():
         scrub.learn_environ(dict(variables))
     answer = json.dumps(dataclasses.asdict(matrix))

@@ -42,6 +42,15 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A torch that is installed where a build is for it: its folder, and the folders ``nvidia`` of that Python."""
+
+    environment: Environment
+    torch: Path
+    nvidia: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
     """What hatch says of one environment and its matrix, entry names in hatch's order.
 

@@ -157,14 +157,17 @@ def cxx11_abi(line: str, machine: str, cuda: str | None = None) -> bool:
     return minor_of(line) >= first
 
 
-def torch_requirement(served: Iterable[tuple[str, bool]]) -> str:
+def torch_requirement(served: Iterable[tuple[str, bool]], *, open_ended: bool = False) -> str:
     """Return the ``Requires-Dist`` that admits exactly the releases that variants serve, such as ``torch>=2.8,<2.10``.
 
     ``served`` holds (release line, stable ABI) of at least one variant: an exact variant serves its line, a
     stable-ABI one its line and all later ones, so that only it leaves the upper end open. No pre-release is
-    named, for that would make installers take pre-releases.
+    named, for that would make installers take pre-releases. With ``open_ended`` any release will do from the lowest on,
+    as for a wheel that is built for it where no variant fits; without any variant, any at all.
     """
     pairs = [(minor_of(line), stable) for line, stable in served]
+    if open_ended:
+        return f"torch>={format_minor(min(line for line, _ in pairs))}" if pairs else "torch"
     exact = {line for line, stable in pairs if not stable}
     stable_from = min((line for line, stable in pairs if stable), default=None)
     lowest = min(line for line, _ in pairs)
@@ -174,6 +177,14 @@ def torch_requirement(served: Iterable[tuple[str, bool]]) -> str:
         bounds.append(f"<{major}.{minor + 1}")
     last = stable_from or max(exact)
     return ",".join(["torch" + bounds[0], *bounds[1:], *_gaps(lowest, last, exact)])
+
+
+def is_prerelease(version: str) -> bool:
+    """Say whether a torch is none of the final releases: ``2.14.0.dev20261101``, ``2.13.0a0+git1f2``."""
+    try:
+        return Version(version).is_prerelease
+    except InvalidVersion:  # a manifest may be anybody's
+        return False
 
 
 def _gaps(lowest: Minor, last: Minor, exact: set[Minor]) -> Iterator[str]:

@@ -29,8 +29,14 @@ PIN = '"torch=={matrix:torch}.*"'
 RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """What lies in the work folder beside the folders of entries."""
 
+CURRENT = "current"
+"""The entry for the torch that is installed, and what `only` names to build that and nothing else."""
+
 __all__ = [
+    "CURRENT",
     "Entry",
+    "common",
+    "current",
     "expand",
     "expanded",
     "label",
@@ -140,7 +146,9 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
 
 
 def expanded(found: Matrix) -> tuple[Entry, ...]:
-    """Return the entries of a matrix as hatch told it; see ``expand``."""
+    """Return the entries of a matrix as hatch told it; see ``expand``. No environment at all is no entry."""
+    if not found.variables:
+        return ()
     return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
 
@@ -242,7 +250,7 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
     skipped, named = reached(entries, skip), reached(entries, only)
     kept = [entry for entry in entries if entry.name not in skipped]
     chosen = tuple(entry for entry in kept if not only or entry.name in named)
-    if not chosen:
+    if not chosen and entries:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         said = " and ".join(
             f"`{option}` ({', '.join(f'`{glob}`' for glob in globs)})"
@@ -264,6 +272,53 @@ def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) 
     """Return the names of the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
     skipped, named = reached(entries, skip), reached(entries, only)
     return tuple(entry.name for entry in entries if entry.name not in skipped and (not only or entry.name in named))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all entries of a matrix have alike, and an entry for another torch has too.
+
+    Variables but for ``torch`` and ``python`` (``cuda`` only where it is ``cpu``), environment variables, the ABI.
+    """
+
+    variables: tuple[tuple[str, str], ...]
+    env_vars: tuple[tuple[str, str], ...]
+    stable_abi: bool
+
+
+def common(entries: Sequence[Entry]) -> Common:
+    """Return what ``entries`` have in common."""
+
+    def alike(pairs: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
+        first = pairs[0] if pairs else ()
+        return tuple(pair for pair in first if all(pair in each for each in pairs))
+
+    variables = [
+        (name, value)
+        for name, value in alike([entry.variables for entry in entries])
+        if name not in {"torch", "python", "cuda"} or (name, value) == ("cuda", "cpu")
+    ]
+    return Common(
+        variables=tuple(variables),
+        env_vars=alike([entry.env_vars for entry in entries]),
+        stable_abi=bool(entries) and all(entry.stable_abi for entry in entries),
+    )
+
+
+def current(shared: Common, *, torch: str) -> Entry:
+    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whatever the matrix serves."""
+    line = ".".join(torch.split(".")[:2])
+    return Entry(
+        name=CURRENT,
+        variables=(("torch", line), *shared.variables),
+        dependencies=(),
+        torch_requirement="torch",
+        python=None,
+        stable_abi=shared.stable_abi,
+        torch=line,
+        cuda=dict(shared.variables).get("cuda"),
+        env_vars=shared.env_vars,
+    )
 
 
 def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:

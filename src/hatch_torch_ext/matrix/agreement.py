@@ -31,8 +31,10 @@ class Agreement:
     unused: tuple[str, ...] = ()
 
 
-def requirement(entries: Sequence[Entry]) -> str:
+def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
     """Return the requirement that admits exactly the releases of ``entries``: ``torch>=2.8,<2.10``.
+
+    With ``open_ended`` all later ones, too: the wheel can be built for them (option `fallback`).
 
     Raises ``ConfigurationError`` for entries whose torch is known after installing it alone.
     """
@@ -45,10 +47,11 @@ def requirement(entries: Sequence[Entry]) -> str:
     ]
     if problems:
         raise ConfigurationError(problems)
-    return releases.torch_requirement((str(entry.torch), entry.stable_abi) for entry in entries)
+    served = ((str(entry.torch), entry.stable_abi) for entry in entries)
+    return releases.torch_requirement(served, open_ended=open_ended)
 
 
-def compare(dependencies: Iterable[str], entries: Sequence[Entry]) -> Agreement:
+def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended: bool = False) -> Agreement:
     """Return how the requirements of torch among ``dependencies`` stand to ``entries``.
 
     Those with a marker count where it holds on the machine that builds; addresses (``torch @ …``) are not looked into.
@@ -57,7 +60,7 @@ def compare(dependencies: Iterable[str], entries: Sequence[Entry]) -> Agreement:
     lines = tuple(str(each) for each in found)
     if not found:
         return Agreement(kind="absent", lines=())
-    served = Requirement(requirement(entries)).specifier
+    served = Requirement(requirement(entries, open_ended=open_ended)).specifier
     candidates = {version for each in found for version in releases.admitted_versions(each.specifier)}
     admitted = {
         version for version in candidates if all(each.specifier.contains(version, prereleases=True) for each in found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import MergeError
-from hatch_torch_ext.facts import digest, policy, releases, variant
+from hatch_torch_ext.facts import digest, fallback, policy, releases, variant
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.facts.fallback import Fallback, Sources
     from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
@@ -49,7 +50,7 @@ class Layout:
     """What goes into the wheel besides the author's files: everything sorted, nothing written yet.
 
     ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
-    ``_torch_ext/manifest.json``.
+    ``_torch_ext/manifest.json``. ``fallback`` says how it is built where no variant fits; its sources are in ``files``.
     """
 
     package: str
@@ -60,6 +61,7 @@ class Layout:
     manifest: str
     partial: Partial | None = None
     """What it lacks of the whole wheel, where it lacks something."""
+    fallback: Fallback | None = None
 
 
 def merge(
@@ -69,15 +71,19 @@ def merge(
     distribution: str,
     manylinux: str | None = None,
     partial: Partial | None = None,
+    sources: Sources | None = None,
+    open_ended: bool = True,
 ) -> Layout:
     """Return what the wheel of ``variants`` holds, whatever their order.
 
     ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
     author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the whole.
+    With ``sources`` there may be no variant at all, and any later torch is admitted, unless the wheel is not to be
+    (``open_ended``).
 
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
-    if not variants:
+    if not variants and sources is None:
         raise MergeError("no variant to put into the wheel; let `only` and `skip` leave at least one entry")
     digests = {path: digest.sha256(path) for built in variants for _, path in built.package_files}
     ordered = _with_own_files(
@@ -88,18 +94,26 @@ def merge(
     files: dict[str, Path] = {}
     placed = []
     for built in distinct:
-        own = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
-        placed.append(PlacedVariant(variant=built.variant, places=own))
-        for path, target in own:
+        placing = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
+        placed.append(PlacedVariant(variant=built.variant, places=placing))
+        for path, target in placing:
             files.setdefault(target, built.source(path))
     package_files = _package_files(ordered, digests)
     if clash := sorted(files.keys() & package_files.keys()):
         raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
-    tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}"
-    requires = releases.torch_requirement((built.variant.torch, built.variant.stable_abi) for built in distinct)
+    own = sources.fallback if sources is not None else None
+    if sources is not None:
+        files |= {f"{fallback.SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}
+    tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}" if distinct else "py3-none-any"
+    requires = releases.torch_requirement(
+        ((built.variant.torch, built.variant.stable_abi) for built in distinct),
+        open_ended=own is not None and open_ended,
+    )
     head: dict[str, object] = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
     if partial is not None:
         head[partials.FIELD] = partials.to_json(partial)
+    if own is not None:
+        head["fallback"] = fallback.to_json(own)
     return Layout(
         package=package,
         variants=tuple(placed),
@@ -110,6 +124,7 @@ def merge(
         requires=requires,
         manifest=_manifest(head, placed, package_files, _owners(ordered), digests),
         partial=partial,
+        fallback=own,
     )
 
 

@@ -10,6 +10,7 @@ from hatch_torch_ext.facts import archs, policy, releases
 from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
 TEMPLATE = "_variants.py"
@@ -24,12 +25,12 @@ def template() -> str:
     return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
 
 
-def render(layout: Layout, *, distribution: str, editable: str | None = None) -> str:
+def render(layout: Layout, *, distribution: str, editable: str | None = None, here: bool = False) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
     ``distribution`` is the name that users install; ``editable`` is the project's folder where its sources are what is
-    installed, so that messages say how to build, not how to upgrade. The same layout gives the same text, whatever the
-    order of its variants.
+    installed, so that messages say how to build, not how to upgrade. ``here`` says that it was built where it is
+    installed, for the torch there alone. The same layout gives the same text, whatever the order of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
@@ -38,9 +39,15 @@ def render(layout: Layout, *, distribution: str, editable: str | None = None) ->
         "package": layout.package,
         **({"editable": editable} if editable is not None else {}),
         **({"partial": list(layout.partial.lacking)} if layout.partial is not None else {}),
+        **({"here": True} if here else {}),
+        **({"fallback": _fallback(layout.fallback)} if layout.fallback is not None else {}),
         "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],
     }
     return "".join([before, _literal(data, prefix=start.removesuffix("{")), end.removeprefix("}"), after])
+
+
+def _fallback(fallback: Fallback) -> dict[str, object]:
+    return {"digest": fallback.digest, "default": fallback.default}
 
 
 def _order(placed: PlacedVariant) -> tuple[object, ...]:
@@ -51,9 +58,12 @@ def _order(placed: PlacedVariant) -> tuple[object, ...]:
 def fields(placed: PlacedVariant) -> dict[str, object]:
     """Return what the loader needs to know of a variant, every field of it."""
     variant = placed.variant
+    exact = variant.build.torch_version
+    snapshot = not variant.stable_abi and releases.is_prerelease(exact)
     return {
         "label": variant.label,
         "torch": variant.torch,
+        **({"snapshot": exact} if snapshot else {}),
         "stable_abi": variant.stable_abi,
         "cuda": variant.cuda if variant.backend == "cuda" else None,
         "archs": {name: list(archs.capabilities(name)) for name in variant.archs},

@@ -82,7 +82,7 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
             refuse_cut(part)
             for built in part.variants:
                 version = f"{part.wheel.version}+{local_version(built.variant)}"
-                written = writing.write(part, relaid([built], [part]), out=files, version=version)
+                written = writing.write(part, relaid([built], [part], open_ended=False), out=files, version=version)
                 _write_metadata(written)
     served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
     _write_pages(out, served)

@@ -54,11 +54,25 @@ def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
 
 
 def relaid(
-    variants: Sequence[BuiltVariant], read: Sequence[Part], *, partial: partials.Partial | None = None
+    variants: Sequence[BuiltVariant],
+    read: Sequence[Part],
+    *,
+    partial: partials.Partial | None = None,
+    open_ended: bool = True,
 ) -> Layout:
-    """Return the layout of ``variants``, which come from ``read``, with the policy that the author asked for."""
+    """Return the layout of ``variants``, which come from ``read``, with the policy that the author asked for.
+
+    Unless ``open_ended``, it requires the torch of its variants, though it could be built for others.
+    """
+    first = read[0]
     merged = functools.partial(
-        merge.merge, variants, package=read[0].package, distribution=read[0].distribution, partial=partial
+        merge.merge,
+        variants,
+        package=first.package,
+        distribution=first.distribution,
+        partial=partial,
+        sources=first.sources,
+        open_ended=open_ended,
     )
     layout = merged()
     asked = _asked(layout.tag, [part.tag for part in read], variants)
@@ -89,6 +103,12 @@ def _check_same(first: Part, other: Part) -> None:
     ):
         if ours != theirs:
             raise MergeError(f"{names[0]} and {names[1]} are not parts of one wheel: {what} is {ours} and {theirs}")
+    fallbacks = [each.sources and each.sources.fallback for each in (first, other)]
+    if fallbacks[0] != fallbacks[1]:
+        raise MergeError(
+            f"{names[0]} and {names[1]} do not hold the same sources for a build at first use (option `fallback`): "
+            "build both from one commit, with the same entries of the matrix, and take what to build by `only`"
+        )
     differing = _differing(first.authors, other.authors)
     if differing:
         raise MergeError(

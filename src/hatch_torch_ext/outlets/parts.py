@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.facts.fallback import SOURCES, Sources
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.wheel import listing
 
@@ -58,6 +59,7 @@ class Part:
     generated: frozenset[str]
     partial: Partial | None
     """What it lacks of the whole, where it says so."""
+    sources: Sources | None = None
 
     @property
     def public_version(self) -> str:
@@ -135,6 +137,7 @@ def read(path: Path, *, folder: Path) -> Part:
         wheel=found,
         prefix=prefix,
         variants=_built(found, manifest, head, prefix),
+        sources=_sources(found, manifest, prefix),
         members=members,
         generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
         partial=manifest.partial,
@@ -180,6 +183,12 @@ def _built(found: Wheel, manifest: Manifest, head: Mapping[str, object], prefix:
     return tuple(sorted(built, key=lambda each: each.variant.label))
 
 
+def _sources(found: Wheel, manifest: Manifest, prefix: str) -> Sources | None:
+    if manifest.fallback is None:
+        return None
+    return Sources(fallback=manifest.fallback, root=found.folder / prefix / SOURCES)
+
+
 def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> frozenset[str]:
     """Return what the build put into the wheel: variants, loader, manifest, and what CMake installed for the package.
 
@@ -187,6 +196,7 @@ def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> fr
     CMake installed and the author's package has as well stands among the author's own.
     """
     found = {manifest.place, loader}
+    found |= {place for place in manifest.package_files if place.startswith(f"{manifest.root}sources/")}
     for item in manifest.variants:
         found |= item.files.keys()
     paths = [member.path for member in members]

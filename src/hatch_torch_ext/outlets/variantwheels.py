@@ -56,9 +56,10 @@ def cut(path: Path, *, out: Path) -> Cut:
         part = parts.read(path, folder=Path(folder))
         refuse_cut(part)
         groups = _groups(part)
-        if len(groups) == 1:
+        if len(groups) <= 1:
+            only = next(iter(groups), "none")
             raise MergeError(
-                f"{path.name} has variants for one backend alone ({next(iter(groups))}): there is nothing that an "
+                f"{path.name} has variants for one backend alone ({only}): there is nothing that an "
                 f"installer could choose, and the wheel as it is serves all of them"
             )
         written = []

@@ -13,14 +13,16 @@ import platform
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
+from hatch_torch_ext.environments import Installed
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError, Stopped
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule, shards
 from hatch_torch_ext.pipeline import machine as machines
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import InstalledTorch, Matrix
+    from hatch_torch_ext.facts.fallback import Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
@@ -120,11 +123,14 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
 
     ``found`` is what hatch said, where it was asked before.
     """
+    optional = config.fallback == "build"
     audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     if found is None:
-        found = environments.remembered(config.root, config.environment, project_name=distribution, environ=os.environ)
+        found = environments.remembered(
+            config.root, config.environment, project_name=distribution, optional=optional, environ=os.environ
+        )
     for variables in found.env_vars.values():
         scrub.learn_environ(dict(variables))
     return matrix.expanded(found)
@@ -153,7 +159,7 @@ def select_editable(
 
     ``torch`` is that of the environment, where it can be seen; what is chosen is said.
     """
-    only = config.only or config.editable_only
+    only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
         return matrix.select(entries, only=only, skip=config.skip)
     selected = matrix.select(entries, only=(), skip=config.skip)
@@ -167,6 +173,48 @@ def select_editable(
     return matrix.newest(fitting)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """What is built for the environment that a wheel is installed into: ``installed`` where its torch is seen."""
+
+    config: Config
+    entries: tuple[Entry, ...]
+    installed: Installed | None
+
+
+def select_here(
+    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
+) -> Here:
+    """Return what is built for ``torch``, the one that is installed, and nothing else; else the newest entry.
+
+    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` where there is none and the user asked
+    for it by name, or no entry either.
+    """
+    if torch is not None:
+        found = Installed(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
+        report(f"for torch {torch.version} of {torch.python}, and for no other")
+        own = matrix.current(matrix.common(entries), torch=torch.version)
+        return Here(config=replace(config, environment=""), entries=(own,), installed=found)
+    where = f"No torch is to be seen from this build (its Python is {sys.executable})"
+    if config.only == (CURRENT,):
+        raise ConfigurationError(
+            [
+                f"HATCH_TORCH_EXT_ONLY={CURRENT} asks for the torch that is installed. {where}: install torch first, "
+                "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
+            ]
+        )
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    selected = matrix.select(entries, only=(), skip=config.skip)
+    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
+    newest = matrix.newest(fitting)
+    names = ", ".join(entry.name for entry in newest) or "nothing but the sources"
+    warn(
+        f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "
+        "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
+    )
+    return Here(config=config, entries=newest, installed=None)
+
+
 def build(
     config: Config,
     entries: Sequence[Entry],
@@ -175,11 +223,15 @@ def build(
     views: Sequence[View],
     work: Path,
     whole: Sequence[str] = (),
+    sources: Sources | None = None,
+    installed: Installed | None = None,
+    here: bool = False,
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
     ``work`` is the folder that all work lives in; ``whole`` names the entries of the whole wheel, where these may be a
-    part of it.
+    part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry. ``installed``
+    is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it is built for.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
@@ -191,10 +243,13 @@ def build(
         (work / events.FILE).open("w", encoding="utf-8") as file,
     ):
         stream = events.Stream(file, views)
-        tasks = [Task(entry=entry, config=config, work=work) for entry in entries]
+        tasks = [
+            Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
+            for entry in entries
+        ]
         records = Records(config, work)
-        built = _build_all(tasks, records, stream)
-        if (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
+        built = _build_all(tasks, records, stream) if tasks else []
+        if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layout = merge.merge(
             built,
@@ -204,8 +259,9 @@ def build(
             partial=shards.describe(
                 config, project=records.project, whole=whole, built=[entry.name for entry in entries]
             ),
+            sources=sources,
         )
-        return _write(layout, distribution=distribution, folder=work / "wheel")
+        return _write(layout, distribution=distribution, folder=work / "wheel", here=here)
 
 
 def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
@@ -404,7 +460,7 @@ def _bytes(built: BuiltVariant) -> int:
     return sum(file.size for file in built.variant.files)
 
 
-def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:
+def _write(layout: Layout, *, distribution: str, folder: Path, here: bool) -> Product:
     folder.mkdir(parents=True, exist_ok=True)
     product = Product(
         layout=layout,
@@ -412,7 +468,7 @@ def _write(layout: Layout, *, distribution: str, folder: Path) -> Product:
         manifest=folder / "manifest.json",
         sbom=folder / "torch-ext.cdx.json",
     )
-    text = loader.render(layout, distribution=distribution)
+    text = loader.render(layout, distribution=distribution, here=here)
     product.variants_module.write_text(text, encoding="utf-8")
     product.manifest.write_text(layout.manifest, encoding="utf-8")
     product.sbom.write_text(sbom.render(layout, distribution=distribution), encoding="utf-8")

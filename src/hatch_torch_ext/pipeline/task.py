@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.cmake.ninja import Share
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.environments import Environment, Installed
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.jobserver import Pool
@@ -45,6 +45,8 @@ class Task:
     config: Config
     work: Path
     """The folder that all work lives in; the entry's own lies below it."""
+    installed: Installed | None = None
+    """The torch that it is for, where that is installed already: nothing is fetched, and no environment is made."""
 
     @property
     def name(self) -> str:
@@ -67,6 +69,9 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     )
     entry, config, work = task.entry, task.config, task.work
     environ = _environ(entry)
+    if task.installed is not None:
+        environment = task.installed.environment
+        return environment, sdk_environment.acquire(entry, environment, found=task.installed), environ
     if config.sdk == "environment":
         # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
         lasting = not (config.root / "PKG-INFO").exists()

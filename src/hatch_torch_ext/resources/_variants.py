@@ -7,10 +7,11 @@ The parts of this file, in the order in which the work goes:
 
 1. Facts: read what is here: torch, Python, the machine, the C library.
 2. Selection: ask every rule about every variant. Pure: nothing is opened.
-3. Messages: say why, and what to type.
-4. Loading: check and open the files of the variant chosen, once in a process.
-5. The command line.
-6. The data.
+3. A build at first use, where none fits: what was built here is found, or built where that is allowed.
+4. Messages: say why, and what to type.
+5. Loading: check and open the files of the variant chosen, once in a process.
+6. The command line.
+7. The data.
 
 Imports at the top, and in functions that every user runs, are cheap on purpose; torch is imported in functions alone.
 The syntax is that of Python 3.8.
@@ -200,6 +201,8 @@ def _torch_rule(variant: Variant, here: Facts, installed: _Release, *, prereleas
     fits = installed.minor >= built if stable else installed.minor == built
     if not here["torch"] or not fits:
         return "torch", name, here["torch"] or "no torch"
+    if variant.get("snapshot") == here["torch"]:
+        return None
     after_the_minimum = stable and installed.minor > built
     if installed.final or after_the_minimum or prerelease:
         return None
@@ -311,7 +314,8 @@ class Choice:
         if self.idle:
             return f"not loaded: {self.idle}"
         if label == self.label:
-            return f"forced, though {self.against(label)}" if self.reasons[label] else "chosen"
+            chosen = "chosen, built here" if self.variant.get("built") else "chosen"
+            return f"forced, though {self.against(label)}" if self.reasons[label] else chosen
         if self.reasons[label]:
             return f"rejected: {self.against(label)}"
         return f"fits, but {self.label} is better"
@@ -346,19 +350,27 @@ def choose(*, must: bool = True) -> Choice:
         return _idle(here, "torch is a mock")
     _, prerelease = _setting("PRERELEASE")
     choice = select(here, variants, prerelease=prerelease != "", forced=forced)
-    if must and choice.variant is None:
-        return _nothing_fits(choice)
-    return choice
+    return _nothing_fits(choice, must=must) if choice.variant is None else choice
 
 
 def _idle(here: Facts, why: str) -> Choice:
     return Choice(here, DATA["variants"], None, {each["label"]: [] for each in DATA["variants"]}, why)
 
 
-def _nothing_fits(choice: Choice) -> Choice:
-    """Decide what happens when no variant fits: the one place for it. Today that is always the refusal."""
-    count = len(choice.variants)
-    raise ImportError(refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here."))
+def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
+    """Decide what happens when no variant fits: one that was built here is taken, or built where that is allowed.
+
+    Else ImportError with ``must``, and the choice as it is without.
+    """
+    if "fallback" in DATA and choice.here["torch"] and _allowed() is not False:
+        variant = _find_built(choice.here)
+        if variant is None and must and _allowed():
+            variant = _build(choice)
+        if variant is not None:
+            return _with(choice, variant)
+    if must:
+        raise ImportError(_refusal_of_all(choice))
+    return choice
 
 
 def _setting(name: str) -> Tuple[str, str]:
@@ -374,7 +386,241 @@ def _setting(name: str) -> Tuple[str, str]:
     return variable, ("" if value == "0" else value)
 
 
-# 3. Messages ---------------------------------------------------------------------------------------------------------
+# 3. A build at first use ---------------------------------------------------------------------------------------------
+
+BUILDER = "hatch_torch_ext"
+_ENVIRON = (  # what compilers are told by
+    *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
+    *("LDFLAGS", "TORCH_CUDA_ARCH_LIST"),
+)
+
+
+def _allowed() -> Optional[bool]:
+    """Say whether the user, else the author, allows a build; None where only an earlier one may be taken."""
+    variable, value = _setting("BUILD")
+    if os.environ.get(variable) == "0":
+        return False
+    return True if value or DATA["fallback"]["default"] else None
+
+
+def _cache() -> str:
+    """Return the folder of what was built here, "" where there is no place for it."""
+    named = os.environ.get("TORCH_EXT_BUILD_CACHE", "")
+    if named:
+        return os.path.abspath(named)
+    folder = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+    return os.path.join(folder, "hatch-torch-ext", "first-use") if os.path.isabs(folder) else ""
+
+
+def _names(here: Facts) -> Tuple[str, str]:
+    """Return the name of the view that serves this torch here: of what must agree, and of what compilers and GPUs say.
+
+    Whoever has no compiler takes what was built with any.
+    """
+    import hashlib
+
+    import torch
+
+    folder = os.path.dirname(os.path.abspath(str(torch.__file__)))
+    must = [DATA["distribution"], DATA["package"], DATA["fallback"]["digest"], folder]
+    must += [str(here[name]) for name in ("torch", "backend", "cxx11_abi", "python", "machine", "libc")]
+    must += [str(getattr(torch.version, "git_version", "")), str(getattr(torch.version, "hip", ""))]
+    tools = [*_programs(here), *_gpus(here), *(os.environ.get(name, "") for name in _ENVIRON)]
+    first, second = (hashlib.sha256("\0".join(each).encode("utf-8", "replace")).hexdigest() for each in (must, tools))
+    return f"{_distribution()}-{first[:24]}", second[:16]
+
+
+def _distribution() -> str:
+    import re
+
+    return re.sub("[^a-z0-9]+", "_", DATA["distribution"].lower())
+
+
+def _programs(here: Facts) -> List[str]:
+    """Return the compilers that are here, each told from others by what a stat tells."""
+    import shutil
+
+    asked = os.environ.get("CXX", "").split()  # it may begin with a launcher
+    found = [path for path in map(shutil.which, asked or ("c++", "g++", "clang++")) if path]
+    if not asked:
+        del found[1:]
+    if here["backend"].startswith("CUDA "):
+        homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+        found += [f"{home}/bin/nvcc" for home in homes if home]
+    return [_stamp(path) for path in found]
+
+
+def _stamp(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ""
+    return f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
+
+
+def _gpus(here: Facts) -> List[str]:
+    """Return the models of the GPUs, as the kernel names them; no driver is called."""
+    if not here["backend"].startswith("CUDA "):
+        return []
+    folder = "/proc/driver/nvidia/gpus"
+    models = set()
+    try:
+        for each in os.listdir(folder):
+            with open(f"{folder}/{each}/information", encoding="utf-8", errors="replace") as stream:
+                models.add(stream.readline().strip())
+    except OSError:
+        pass
+    return sorted(models)
+
+
+def _find_built(here: Facts) -> Any:
+    """Return the variant that was built here for this torch, None where there is none that can be trusted."""
+    cache = _cache()
+    if not cache or not os.path.isdir(f"{cache}/views"):
+        return None
+    first, second = _names(here)
+    folder = f"{cache}/views/{first}-{second}"
+    if not os.path.isdir(folder) and not _has_compiler():
+        others = [name for name in os.listdir(f"{cache}/views") if name.startswith(f"{first}-")]
+        folder = f"{cache}/views/{max(others, default='', key=lambda name: _used(f'{cache}/views/{name}'))}"
+    try:
+        if not all(map(_is_trusted, (cache, f"{cache}/views", folder, f"{folder}/variant.json"))):
+            return None
+        import json
+
+        with open(f"{folder}/variant.json", encoding="utf-8") as stream:
+            variant = json.load(stream)["variant"]
+        for file in variant["files"]:
+            file["path"] = f"{folder}/{file['path']}"
+            if not _is_trusted(file["path"]) or os.stat(file["path"]).st_size != file["size"]:
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if os.access(folder, os.W_OK):
+        os.utime(f"{folder}/variant.json")  # what is used stays when the cache is full
+    return variant
+
+
+def _has_compiler() -> bool:
+    import shutil
+
+    return any(map(shutil.which, (os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"])))
+
+
+def _used(folder: str) -> float:
+    try:
+        return os.stat(f"{folder}/variant.json").st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_trusted(path: str) -> bool:
+    """Say whether only this user, or the administrator, can have written what lies at ``path``."""
+    status = os.lstat(path)
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+
+
+def _with(choice: Choice, variant: Variant) -> Choice:
+    """Return the choice of a variant that was built for what is here."""
+    others = [each for each in choice.variants if each["label"] != variant["label"]]
+    reasons = {**choice.reasons, variant["label"]: []}
+    return Choice(choice.here, [*others, variant], variant, reasons)
+
+
+# Run in a process of its own: what builds, its threads and its handlers of signals are no business of the user's.
+_BUILD = """
+import json, sys
+request = json.loads(sys.stdin.readline())
+sys.path[:] = request["path"]
+from hatch_torch_ext.user import first_use
+fault = first_use.build(request, say=lambda line: print(line, flush=True))
+print("\\0" + json.dumps(fault), flush=True)
+"""
+
+
+def _build(choice: Choice) -> Variant:
+    """Build a variant for the torch that is here, once for all processes that ask; ImportError where it cannot be."""
+    from importlib.util import find_spec
+
+    head = f"{PACKAGE}: no compiled variant fits, and none can be built for torch {choice.here['torch']}:"
+    if find_spec(BUILDER) is None:
+        raise ImportError(f"{head} hatch-torch-ext is not installed here. Type:\n{_install_builder()}")
+    cache = _cache()
+    if not cache:
+        raise ImportError(
+            f"{head} there is no home folder for a cache (HOME is not set). "
+            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+        )
+    fault = _run_builder(choice.here, cache)
+    if fault:
+        raise ImportError(f"{head}\n{fault}\n(TORCH_EXT_BUILD=0 builds nothing.)")
+    variant = _find_built(choice.here)
+    if variant is None:
+        raise ImportError(
+            f"{head} what was built in {cache} cannot be read, or others than you can write that folder. "
+            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+        )
+    built: Variant = variant
+    return built
+
+
+def _run_builder(here: Facts, cache: str) -> str:
+    """Run the builder, say on stderr what it says, and return why it failed, or ""."""
+    import json
+    import subprocess
+
+    import torch
+
+    first, second = _names(here)
+    request = {
+        "package": DATA["package"],
+        "distribution": DATA["distribution"],
+        "root": ROOT,
+        "cache": cache,
+        "view": f"{first}-{second}",
+        "torch": os.path.dirname(os.path.abspath(str(torch.__file__))),
+        "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
+        "path": [path for path in sys.path if path],
+    }
+    _tell(f"no compiled variant fits torch {here['torch']}: one is built, once")
+    own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
+    added = [path for path in request["path"] if not path.startswith(own)]
+    fault = ""
+    with subprocess.Popen(
+        [sys.executable, "-c", _BUILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(added), PYTHONSAFEPATH="1"),
+    ) as running:
+        if running.stdin is None or running.stdout is None:
+            return "its streams are not there"
+        try:
+            running.stdin.write(json.dumps(request).encode() + b"\n")
+            running.stdin.close()
+        except BrokenPipeError:
+            pass  # it could not start, and says so itself
+        for raw in running.stdout:
+            line = raw.decode("utf-8", "replace").rstrip("\n")
+            if line.startswith("\0"):
+                fault = str(json.loads(line[1:]))
+            else:
+                _tell(line)
+    return fault or (f"the builder ended with status {running.returncode}" if running.returncode else "")
+
+
+def _tell(line: str) -> None:
+    """Write a line to stderr, where there is one that can be written to."""
+    try:
+        print(f"{PACKAGE}: {line}", file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def _install_builder() -> str:
+    return f'  pip install "{DATA["distribution"]}[build]"'
+
+
+# 4. Messages ---------------------------------------------------------------------------------------------------------
 
 _FEW = 6  # as many variants are told one by one
 _WIDTH = 120  # characters of a line
@@ -397,6 +643,33 @@ def _warn(text: str) -> None:
     warnings.warn(text, TorchExtWarning, stacklevel=3)
 
 
+def _refusal_of_all(choice: Choice) -> str:
+    """Say why nothing fits and, where the wheel holds its sources, how it is built here."""
+    count = len(choice.variants)
+    if count:
+        text = refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.")
+    else:
+        text = f"{PACKAGE}: it holds no compiled variant, only the sources of one.\n{choice}"
+        if not choice.here["torch"]:
+            text += "\nInstall torch:\n  pip install torch"
+    if "fallback" not in DATA or not choice.here["torch"]:
+        return text
+    return "\n".join([text, *_offer()])
+
+
+def _offer() -> Iterator[str]:
+    """Say how the package is built for the torch that is here."""
+    from importlib.util import find_spec
+
+    if _allowed() is False:
+        yield "(A build for this torch is forbidden by TORCH_EXT_BUILD=0.)"
+        return
+    yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
+    if find_spec(BUILDER) is None:
+        yield _install_builder()
+    yield f"  python -m {PACKAGE}._variants --build"
+
+
 def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
     """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
     told = _one_by_one if len(variants) <= _FEW else _by_rule
@@ -407,7 +680,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
         *remedy(choice, variants),
         *_partial(),
         "or build it for this one, if its matrix has it:"
-        if "editable" in DATA
+        if "editable" in DATA or "here" in DATA
         else "or a newer release, if there is one:",
         f"  {_update()}",
         f"More: python -m {PACKAGE}._variants",
@@ -497,6 +770,8 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
 def cautions(choice: Choice) -> Iterator[str]:
     """Say what works with the chosen variant, but perhaps not as the user expects."""
     here, variant = choice.here, choice.variant
+    if variant.get("built"):
+        return
     if choice.reasons[choice.label]:
         against = choice.against(choice.label)
         yield f"{PACKAGE}: {choice.label} was forced, though it was {against}: it may crash"
@@ -513,7 +788,7 @@ def cautions(choice: Choice) -> Iterator[str]:
 
 
 def _update() -> str:
-    return _again() if "editable" in DATA else f"pip install -U {DATA['distribution']}"
+    return _again() if "editable" in DATA or "here" in DATA else f"pip install -U {DATA['distribution']}"
 
 
 def _again() -> str:
@@ -522,10 +797,13 @@ def _again() -> str:
         import shlex
 
         return f"pip install -e {shlex.quote(DATA['editable'])}"
+    if "here" in DATA:  # pip and uv keep the wheel that they built for another torch
+        name = DATA["distribution"]
+        return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
     return f"pip install --force-reinstall --no-deps {DATA['distribution']}"
 
 
-# 4. Loading ----------------------------------------------------------------------------------------------------------
+# 5. Loading ----------------------------------------------------------------------------------------------------------
 
 
 def load() -> Choice:
@@ -704,7 +982,7 @@ def _open_library(file: File, variant: Variant) -> None:
 
 
 def _path(file: File) -> str:
-    return f"{ROOT}/{file['path']}"
+    return os.path.join(ROOT, file["path"])  # of a variant that was built here it is absolute
 
 
 def _inspect(file: File, *, whole: bool = False) -> None:
@@ -714,7 +992,7 @@ def _inspect(file: File, *, whole: bool = False) -> None:
     seconds. With ``whole``, every byte counts.
     """
     path = _path(file)
-    repair = _again()
+    repair = f"python -m {PACKAGE}._variants --clear-cache" if os.path.isabs(file["path"]) else _again()
     try:
         sound = os.stat(path).st_size == file["size"]
         if sound and file["ends"] is not None:
@@ -856,7 +1134,7 @@ def _variant_for_programs() -> Variant:
     return variant
 
 
-# 5. The command line -------------------------------------------------------------------------------------------------
+# 6. The command line -------------------------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -870,14 +1148,19 @@ def main(arguments: Sequence[str]) -> int:
         "--library-path": library_path,
         "--check": _check,
         "--path": path,
+        "--build": _build_now,
+        "--cache": _show_cache,
+        "--clear-cache": _clear_cache,
     }
     option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
     if option not in actions or len(names) != (1 if option == "--path" else 0):
-        options = "--json | --library-path | --check | --path NAME"
+        options = "--json | --library-path | --check | --path NAME | --build | --cache | --clear-cache"
         print(f"usage: python -m {PACKAGE}._variants [{options}]", file=sys.stderr)
         return 2
     try:
         print(actions[option](*names))
+        if option in ("--cache", "--clear-cache"):
+            return 0
         choice = choose(must=False)
     except ImportError as error:
         print(error, file=sys.stderr)
@@ -893,7 +1176,8 @@ def explain() -> str:
     choice = choose(must=False)
     lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
     if choice.variant is None and not choice.idle:
-        lines += remedy(choice, choice.variants)
+        lines += remedy(choice, choice.variants) if choice.variants else []
+        lines += _offer() if "fallback" in DATA and choice.here["torch"] else []
     return "\n".join(lines)
 
 
@@ -903,6 +1187,62 @@ def _as_json() -> str:
     choice = choose(must=False)
     found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
     return json.dumps({**DATA, **found}, indent=2)
+
+
+def _build_now() -> str:
+    """Build for the torch that is here, whether or not a variable allows it."""
+    choice = choose(must=False)
+    if choice.variant:
+        return f"{choice.label} {'was built here' if choice.variant.get('built') else 'fits'}: nothing is to be built"
+    if choice.idle:
+        raise ImportError(f"{PACKAGE}: nothing is built, as {choice.idle}")
+    if "fallback" not in DATA or not choice.here["torch"] or _allowed() is False:
+        raise ImportError(_refusal_of_all(choice))
+    return f"{_build(choice)['label']} is built, and loaded from now on"
+
+
+def _kept() -> List[str]:
+    """Return the folders that builds of this package left in the cache, for whatever torch."""
+    found = []
+    for folder in ("views", "built", "failed"):
+        try:
+            names = os.listdir(f"{_cache()}/{folder}")
+        except OSError:
+            continue
+        found += [f"{_cache()}/{folder}/{name}" for name in sorted(names) if name.startswith(f"{_distribution()}-")]
+    return found
+
+
+def _show_cache() -> str:
+    """List what was built here for this package, in what folder, and for which torch."""
+    import json
+
+    lines = [_cache() or "no folder: HOME is not set, and TORCH_EXT_BUILD_CACHE neither"]
+    for folder in _kept():
+        if os.path.isfile(f"{folder}/variant.json"):
+            with open(f"{folder}/variant.json", encoding="utf-8") as stream:
+                said = json.load(stream)
+            lines.append(f"  {said['variant']['label']}, for {said['torch']}")
+    return "\n".join(lines)
+
+
+def _clear_cache() -> str:
+    """Remove what was built here for this package."""
+    import shutil
+
+    kept = _kept()
+    for folder in kept:
+        for parent, _, _ in os.walk(folder):
+            if os.stat(parent).st_uid == os.geteuid():
+                os.chmod(parent, 0o700)
+        if os.path.isdir(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        elif os.access(os.path.dirname(folder), os.W_OK):
+            os.unlink(folder)
+    left = [folder for folder in kept if os.path.exists(folder)]
+    if left:
+        raise ImportError(f"{PACKAGE}: {left[0]} cannot be removed")
+    return f"removed {len(kept)} from {_cache()}"
 
 
 # Run by --check in a process of its own: a library that kills its process shall not kill the one that asks.
@@ -933,14 +1273,17 @@ def _check() -> str:
     return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
 
 
-# 6. The data ---------------------------------------------------------------------------------------------------------
+# 7. The data ---------------------------------------------------------------------------------------------------------
 
 # distribution      the name that users install
 # package           the import name that it was built under
 # editable          the project's folder, in an editable install alone
 # partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
+# here              it was built where it was installed, for the torch there alone
+# fallback          the wheel holds its sources: their digest, and whether the author allows to build them (default)
 # variants          sorted by torch; of each:
 #   label           its name
+#   snapshot        the version of torch that it was built for, of a pre-release alone
 #   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves
 #   cuda            the CUDA it was built for; None: CPU
 #   archs           compute capabilities that its device code runs on: the first and the last

@@ -16,38 +16,44 @@ from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import Sdk, facts, stubs
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.environments import Environment, Installed
     from hatch_torch_ext.matrix import Entry
 
 PROBE = Path(__file__).parent.parent / "resources" / "probe.py"
 PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several
 
 
-def acquire(entry: Entry, environment: Environment) -> Sdk:
-    """Return the SDK of the torch that ``environment`` has. Raises ``SdkError`` when there is none or it is damaged."""
-    prefix, nvidia = _probe(entry, environment)
+def acquire(entry: Entry, environment: Environment, *, found: Installed | None = None) -> Sdk:
+    """Return the SDK of the torch that ``environment`` has. Raises ``SdkError`` when there is none or it is damaged.
+
+    ``found`` says where it lies, where that is known.
+    """
+    prefix, nvidia = (found.torch, found.nvidia) if found is not None else _probe(entry, environment)
+    anew = (
+        f'Make the environment anew: `{environment.removal}`, or use `sdk = "thin"`'
+        if found is None
+        else f"Install torch anew: `{environment.python} -m pip install --force-reinstall --no-deps torch`"
+    )
     try:
-        found = facts.read(prefix)
+        read = facts.read(prefix)
     except facts.FactError as error:
         raise SdkError(
             entry.name,
-            f"the torch in {prefix} is not one to compile against: {error}. Make the environment "
-            f'anew: `{environment.removal}`, or use `sdk = "thin"`',
+            f"the torch in {prefix} is not one to compile against: {error}. {anew}",
         ) from error
     if not (prefix / "lib" / "libtorch_cpu.so").is_file():
         raise SdkError(
             entry.name,
-            f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. "
-            f'Make the environment anew: `{environment.removal}`, or use `sdk = "thin"`',
+            f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. {anew}",
         )
     libraries = _shared_objects(prefix / "lib")
     return Sdk(
         kind="environment",
-        version=found.version,
-        cuda=found.cuda,
-        hip=found.hip,
-        cxx11_abi=found.cxx11_abi,
-        cxx_standard=found.cxx_standard,
+        version=read.version,
+        cuda=read.cuda,
+        hip=read.hip,
+        cxx11_abi=read.cxx11_abi,
+        cxx_standard=read.cxx_standard,
         prefix=prefix,
         library_dir=_link_targets(environment, libraries),
         include_dirs=torch_include_dirs(prefix),

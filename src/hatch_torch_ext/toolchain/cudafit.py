@@ -37,6 +37,8 @@ class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``cuda_prob
 
 def remedy(config: Config, cuda: str) -> str:
     """Return what to write, word for word, so that a compiler for CUDA ``cuda`` is there."""
+    if not config.environment:
+        return _remedy_here(cuda)
     if major(cuda) >= FIRST_WHEEL_MAJOR:
         return (
             f'Add "cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*" to the dependencies of the hatch environment '
@@ -47,6 +49,19 @@ def remedy(config: Config, cuda: str) -> str:
         f"The package index has no nvcc for CUDA {major(cuda)}: install a CUDA {major(cuda)} toolkit (or build in an "
         f'image that has one) and set the option `cuda-home`, such as `cuda-home = "/usr/local/cuda-{{cuda}}"`, or '
         "CUDA_HOME to its folder"
+    )
+
+
+def _remedy_here(cuda: str) -> str:
+    """Return the same for a build beside an installed torch: whoever installs a package has no matrix."""
+    home = f"or set CUDA_HOME to the folder of a CUDA {major(cuda)} toolkit that is there"
+    if major(cuda) >= FIRST_WHEEL_MAJOR:
+        return f'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*"`, {home}'
+    return (
+        f"The package index has no nvcc for CUDA {major(cuda)}. Install one: `conda install -c nvidia "
+        f"cuda-toolkit={cuda}` in a conda environment, else NVIDIA's own for your distribution "
+        f"(https://developer.nvidia.com/cuda-toolkit-archive, package `cuda-toolkit-{cuda.replace('.', '-')}` of its "
+        f"repositories for apt, dnf and zypper), {home}"
     )
 
 
@@ -125,8 +140,12 @@ def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, s
         raise Unfit(
             f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) cannot compile for "
             f"{', '.join(arch.name for arch in refused)} ({source}): it has "
-            f"{', '.join(archs.Arch(number=number).name for number in supported)}. Change `archs`, or give this CUDA "
-            f"its own list: `archs.{major(toolkit.version)} = [...]`"
+            f"{', '.join(archs.Arch(number=number).name for number in supported)}. "
+            + (
+                f"Change `archs`, or give this CUDA its own list: `archs.{major(toolkit.version)} = [...]`"
+                if config.environment
+                else "Take a newer toolkit of that CUDA major (CUDA_HOME), or set TORCH_CUDA_ARCH_LIST to what it has"
+            )
         )
     return replace(toolkit, archs=wanted, archs_source=source, flags=_compression(toolkit, config))
 
@@ -137,7 +156,7 @@ def _wanted(
     configured = archs.longest_match(config.archs, sdk.cuda or "")
     if configured is not None:
         name = f"archs.{configured[0]}" if configured[0] else "archs"
-        return archs.resolve(configured[1], supported), f"option `{name}`"
+        return archs.resolve(configured[1], supported), config.archs_source or f"option `{name}`"
     own = archs.resolve(archs.torch_build(sdk.cuda or "", environment.interpreter.machine), supported)
     kept = archs.with_fallback(tuple(arch for arch in own if arch.number in supported))
     if kept:

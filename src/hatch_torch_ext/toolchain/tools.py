@@ -108,10 +108,38 @@ def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
         missing = f"CXX names `{asked[0]}`, which is not there" if asked else "no C++ compiler was found"
         raise ToolchainError(
             entry,
-            f"{missing} (looked for {', '.join(names)} on PATH). Install one: `apt-get install g++` (Debian, Ubuntu) "
-            "or `dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one",
+            f"{missing} (looked for {', '.join(names)} on PATH). Install one: {_how_to_install(environ)}, or set CXX "
+            "to the path of one",
         )
     return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
+
+
+INSTALLING = {
+    "alpine": "apk add g++",
+    "arch": "pacman -S gcc",
+    "debian": "apt-get install g++",
+    "fedora": "dnf install gcc-c++",
+    "rhel": "dnf install gcc-c++",
+    "suse": "zypper install gcc-c++",
+    "ubuntu": "apt-get install g++",
+}
+"""ID or ID_LIKE of /etc/os-release -> the command that brings a C++ compiler."""
+RELEASE = Path("/etc/os-release")
+
+
+def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
+    """Return the command of this distribution, else of the best known ones."""
+    if environ.get("CONDA_PREFIX"):
+        return "`conda install -c conda-forge cxx-compiler`"
+    try:
+        text = release.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    words = " ".join(re.findall(r"^ID(?:_LIKE)?=(.*)$", text, re.MULTILINE)).replace('"', "").split()
+    command = next((INSTALLING[word] for word in words if word in INSTALLING), None)
+    if command is not None:
+        return f"`{command}`"
+    return "`apt-get install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images)"
 
 
 def describe_compiler(path: Path, *, entry: str) -> str:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts import fallback as fallbacks
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import variant as variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
@@ -33,13 +35,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their sha256."""
+    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their sha256.
+
+    Those are what CMake installed for the package, and the sources of ``fallback``.
+    """
 
     place: str
     root: str
     variants: tuple[Listed, ...]
     package_files: Mapping[str, str]
     partial: Partial | None
+    fallback: Fallback | None = None
 
 
 def places(wheel: Wheel) -> tuple[str, ...]:
@@ -66,12 +72,15 @@ def read(wheel: Wheel, place: str) -> Manifest:
     twice = sorted({label for label, following in itertools.pairwise(labels) if label == following})
     if twice:
         raise WheelError(f"lists the variant {twice[0]} twice")
+    fallback = fallbacks.from_json(data["fallback"]) if data.get("fallback") is not None else None
+    sources = {f"{package}{fallbacks.SOURCES}/{path}": sha256 for path, sha256 in fallback.files} if fallback else {}
     return Manifest(
         place=place,
         root=place.removesuffix("manifest.json"),
         variants=listed,
-        package_files=_package_files(data.get("package_files", []), package),
+        package_files={**_package_files(data.get("package_files", []), package), **sources},
         partial=partials.from_json(data[partials.FIELD]) if partials.FIELD in data else None,
+        fallback=fallback,
     )
 
 

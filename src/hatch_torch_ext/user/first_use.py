@@ -1,0 +1,446 @@
+"""A build at first use: the sources in an installed package, and the torch beside it -> a variant in the user's cache.
+
+The package's loader runs this in a process of its own. What is built goes through the same CMake files, checks of the
+toolchain, repair and audit as in a wheel. In the cache, which is a ``Store``:
+
+- ``built/<distribution>-<key>``: what a build made; the key holds everything that it depends on.
+- ``views/<name>``: what one installed torch loads: the same files, and links to that torch where their RPATHs lead. The
+  loader knows the name without asking a compiler or a GPU.
+- ``failed``: the whole output of the last failed build for each view.
+
+Imports stand where they are used: whoever waits for another's build needs few of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import locks, store
+from hatch_torch_ext.errors import ConfigurationError, EntryError, TorchExtError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import Installed
+    from hatch_torch_ext.facts.fallback import Fallback
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.pipeline.events import Event
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.store import Store
+    from hatch_torch_ext.toolchain import Toolchain
+
+    Say = Callable[[str], None]
+
+VARIABLE = "TORCH_EXT_BUILD_CACHE"
+LIMIT = "TORCH_EXT_BUILD_CACHE_SIZE"
+DEFAULT_LIMIT = 5_000_000_000
+"""Bytes that the cache keeps; what was not used for longest goes first."""
+BUILT, VIEWS, FAILED = "built", "views", "failed"
+VARIANT = "variant.json"
+EVERY = 2.0
+"""Seconds between two lines that say how far the compiler is."""
+LOCAL = ("pre-release", "this-processor")
+"""Codes of the audit that only matter where others get what was built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a loader asks for. ``root`` is its ``_torch_ext``; ``torch`` and ``nvidia`` are folders in that process."""
+
+    package: str
+    distribution: str
+    root: Path
+    cache: Path
+    view: str
+    torch: Path
+    nvidia: tuple[Path, ...]
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Request:
+        """Return the request that a loader's JSON holds."""
+        return cls(
+            package=data["package"],
+            distribution=data["distribution"],
+            root=Path(data["root"]),
+            cache=Path(data["cache"]),
+            view=data["view"],
+            torch=Path(data["torch"]).resolve(),
+            nvidia=tuple(Path(each) for each in data["nvidia"]),
+        )
+
+
+def build(data: Mapping[str, Any], *, say: Say) -> str:
+    """Build what the loader's request ``data`` asks for, unless it is there; return "", or why it cannot be built.
+
+    ``say`` takes each line of progress.
+    """
+    request = Request.load(data)
+    try:
+        _build(request, say)
+    except EntryError as error:
+        return error.message
+    except TorchExtError as error:
+        return str(error)
+    except OSError as error:
+        return _of_the_system(error, request)
+    return ""
+
+
+def _of_the_system(error: OSError, request: Request) -> str:
+    why = f"{error.strerror or error} ({error.filename or request.cache})"
+    elsewhere = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"the disk is full: {why}. Free some space; or another folder for the cache. {elsewhere}"
+    return f"the cache {request.cache} cannot be used: {why}. {elsewhere}"
+
+
+def _build(request: Request, say: Say) -> None:
+    cache = store.opened(request.cache, say)
+    os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process is for this alone
+    cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
+    what = f"the build of {request.distribution}"
+    with locks.held(cache.root / "locks" / f"{request.view}.lock", what=what, report=say):
+        if _is_whole(cache, request):
+            return
+        with cache.scratch() as scratch:
+            _make(cache, request, scratch, say)
+    _limit(cache, request, say)
+
+
+def _is_whole(cache: Store, request: Request) -> bool:
+    """Say whether the view is there, every file at its size and this user's: another process made it meanwhile."""
+    folder = cache.root / VIEWS / request.view
+    try:
+        said = (folder / VARIANT).read_text(encoding="utf-8")
+        files = [(folder / file["path"], file["size"]) for file in json.loads(said)["variant"]["files"]]
+        own = all(
+            path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
+        )
+        return own and all(path.stat().st_size == size for path, size in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
+    from hatch_torch_ext import environments, matrix, toolchain
+    from hatch_torch_ext.environments import Installed
+    from hatch_torch_ext.sdk import environment as sdk_environment
+    from hatch_torch_ext.sdk import facts
+
+    fallback = _fallback(request)
+    project = _unpacked(request, fallback, scratch / "project")
+    installed = Installed(
+        environment=environments.of_python(Path(sys.executable)), torch=request.torch, nvidia=request.nvidia
+    )
+    try:
+        torch = facts.read(request.torch)
+    except facts.FactError as error:
+        raise ConfigurationError([f"the torch in {request.torch} is not one to compile against: {error}"]) from error
+    shared = matrix.Common(variables=fallback.variables, env_vars=fallback.env_vars, stable_abi=fallback.stable_abi)
+    entry = matrix.current(shared, torch=torch.version)
+    config = _config(request, fallback, project)
+    sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
+    if sdk.cuda is not None:
+        config = _for_the_gpus(config)
+    tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
+    key = _key(request, fallback, entry, config, sdk, tools, git=torch.git_version, python=installed)
+    say(f"building for torch {torch.version}, in {cache.root}")
+
+    def fill(made: Path) -> dict[str, object]:
+        return _compile(request, entry, config, installed, scratch=scratch, made=made, say=say)
+
+    log = scratch / "work" / entry.folder / "log.txt"
+    try:
+        folder, said = cache.make(BUILT, f"{_name(request.distribution)}-{key}", fill)
+    except EntryError as error:
+        kept = _kept_log(cache, request, log)
+        raise EntryError(error.entry, error.message.replace(str(log), str(kept))) from error
+    _show(cache, request, folder, said["variant"], scratch)
+
+
+def _fallback(request: Request) -> Fallback:
+    from hatch_torch_ext.facts import fallback
+
+    manifest = request.root / "manifest.json"
+    try:
+        return fallback.from_json(json.loads(manifest.read_text(encoding="utf-8"))["fallback"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
+
+
+def _again(request: Request) -> str:
+    return f"pip install --force-reinstall --no-deps {request.distribution}"
+
+
+def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
+    """Copy the sources, each compared with its hash: nothing is written beside the package, nor its links followed."""
+    from hatch_torch_ext.facts import digest
+
+    for path, sha256 in fallback.files:
+        source, target = request.root / "sources" / path, project / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy(source, target)
+        except FileNotFoundError as error:
+            raise ConfigurationError([f"{source} is missing: {_again(request)}"]) from error
+        if digest.sha256(target) != sha256:
+            raise ConfigurationError([f"{source} is damaged or was changed: {_again(request)}"])
+    return project
+
+
+def _config(request: Request, fallback: Fallback, project: Path) -> Config:
+    from hatch_torch_ext import config as configuration
+
+    (project / request.package.replace(".", "/")).mkdir(parents=True, exist_ok=True)
+    environ = dict(os.environ)
+    if jobs := environ.get("MAX_JOBS"):  # the variable of torch's own way to build at first use
+        environ.setdefault("HATCH_TORCH_EXT_JOBS", jobs)
+    parsed = configuration.parse(
+        {**fallback.options, "package": request.package, "source": fallback.source},
+        root=project,
+        project_name=request.distribution,
+        environ=environ,
+    )
+    return replace(
+        parsed,
+        package_dir=request.root.parent,
+        environment="",
+        ignore=(*parsed.ignore, *LOCAL),
+        sdk="environment",
+    )
+
+
+def _for_the_gpus(config: Config) -> Config:
+    """Return the configuration with the architectures asked for, else those of the GPUs that are here, else its own."""
+    from hatch_torch_ext.user import machine
+
+    if asked := tuple(filter(None, re.split(r"[;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "")))):
+        return replace(config, archs=(("", asked),), archs_source="TORCH_CUDA_ARCH_LIST")
+    found = {gpu.capability for gpu in machine.read(os.environ).gpus if gpu.capability is not None}
+    if not found:
+        return config
+    names = tuple(f"{major}.{minor}" for major, minor in sorted(found))
+    return replace(config, archs=(("", names),), archs_source="the GPUs of this machine")
+
+
+def _key(  # noqa: PLR0917 - what a build depends on
+    request: Request,
+    fallback: Fallback,
+    entry: Entry,
+    config: Config,
+    sdk: Sdk,
+    tools: Toolchain,
+    *,
+    git: str | None,
+    python: Installed,
+) -> str:
+    from hatch_torch_ext import __version__
+    from hatch_torch_ext.cmake import surroundings
+
+    cuda = tools.cuda
+    environ = entry.environ(os.environ)
+    facts = {
+        "package": [request.distribution, request.package, fallback.version, fallback.digest],
+        "torch": [sdk.version, git, sdk.cuda, sdk.hip, sdk.cxx11_abi],
+        "python": [python.environment.interpreter.tag, python.environment.interpreter.machine],
+        "compiler": [tools.cxx.version, str(tools.cxx.path), tools.cmake.version],
+        "cuda": None if cuda is None else [cuda.nvcc.version, [arch.name for arch in cuda.archs]],
+        "environ": {name: environ.get(name) for name in surroundings.READ_ONCE},
+        "config": repr(config.archs),
+        "by": __version__,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _name(distribution: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", distribution.lower())
+
+
+def _compile(
+    request: Request,
+    entry: Entry,
+    config: Config,
+    installed: Installed,
+    *,
+    scratch: Path,
+    made: Path,
+    say: Say,
+) -> dict[str, object]:
+    from hatch_torch_ext import pipeline
+    from hatch_torch_ext.merge import loader
+
+    work = scratch / "work"
+    work.mkdir()
+    began = time.monotonic()
+    product = pipeline.build(
+        config,
+        [entry],
+        distribution=request.distribution,
+        views=[_Progress(say)],
+        work=work,
+        installed=installed,
+    )
+    package = f"site/{request.package.replace('.', '/')}"
+    for file in product.layout.files:
+        target = made / package / file.target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.source, target)
+        target.chmod(0o555 if file.source.stat().st_mode & 0o100 else 0o444)
+    (placed,) = product.layout.variants
+    fields = loader.fields(placed)
+    files: Any = fields["files"]
+    for each in files:
+        each["path"] = f"{package}/_torch_ext/{each['path']}"
+    say(f"built in {time.monotonic() - began:.0f} s")
+    return {"title": f"{request.distribution} {placed.variant.label}", "variant": {**fields, "built": True}}
+
+
+class _Progress:
+    """Says how a build comes along, a line at a time."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._last = 0.0
+
+    def __call__(self, _: float, event: Event) -> None:
+        """Say what is new."""
+        from hatch_torch_ext.pipeline import events
+
+        if isinstance(event, events.Note):
+            self._say(event.text)
+        elif isinstance(event, events.Step):
+            self._say(f"{event.step} ...")
+        elif isinstance(event, events.Progress):
+            now = time.monotonic()
+            if now - self._last >= EVERY and event.finished:
+                self._last = now
+                self._say(f"compiled {event.finished} of {event.total}")
+
+
+def _kept_log(cache: Store, request: Request, log: Path) -> Path:
+    """Keep the output of a failed build."""
+    folder = cache.root / FAILED
+    folder.mkdir(mode=0o700, exist_ok=True)
+    target = folder / f"{request.view}.txt"
+    with contextlib.suppress(OSError):
+        shutil.copyfile(log, target)
+    return target
+
+
+def _show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
+    """Make the view: the files of the build in ``folder`` once more, and what their RPATHs lead to."""
+    from hatch_torch_ext import elf
+
+    made = scratch / "view"
+    made.mkdir()
+    for source in sorted(folder.rglob("*")):
+        target = made / source.relative_to(folder)
+        if source.is_dir():
+            target.mkdir()
+        elif source.name != store.MARKER:
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copy(source, target)
+    for file in variant["files"]:
+        place = made / file["path"]
+        if elf.is_elf(place):
+            image = elf.read(place)
+            for path in (*image.runpath, *image.rpath):
+                _lead(request, made / "site", place.parent, path)
+    text = json.dumps({"variant": dict(variant), "key": folder.name, "torch": str(request.torch)}, indent=1)
+    (made / VARIANT).write_text(text + "\n", encoding="utf-8")
+    views = cache.root / VIEWS
+    views.mkdir(mode=0o700, exist_ok=True)
+    store.remove(views / request.view)
+    made.rename(views / request.view)
+
+
+def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
+    """Let one RPATH of a file in ``folder`` lead where it would from the installed package."""
+    if not path.startswith("$ORIGIN"):
+        return
+    wanted = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
+    if not wanted.is_relative_to(site) or wanted == site:
+        return
+    depth = request.package.count(".") + 1
+    parts = wanted.relative_to(site).parts
+    homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
+    real = next((home for home in homes if home.joinpath(*parts).exists()), None)
+    if real is None:
+        return
+    for count in range(1, len(parts) + 1):
+        place = site.joinpath(*parts[:count])
+        if place.is_symlink():
+            return
+        if not place.exists():
+            place.symlink_to(real.joinpath(*parts[:count]))
+            return
+
+
+def _limit(cache: Store, request: Request, say: Say) -> None:
+    """Remove what was not used for longest, until the cache is no larger than allowed; what was just made stays."""
+    limit = _limit_of(os.environ, say)
+    entries = sorted(_entries(cache), key=lambda each: each.used)
+    total = sum(each.size for each in entries)
+    newest = max(entries, key=lambda each: each.used, default=None)
+    for each in entries:
+        if total <= limit:
+            return
+        if each is newest or request.view in {view.name for view in each.views}:
+            continue
+        say(f"the cache is larger than {limit} bytes ({LIMIT}): {each.folder.name} goes")
+        for path in (*each.views, each.folder):
+            store.remove(path)
+        total -= each.size
+
+
+def _limit_of(environ: Mapping[str, str], say: Say) -> int:
+    from hatch_torch_ext.config import grammar
+
+    text = environ.get(LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    try:
+        return grammar.size(int(text) if text.isdigit() else text)
+    except ValueError as error:
+        say(f"{LIMIT} {error}: {DEFAULT_LIMIT} bytes are kept")
+        return DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    folder: Path
+    size: int
+    used: float
+    views: tuple[Path, ...]
+
+
+def _entries(cache: Store) -> Iterator[_Entry]:
+    views: dict[str, list[Path]] = {}
+    for file in (cache.root / VIEWS).glob(f"*/{VARIANT}"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            views.setdefault(json.loads(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
+    for folder in (cache.root / BUILT).glob("*/"):
+        own = views.get(folder.name, [])
+        times = [0.0]
+        for each in own:
+            with contextlib.suppress(OSError):
+                times.append((each / VARIANT).stat().st_mtime)
+        size = 0
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                size += path.lstat().st_size if path.is_file() else 0
+        yield _Entry(folder=folder, size=size, used=max(times), views=tuple(own))
