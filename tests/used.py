@@ -60,11 +60,13 @@ def load():
 """
 
 
-def project(root: Path, shared: Path, *, releases: tuple[str, ...] = ("2.8",), **files: str) -> plain.Project:
+def project(
+    root: Path, shared: Path, *, releases: tuple[str, ...] = ("2.8",), files: Mapping[str, str] | None = None
+) -> plain.Project:
     """Return a project whose wheel holds its sources; ``files`` replace those of ``plain``."""
     text = PYPROJECT.format(releases=", ".join(f'"{release}"' for release in releases))
     given = {"pyproject.toml": text, "csrc/CMakeLists.txt": CMAKE, "src/my_pkg/__init__.py": INIT}
-    return plain.Project(root, shared, releases=releases, files={**given, **files})
+    return plain.Project(root, shared, releases=releases, files={**given, **(files or {})})
 
 
 class User:

@@ -1,0 +1,388 @@
+"""A build at first use: plain C, a tiny torch, real processes, the real builder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+import pytest
+import uv
+
+import plain
+import used
+from hatch_torch_ext import audit, process
+from hatch_torch_ext.outlets import exact, merging
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+    Once = Callable[[str, Callable[[Path], None]], Path]
+
+LABEL = "torch2.13_cpu_cxx11_x86_64"
+LOADED = f"{LABEL} 42\n"
+BUILT = "my_pkg: no compiled variant fits torch 2.13.0+cpu: one is built, once"
+
+
+@pytest.fixture(scope="session")
+def shared(once: Once) -> Path:
+    """Return a folder with tiny wheels of torch 2.8 and 2.9."""
+    return once("first-use", lambda folder: plain.make_wheels(folder / "wheels", ["2.8.0+cpu", "2.9.0+cpu"]))
+
+
+@pytest.fixture(scope="session")
+def wheel(once: Once, shared: Path) -> Path:
+    """Return a wheel with a variant for torch 2.8, and its sources."""
+
+    def make(folder: Path) -> None:
+        done = used.project(folder / "project", shared).build(str(folder / "dist"))
+        assert done.returncode == 0, done.stderr
+
+    (path,) = (once("first-use-wheel", make) / "dist").glob("*.whl")
+    return path
+
+
+@pytest.fixture
+def user(tmp_path: Path, wheel: Path) -> used.User:
+    """Return an environment with torch 2.13 and that wheel, which has nothing for it."""
+    made = used.User(tmp_path)
+    made.install(wheel)
+    return made
+
+
+def last_lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what the error of a failed import says."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr.partition("ImportError: ")[2].splitlines()
+
+
+def views(user: used.User) -> list[Path]:
+    """Return what the user's cache shows to loaders."""
+    return sorted((user.cache / "views").glob("*"))
+
+
+def test_the_error_ends_with_the_command_and_the_command_builds(user: used.User) -> None:
+    """Nothing is built unasked; typed once, the command builds, and every later import loads what it built."""
+    lines = last_lines(user.load())
+    assert lines[0] == "my_pkg: none of its compiled variants (1) fits here."
+    assert lines[-2:] == [
+        "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:",
+        "  python -m my_pkg._variants --build",
+    ]
+    assert not user.cache.exists()
+    _, *arguments = lines[-1].split()
+    done = user.run(*arguments)
+    assert (done.returncode, done.stdout) == (0, f"{LABEL} is built, and loaded from now on\n"), done.stderr
+    loaded = user.load()
+    assert (loaded.stdout, loaded.stderr) == (LOADED, "")
+    assert user.run(*arguments).stdout == f"{LABEL} was built here: nothing is to be built\n"
+    explained = user.run("-m", "my_pkg._variants").stdout.splitlines()
+    assert explained[1:] == [
+        "  torch2.8_cpu_cxx11_x86_64: rejected: built for torch 2.8, here is 2.13.0+cpu",
+        f"  {LABEL}: chosen, built here",
+    ]
+    assert user.run("-m", "my_pkg._variants", "--check").stdout == f"{LABEL} works; its operators: none\n"
+    assert "forbidden by TORCH_EXT_BUILD=0" in last_lines(user.load(TORCH_EXT_BUILD="0"))[-1]
+
+
+@pytest.mark.parametrize("variable", ["TORCH_EXT_BUILD", "MY_PKG_TORCH_EXT_BUILD"])
+def test_a_variable_allows_it_at_import(user: used.User, variable: str) -> None:
+    """Progress is seen, and the cache holds what the loader needs; site-packages stay as they were."""
+    before = sorted(user.site.rglob("*"))
+    done = user.load(**{variable: "1"})
+    assert done.stdout == LOADED
+    said = done.stderr.splitlines()
+    assert said[:2] == [BUILT, f"my_pkg: building for torch 2.13.0+cpu, in {user.cache}"]
+    assert "my_pkg: compile ..." in said
+    assert [path for path in sorted(user.site.rglob("*")) if "__pycache__" not in path.parts] == [
+        path for path in before if "__pycache__" not in path.parts
+    ]
+    listed = user.run("-m", "my_pkg._variants", "--cache").stdout.splitlines()
+    assert listed == [str(user.cache), f"  {LABEL}, for {user.site}/torch"]
+    assert user.run("-m", "my_pkg._variants", "--clear-cache").stdout == f"removed 2 from {user.cache}\n"
+    assert last_lines(user.load())[0] == "my_pkg: none of its compiled variants (1) fits here."
+
+
+def test_a_variant_that_fits_goes_first(user: used.User) -> None:
+    """Nothing is built, and the cache is not even made."""
+    user.set_torch("2.8.0+cpu")
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert (done.stdout, done.stderr) == ("torch2.8_cpu_cxx11_x86_64 42\n", "")
+    assert not user.cache.exists()
+
+
+def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
+    """Sources and loader; the audit takes them for what they are; users are offered the builder as an extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if "/sources/" in name]
+        assert names == ["my_pkg/_torch_ext/sources/csrc/CMakeLists.txt", "my_pkg/_torch_ext/sources/csrc/plain.c"]
+        metadata = archive.read("my_pkg-1.dist-info/METADATA").decode().splitlines()
+        fallback = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))["fallback"]
+    assert [line for line in metadata if line.startswith(("Requires-Dist", "Provides-Extra"))] == [
+        "Requires-Dist: torch>=2.8",
+        "Provides-Extra: build",
+        "Requires-Dist: hatch-torch-ext>=0.1.0; extra == 'build'",
+    ]
+    assert fallback["env_vars"] == [["CFLAGS", "-DANSWER=42"]]
+    assert (fallback["source"], fallback["default"]) == ("csrc", False)
+    assert [finding for finding in audit.audit_wheel(wheel) if finding.code != "never-loaded"] == []
+
+
+def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wheel: Path, wheelhouse: Path) -> None:
+    """Typed as it stands, the command brings the builder, leaves torch alone, and the build works."""
+    user = used.User(tmp_path, builder=False)
+    user.install(wheel)
+    assert last_lines(user.load())[-2:] == ['  pip install "my-pkg[build]"', "  python -m my_pkg._variants --build"]
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
+    assert lines == [
+        "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: hatch-torch-ext is not "
+        "installed here. Type:",
+        '  pip install "my-pkg[build]"',
+    ]
+    links: list[str | Path] = ["--find-links", wheelhouse, "--find-links", wheel.parent]
+    process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", user.python, *links, "my-pkg[build]"])
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+
+
+def test_the_linkers_error_is_seen_and_its_output_kept(user: used.User) -> None:
+    """The first error stands in the ImportError, and the file that it names holds everything."""
+    said = "\n".join(last_lines(user.load(TORCH_EXT_BUILD="1", LDFLAGS="-lgone")))
+    assert "cannot find -lgone" in said
+    (log,) = (user.cache / "failed").iterdir()
+    assert str(log) in said
+    assert "cannot find -lgone" in log.read_text()
+
+
+def test_sources_that_were_changed_are_not_compiled(user: used.User, wheel: Path) -> None:
+    """The command that the error gives brings them back."""
+    source = user.site / "my_pkg" / "_torch_ext" / "sources" / "csrc" / "plain.c"
+    source.unlink()  # uv's cache has it, too
+    source.write_text("int answer(void);\n", encoding="utf-8")
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
+    command = "pip install --force-reinstall --no-deps my-pkg"
+    assert lines[1] == f"{source} is damaged or was changed: {command}"
+    links: list[str | Path] = ["--no-index", "--find-links", wheel.parent, "--python", user.python]
+    process.run([uv.find_uv_bin(), *command.split(), *links])
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+
+
+def test_without_a_compiler_what_was_built_is_loaded_else_the_error_says_what_to_install(user: used.User) -> None:
+    """An image is built with a compiler and run without one; where nothing was built, a compiler is named."""
+    nothing = user.root / "nothing"
+    nothing.mkdir()
+    said = "\n".join(last_lines(user.load(TORCH_EXT_BUILD="1", PATH=str(nothing), CXX=None)))
+    assert "no C++ compiler was found (looked for c++, g++, clang++ on PATH). Install one: `" in said
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    assert user.load(PATH=str(nothing)).stdout == LOADED
+
+
+def test_another_compiler_or_torch_is_another_build(user: used.User) -> None:
+    """The exact torch, its git hash and the flags tell builds apart; all of them stay in one cache."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    user.set_torch("2.12.0+cpu")
+    assert user.load(TORCH_EXT_BUILD="1").stdout == "torch2.12_cpu_cxx11_x86_64 42\n"
+    user.set_torch("2.13.0+cpu", git="another")
+    assert user.load().returncode == 1
+    user.set_torch("2.13.0+cpu")
+    assert user.load().stdout == LOADED
+    assert user.load(CXXFLAGS="-O0").returncode == 1
+    assert len(views(user)) == len(list((user.cache / "built").iterdir())) == 2
+    smaller = user.load(TORCH_EXT_BUILD="1", CXXFLAGS="-O0", TORCH_EXT_BUILD_CACHE_SIZE="1")
+    assert smaller.stdout == LOADED
+    assert len(views(user)) == 1
+    assert user.load(CXXFLAGS="-O0").stdout == LOADED
+
+
+def test_a_snapshot_of_torch_is_served(user: used.User) -> None:
+    """No variant fits a nightly; one that was built for this very nightly does."""
+    user.set_torch("2.14.0.dev20261101+cpu")
+    assert user.load(TORCH_EXT_BUILD="1").stdout == "torch2.14_cpu_cxx11_x86_64 42\n"
+    assert user.load().stdout == "torch2.14_cpu_cxx11_x86_64 42\n"
+
+
+def test_environments_with_the_same_torch_share_one_build(user: used.User, wheel: Path, tmp_path: Path) -> None:
+    """The second is shown what the first built: nothing is compiled, and the links lead to its own torch."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    (tmp_path / "other").mkdir()
+    other = used.User(tmp_path / "other")
+    other.install(wheel)
+    done = other.load(TORCH_EXT_BUILD="1", TORCH_EXT_BUILD_CACHE=str(user.cache))
+    assert done.stdout == LOADED
+    assert "compile" not in done.stderr
+    assert len(list((user.cache / "built").iterdir())) == 1
+    torchs = {json.loads((view / "variant.json").read_text())["torch"] for view in views(user)}
+    assert torchs == {f"{user.site}/torch", f"{other.site}/torch"}
+
+
+def test_twenty_processes_build_once(user: used.User) -> None:
+    """One builds; the others wait, say for whom, and load the same."""
+    count = user.root / "count"
+    running = [
+        user.start("-c", "import my_pkg; print(*my_pkg.load())", TORCH_EXT_BUILD="1", COUNT=str(count))
+        for _ in range(20)
+    ]
+    results = [each.communicate(timeout=300) for each in running]
+    assert [out for out, _ in results] == [LOADED] * 20
+    assert sum("my_pkg: compile ..." in said for _, said in results) == 1
+    waited = [said for _, said in results if "my_pkg: waiting for the build of my-pkg, which process " in said]
+    assert waited
+    assert not list((user.cache / "unfinished").iterdir())
+
+
+def killed(user: used.User, after: float) -> None:
+    """Kill everything of a build with SIGKILL some seconds after its start, and see the next one through."""
+    started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1")
+    time.sleep(after)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.communicate()
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert done.stdout == LOADED, done.stderr
+    assert "waiting" not in done.stderr
+    assert user.load().stdout == LOADED
+    user.run("-m", "my_pkg._variants", "--clear-cache")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_killed_build_holds_up_nobody(user: used.User, number: int) -> None:
+    """At whatever moment it is killed, the next build starts at once and is whole."""
+    killed(user, random.Random(number).uniform(0.2, 2.5))  # noqa: S311
+
+
+def test_a_builder_that_is_killed_alone_is_told(user: used.User) -> None:
+    """The process that waited for it fails with its status; what it left is removed by the next build."""
+    paused = user.root / "paused"
+    started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1", PAUSE=str(paused))
+    deadline = time.monotonic() + 60
+    while not paused.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (builder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    os.kill(int(builder), signal.SIGKILL)
+    _, said = started.communicate(timeout=60)
+    assert "the builder ended with status -9" in said
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    assert not list((user.cache / "unfinished").iterdir())
+
+
+def test_a_stale_lock_file_locks_nothing(user: used.User) -> None:
+    """The kernel's lock counts: the text of a process that is gone, of a machine that is gone, is no lock."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    user.run("-m", "my_pkg._variants", "--clear-cache")
+    for lock in (user.cache / "locks").iterdir():
+        lock.write_text("process 4194305 (python on a machine that is gone)")
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert (done.stdout, "waiting" in done.stderr) == (LOADED, False)
+
+
+def test_without_a_home_the_error_names_a_way_out(user: used.User) -> None:
+    """No HOME, and a user without an entry in the list of users: a folder can be named, and that works.
+
+    Only a machine with such a user has none; here the list of users is asked in vain.
+    """
+    program = (
+        "import pwd\ndef nobody(_): raise KeyError('no such user')\npwd.getpwuid = nobody\n"
+        "import my_pkg; print(*my_pkg.load())"
+    )
+    nowhere = {"HOME": None, "XDG_CACHE_HOME": None, "TORCH_EXT_BUILD": "1"}
+    lines = last_lines(user.run("-c", program, TORCH_EXT_BUILD_CACHE=None, **nowhere))
+    assert lines == [
+        "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: there is no home folder for a "
+        "cache (HOME is not set). Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+    ]
+    assert user.run("-c", program, **nowhere).stdout == LOADED
+
+
+def test_where_nothing_can_be_written_the_error_names_a_way_out(user: used.User) -> None:
+    """A cache on a file system that nobody writes to (here /sys); a folder named instead works."""
+    home = {"XDG_CACHE_HOME": "/sys/kernel", "TORCH_EXT_BUILD": "1"}
+    lines = last_lines(user.load(TORCH_EXT_BUILD_CACHE=None, **home))
+    assert lines[1].startswith("the cache /sys/kernel/hatch-torch-ext/first-use cannot be used: ")
+    assert lines[1].endswith("Name a folder of your own, with room for it: TORCH_EXT_BUILD_CACHE=/path/to/folder")
+    assert user.load(**home).stdout == LOADED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_cache_of_another_user_is_refused(user: used.User) -> None:
+    """Neither what lies in it is loaded, nor anything built there; a folder of one's own works."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    for path in [user.cache, *user.cache.rglob("*")]:
+        os.chown(path, 4321, 4321, follow_symlinks=False)
+    assert last_lines(user.load())[0] == "my_pkg: none of its compiled variants (1) fits here."
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
+    assert "it belongs to another user (uid 4321)" in lines[1]
+    assert user.load(TORCH_EXT_BUILD="1", TORCH_EXT_BUILD_CACHE=str(user.root / "own")).stdout == LOADED
+
+
+def test_a_view_that_others_can_write_is_made_anew(user: used.User) -> None:
+    """What others may have written is not loaded."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    (view,) = views(user)
+    (view / "variant.json").chmod(0o666)
+    assert user.load().returncode == 1
+    (library,) = view.rglob("libplain.so")
+    (view / "variant.json").chmod(0o644)
+    library.unlink()
+    library.write_bytes(b"cut off")
+    assert user.load().returncode == 1
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert (done.stdout, "compile" in done.stderr) == (LOADED, False)
+
+
+def test_the_cache_is_where_platformdirs_has_it(user: used.User) -> None:
+    """The loader has the rule without the library."""
+    home = {"HOME": str(user.root / "home"), "XDG_CACHE_HOME": None, "TORCH_EXT_BUILD_CACHE": None}
+    said = user.run("-m", "my_pkg._variants", "--cache", **home).stdout
+    program = "import platformdirs; print(platformdirs.user_cache_path('hatch-torch-ext', appauthor=False))"
+    told = user.run("-c", program, **home).stdout
+    assert said.strip() == f"{told.strip()}/first-use"
+    assert platformdirs.user_cache_path("hatch-torch-ext", appauthor=False).name == "hatch-torch-ext"
+
+
+def test_the_builder_imports_nothing_of_hatch() -> None:
+    """Users have a builder, not the tools of authors, in their process."""
+    program = (
+        "import sys\nfrom hatch_torch_ext.user import first_use, machine\n"
+        "from hatch_torch_ext import pipeline, config, elf, toolchain\nfrom hatch_torch_ext.sdk import environment\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'hatch', 'hatchling'}))"
+    )
+    assert process.run([sys.executable, "-c", program]).stdout == "[]\n"
+
+
+def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path, shared: Path) -> None:
+    """No environment at all: the wheel is for any machine, holds sources alone, and needs no permission."""
+    text = used.PYPROJECT.format(releases="").partition("[tool.hatch.envs.matrix]")[0]
+    source = '[tool.hatch.build.targets.wheel.hooks.torch-ext]\ncmake.define = { CMAKE_C_FLAGS = "-DANSWER=42" }\n'
+    text = text.replace("[tool.hatch.build.targets.wheel.hooks.torch-ext]\n", source)
+    project = used.project(tmp_path / "project", shared, files={"pyproject.toml": text})
+    done = project.build()
+    assert done.returncode == 0, done.stderr
+    assert project.wheel().name == "my_pkg-1-py3-none-any.whl"
+    user = used.User(tmp_path)
+    user.install(project.wheel())
+    lines = last_lines(user.load(TORCH_EXT_BUILD="0"))
+    assert lines[0] == "my_pkg: it holds no compiled variant, only the sources of one."
+    assert user.load().stdout == LOADED
+
+
+def test_every_outlet_carries_the_sources(tmp_path: Path, shared: Path) -> None:
+    """Parts merge to the very wheel of one build; exact wheels do so too, and keep their exact torch."""
+    project = used.project(tmp_path / "project", shared, releases=("2.8", "2.9"))
+    for out, only in (("dist", ""), ("parts", "matrix.2.8"), ("more", "matrix.2.9")):
+        done = project.build(out, HATCH_TORCH_EXT_ONLY=only)
+        assert done.returncode == 0, done.stderr
+    parts = [project.wheel(out) for out in ("parts", "more")]
+    merged = merging.merge_wheels(parts, out=tmp_path / "merged")
+    assert merged.read_bytes() == project.wheel().read_bytes()
+    served = exact.index([project.wheel()], out=tmp_path / "index")
+    again = merging.merge_wheels([each.path for each in served], out=tmp_path / "again")
+    assert again.read_bytes() == project.wheel().read_bytes()
+    with zipfile.ZipFile(served[0].path) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        assert "Requires-Dist: torch<2.9,>=2.8" in archive.read(metadata).decode().splitlines()
