@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html.parser
+import html
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.http import Http
 
 SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
+ANCHOR = re.compile(r"(?i)<a\s([^<>]{1,12000})>")
+"""A link of a page. Bounded everywhere: a page of a million `<a ` is read in linear time."""
+ATTRIBUTE = re.compile(
+    r"""([\w-]{1,40})(?:\s{0,9}=\s{0,9}(?:"([^"]{0,4000})"|'([^']{0,4000})'|([^\s"'=<>`]{1,4000})))?"""
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,44 +45,39 @@ def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
     if parts.scheme in {"", "file"}:
         folder = Path(unquote(parts.path) if parts.scheme == "file" else index)
         return tuple(IndexFile(name=path.name, url=path.absolute().as_uri()) for path in sorted(folder.glob("*.whl")))
-    url = f"{index.rstrip('/')}/{project}/"
+    return page(http, f"{index.rstrip('/')}/{project}/")
+
+
+def page(http: Http, url: str) -> tuple[IndexFile, ...]:
+    """Return the files that one page lists. Raises ``RemoteError``."""
     body, kind, base = http.page(url, SIMPLE)
-    if "json" in kind:
-        return tuple(_of_json(body, base, url))
-    return tuple(_of_html(body.decode("utf-8", "replace"), base))
+    return tuple(_of_json(body, base, url) if "json" in kind else _of_html(body.decode("utf-8", "replace"), base))
 
 
 def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
     try:
-        listed = json.loads(body)["files"]
-        for file in listed:
+        for file in json.loads(body)["files"]:
             requires = file.get("requires-python")
             yield IndexFile(
                 name=str(file["filename"]),
-                url=urljoin(base, str(file["url"])),
+                url=urljoin(base, str(file.get("url", ""))),
                 requires_python=requires if isinstance(requires, str) else None,
                 yanked=bool(file.get("yanked")),
             )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RemoteError(f"{public(url)} is not a package index. Check its address") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+        raise RemoteError(f"{public(url)} is not a package index") from error
 
 
 def _of_html(text: str, base: str) -> Iterator[IndexFile]:
-    parser = _Anchors()
-    parser.feed(text)
-    for attributes in parser.found:
-        url = urljoin(base, attributes["href"])
-        name = unquote(urlsplit(url).path.rpartition("/")[2])
-        requires = attributes.get("data-requires-python") or None
-        yield IndexFile(name=name, url=url, requires_python=requires, yanked="data-yanked" in attributes)
-
-
-class _Anchors(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, str]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        if tag == "a" and attributes.get("href"):
-            self.found.append(attributes)
+    for anchor in ANCHOR.finditer(text):
+        said = {
+            name.lower(): html.unescape(double or single or bare)
+            for name, double, single, bare in ATTRIBUTE.findall(anchor[1])
+        }
+        try:
+            url = urljoin(base, said["href"])
+            name = unquote(urlsplit(url).path.rpartition("/")[2])
+        except (KeyError, ValueError):  # no address
+            continue
+        requires = said.get("data-requires-python") or None
+        yield IndexFile(name=name, url=url, requires_python=requires, yanked="data-yanked" in said)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import html
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import parse_wheel_filename
 
+from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from packaging.tags import Tag
     from packaging.version import Version
@@ -26,12 +24,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.resolve.values import Scope
 
 SHOWN = 8
-SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
 ATTEMPTS = 2
-ANCHOR = re.compile(
-    r"""(?i)<a\s[^<>]{0,4000}?href\s{0,9}=\s{0,9}(?:"([^"<>]{0,4000})"|'([^'<>]{0,4000})'|([^\s"'<>]{1,4000}))"""
-)
-"""A link of an index's page. Bounded everywhere: a page of a million `<a ` is read in linear time."""
 OWN_INDEX = "https://download.pytorch.org/whl"
 
 
@@ -118,30 +111,17 @@ def _files(scope: Scope, name: str) -> tuple[list[str], list[str]]:
                 files += [path.name for path in folder.glob("*.whl")] if folder.is_dir() else []
             else:
                 files += _page(http, place, problems)
-        for index in settings.indexes:
-            files += _page(http, f"{index.rstrip('/')}/{name}/", problems)
+        for place in settings.indexes:
+            files += _page(http, f"{place.rstrip('/')}/{name}/", problems)
     return [file for file in files if file.startswith(f"{name}-")], problems
 
 
 def _page(http: Http, url: str, problems: list[str]) -> list[str]:
+    """Return the names of the files that a page lists; what is wrong with it becomes one of ``problems``."""
     if urlsplit(url).scheme == "file":
         return []
     try:
-        body, kind, base = http.page(url, SIMPLE)
+        return [file.name for file in index.page(http, url)]
     except RemoteError as error:
         problems.append(f"{error}.")
         return []
-    if "json" in kind:
-        try:
-            return [str(file["filename"]) for file in json.loads(body)["files"]]
-        except (ValueError, KeyError, TypeError, RecursionError, MemoryError):
-            problems.append(f"{public(url)} is not a package index.")
-            return []
-    return list(_links(body.decode("utf-8", "replace"), base))
-
-
-def _links(text: str, base: str) -> Iterator[str]:
-    for match in ANCHOR.finditer(text):
-        link = html.unescape(next(filter(None, match.groups()), ""))
-        with contextlib.suppress(ValueError):  # no address
-            yield unquote(urlsplit(urljoin(base, link)).path.rpartition("/")[2])
