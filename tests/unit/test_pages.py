@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,3 +57,25 @@ def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+?)\s*$", text, re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+def spoken(folder: Path) -> str:
+    """Return all texts in the sources below ``folder``, values that are filled in left out."""
+    texts = []
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (str(each.value) if isinstance(each, ast.Constant) else "…" for each in node.values)
+                texts.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_messages_of_the_page_on_troubleshooting_are_said() -> None:
+    """Each message that the page explains is one of ours, to the letter: whoever changes it changes the page."""
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").split("## Messages of the build")[1]
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    said = spoken(PROJECT / "src")
+    assert len(messages) > 20
+    assert [message for message in messages if message not in said] == []
