@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
+from hatch_torch_ext import cli
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -79,3 +81,11 @@ def test_messages_of_the_page_on_troubleshooting_are_said() -> None:
     said = spoken(PROJECT / "src")
     assert len(messages) > 20
     assert [message for message in messages if message not in said] == []
+
+
+def test_readme_names_every_command() -> None:
+    """In the order of `--help`."""
+    (sentence,) = re.findall(
+        r"The command line `hatch-torch-ext` has (.+?);", (PROJECT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert re.findall(r"`(\w+)`", sentence) == [command.__name__.rpartition(".")[2] for command in cli.COMMANDS]
