@@ -63,7 +63,7 @@ def main() -> None:
     releases, jobs = tuple(options.releases.split(",")), os.cpu_count() or 1
     with tempfile.TemporaryDirectory() as name:
         root = prepare(Path(name), releases)
-        settings = {"HATCH_TORCH_EXT_CACHE": f"{name}/store", "CCACHE_DISABLE": "1"}
+        settings = {"HATCH_TORCH_EXT_CACHE": f"{name}/store", "HATCH_TORCH_EXT_COMPILER_LAUNCHER": "none"}
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
         cold = timed(*build, cwd=root, **settings)
         (wheel,) = (root / "dist").glob("*.whl")

@@ -329,6 +329,20 @@ sys.exit(main(["sdk", "prune"]))
 """
 
 
+def test_what_the_compiler_cache_has_not_used_goes_too(tmp_path: Path) -> None:
+    """By the time of the last use, which ccache writes; without an age, all of it."""
+    kept = store.opened(tmp_path / "store")
+    old, young = (kept.folder("compiled") / "3" / name for name in ("f2d4", "27ab"))
+    for path in (old, young):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("object", encoding="utf-8")
+    os.utime(old, (time.time() - 1000,) * 2)
+    kept.prune(older_than=500)
+    assert (old.exists(), young.exists()) == (False, True)
+    kept.prune()
+    assert not young.exists()
+
+
 def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
     """Another process prunes during a build: what is in use is named and stays, until it has ended."""
     kept = store.opened(tmp_path / "store")

@@ -50,7 +50,7 @@ def told(log: str = "") -> list[tuple[float, Event]]:
 
 
 END = (130.0, Ended(built=2, reused=1, failed=1, left=0, seconds=30.0))
-LAST = (129.0, Done(entry="m.4", label="torch2.10_cpu", size=9000, seconds=20.0))
+LAST = (129.0, Done(entry="m.4", label="torch2.10_cpu", size=9000, seconds=20.0, cached=(3, 4)))
 
 
 def feed(view: events.View, happened: Sequence[tuple[float, Event]]) -> None:
@@ -88,10 +88,11 @@ def test_plain_lines() -> None:
         "m.2: mind the gap",
         f"[2/4] m.3: failed: {failure}",
         "[3/4] m.2: torch2.9_cpu, 3.0 kB, built in 7.7 s",
-        "[4/4] m.4: torch2.10_cpu, 9.0 kB, built in 20.0 s",
+        "[4/4] m.4: torch2.10_cpu, 9.0 kB, built in 20.0 s, 3 of 4 compiles cached",
         "4 entries in 30.0 s: 2 built, 1 unchanged, 1 failed",
         "slowest: m.4 20.0 s, m.2 7.7 s",
         "largest: m.4 9.0 kB, m.2 3.0 kB, m.1 2.0 kB",
+        "compiler cache: 3 of 4 compiles taken from it",
         f"failed: m.3: {failure}",
     ]
 
