@@ -217,14 +217,14 @@ def test_a_tool_that_does_not_run(machine: Machine) -> None:
 
 
 def test_a_tool_that_is_nowhere(environment: Environment) -> None:
-    """The system's own is not taken: the message says what to add."""
-    need = tools.Need(name="sh", minimum="1.0")
+    """Neither in the environment, nor beside us, nor the system's: the message says what to add."""
+    need = tools.Need(name="no-tool", minimum="1.0")
     with pytest.raises(ToolchainError) as failure:
         tools.packaged(need, entry="matrix.2.11", environment=environment)
     assert str(failure.value) == (
-        f"matrix.2.11: sh is neither in the entry's environment ({environment.prefix}) nor among the packages of "
-        "hatch-torch-ext: add `sh>=1.0` to the environment's dependencies, or install hatch-torch-ext with its "
-        "dependencies"
+        f"matrix.2.11: no-tool is neither in the entry's environment ({environment.prefix}) nor among the packages "
+        "of hatch-torch-ext: add `no-tool>=1.0` to the environment's dependencies, or install what a build needs, "
+        "with the command `pip install 'hatch-torch-ext[build]'`"
     )
 
 
