@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext import printable, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +17,8 @@ class TorchExtError(Exception):
     """Base of all errors whose message is written for the user; anything else is a fault of ours."""
 
     def __str__(self) -> str:
-        """Return the message, without secrets however they got there."""
-        return scrub.clean(super().__str__())
+        """Return the message, without secrets and without what no terminal shows, however they got there."""
+        return printable.text(scrub.clean(super().__str__()))
 
 
 class ConfigurationError(TorchExtError):

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from hatch_torch_ext import __version__, scrub
+from hatch_torch_ext import __version__, printable, scrub
 
 LONGEST = 200
 """Characters of an error's own text in the sentence; the file has all of it."""
@@ -27,7 +27,7 @@ def is_ours(error: BaseException) -> bool:
 
 def sentence(error: BaseException) -> str:
     """Write down what happened, and return the sentence that tells the user what to do with it."""
-    said = ascii(scrub.clean(str(error)))[1:-1][:LONGEST]
+    said = printable.line(scrub.clean(str(error)), LONGEST)
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     file = _write(error)
     where = f", with the file {file}" if file is not None else ""

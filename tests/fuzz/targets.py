@@ -6,25 +6,54 @@ import contextlib
 import io
 import json
 import tempfile
+import warnings
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import resolve, store
+from rich.console import Console
+
+import elves
+import wheels
+from hatch_torch_ext import audit, elf, printable, report, resolve, store, wheel
+from hatch_torch_ext.elf import fatbin
+from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
+from hatch_torch_ext.facts import policy
+from hatch_torch_ext.facts import variant as variants
+from hatch_torch_ext.merge import PlacedVariant, loader
 from hatch_torch_ext.remote import archive
+from hatch_torch_ext.report import page
 from hatch_torch_ext.resolve import explain
 from hatch_torch_ext.resolve.values import Wheel
 from hatch_torch_ext.sdk.facts import TorchFacts
 from hatch_torch_ext.sdk.record import Record
 from hatch_torch_ext.store import seal
+from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Target = Callable[[bytes], object]
 
+LABEL = "torch2.8_cpu_cxx11_x86_64"
+MAX_NAME = 60_000
+MOST_TEXT = 1_000_000
+_ELF = elves.shared_object(
+    needed=("libc10.so", "libc.so.6"),
+    soname="libx.so",
+    runpath="$ORIGIN/../../../torch/lib",
+    undefined=("_ZN2at4_ops3add4callERKNS_6TensorES4_RKN3c106ScalarE", "memcpy@GLIBC_2.14"),
+    exported=("PyInit_x", "f"),
+    versions={"libc.so.6": ("GLIBC_2.14",)},
+    data=b"\0my_ops::f(Tensor x) -> Tensor\0_ZL33TORCH_LIBRARY_static_init_my_ops\0/home/x/a.cpp\0",
+)
+_RECORD = b"my_pkg/a.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\nmy_pkg-1.0.dist-info/RECORD,,\n"
+_METADATA = (
+    b"Metadata-Version: 2.3\nName: my-pkg\nRequires-Dist: torch>=2.8,!=2.9.*; extra == 'x'\nGenerator: x\n\ntext\n"
+)
+_NAMES = "my_pkg/a.py\n../a\nmy_pkg/../../a\n/a\nC:/a\na\\b\nmy_pkg/a.py/b\nü/\x1b\na//b\n./a\n".encode()
 _FOLDER = tempfile.TemporaryDirectory(prefix="hatch-torch-ext-fuzz-")
 _STORE = store.opened(Path(_FOLDER.name))
 _WHEEL = Wheel(name="torch", version="2.8.0", url="https://host/torch-2.8.0.whl", sha256="0" * 64, size=10)
@@ -61,10 +90,10 @@ def resolutions(data: bytes) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "name.json").write_bytes(data)
     found = resolve._kept(_STORE, "name.json")
-    for wheel in found[1] if found else ():
-        json.dumps(asdict(wheel), ensure_ascii=False).encode()
+    for each in found[1] if found else ():
+        json.dumps(asdict(each), ensure_ascii=False).encode()
         with contextlib.suppress(OSError, ValueError):  # a file that is not there
-            assert wheel.key
+            assert each.key
 
 
 def pages(data: bytes) -> None:
@@ -92,6 +121,108 @@ def archives(data: bytes) -> None:
             assert ".." not in Path(member.name).parts
 
 
+def manifests(data: bytes) -> None:
+    """Read a manifest, and all that others make of its variants: what the loader knows, JSON, a row of the report."""
+    try:
+        found = listing.parse(data.decode("utf-8", "replace"), "my_pkg/_torch_ext/manifest.json")
+    except WheelError as error:
+        _shown(str(error))
+        return
+    for item in found.variants:
+        json.dumps(variants.to_json(item.variant), ensure_ascii=False).encode()
+        loader.fields(PlacedVariant(variant=item.variant, places=()))
+        policy.natural(item.variant.label)
+        assert all(".." not in Path(place).parts and not Path(place).is_absolute() for place in item.files)
+    with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
+        members = {f"my_pkg/_torch_ext/{LABEL}/libx.so": _ELF, "my_pkg/_torch_ext/manifest.json": data}
+        _read(wheels.write(Path(folder), members))
+
+
+def wheel_files(data: bytes) -> None:
+    """Inspect and audit a wheel of any bytes."""
+    with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
+        path = Path(folder) / f"my_pkg-1.0-{wheels.TAG}.whl"
+        path.write_bytes(data)
+        _read(path)
+
+
+def names(data: bytes) -> None:
+    """Read a wheel whose members have any names: nothing is written outside the folder that it is unpacked to."""
+    with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
+        path = wheels.write(Path(folder), {"my_pkg/__init__.py": b""})
+        with zipfile.ZipFile(path, "a") as target, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in data.split(b"\n")[:200]:
+                info = zipfile.ZipInfo("x")
+                info.filename = name.decode("cp437") if len(name) % 2 else name.decode("utf-8", "replace")
+                if len(info.filename.encode()) < MAX_NAME:
+                    target.writestr(info, b"x")
+        unpacked = Path(folder) / "a" / "b" / "c"
+        unpacked.mkdir(parents=True)
+        with contextlib.suppress(WheelError):
+            found = wheel.read(path, folder=unpacked, keep=lambda _: True)
+            for problem in found.problems:
+                _shown(f"{problem.file}: {problem.message}")
+            for member in found.members:
+                assert (unpacked / member.path).resolve().is_relative_to(unpacked.resolve())
+        assert sorted(each.name for each in Path(folder).iterdir()) == ["a", path.name]
+        assert [each.name for each in (Path(folder) / "a").iterdir()] == ["b"]
+        assert [each.name for each in (Path(folder) / "a" / "b").iterdir()] == ["c"]
+
+
+def records(data: bytes) -> None:
+    """Inspect and audit a wheel with any RECORD, METADATA and WHEEL."""
+    with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
+        path = Path(folder) / f"my_pkg-1.0-{wheels.TAG}.whl"
+        with zipfile.ZipFile(path, "w") as target:
+            for name in ("RECORD", "METADATA", "WHEEL", "variant.json"):
+                target.writestr(f"my_pkg-1.0.dist-info/{name}", data)
+        _read(path)
+
+
+def libraries(data: bytes) -> None:
+    """Read an ELF file of any bytes, and the device code in it; then audit a wheel that holds it."""
+    with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
+        path = Path(folder) / "lib.so"
+        path.write_bytes(data)
+        for read in (elf.read, elf.defined, fatbin.archs):
+            try:
+                read(path)
+            except (ElfError, FatbinError) as error:  # noqa: PERF203 -- three
+                _shown(str(error))
+        _read(wheels.write(Path(folder), {"a/lib.so": data}))
+
+
+def _read(path: Path) -> None:
+    """Run what reads strangers' wheels; all that it says can be shown, and is short."""
+    try:
+        described = report.describe(path)
+        console = Console(file=io.StringIO(), width=150)
+        report.render(described, console)
+        _shown(console.file.getvalue())  # type: ignore[attr-defined]
+        _shown(page.render(described))
+        printable.json(asdict(described)).encode("ascii")
+        _shown(audit.text(audit.audit_wheel(path)))
+    except WheelError as error:
+        _shown(str(error))
+
+
+def _shown(text: str) -> None:
+    assert len(text) < MOST_TEXT
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def _ours() -> bytes:
+    files = {f"{LABEL}/libx.so": _ELF}
+    with tempfile.TemporaryDirectory() as folder:
+        return wheels.ours(Path(folder), [(wheels.variant(LABEL, files), files)]).read_bytes()
+
+
+def _manifest() -> bytes:
+    with zipfile.ZipFile(io.BytesIO(_ours())) as source:
+        return source.read("my_pkg/_torch_ext/manifest.json")
+
+
 def _zip() -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as target:
@@ -114,5 +245,10 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
     "resolutions": (resolutions, (json.dumps({"time": 1.0, "wheels": [asdict(_WHEEL)]}).encode(),)),
     "pages": (pages, (json.dumps(_PAGE).encode(), _HTML)),
     "archives": (archives, (_zip(),)),
+    "manifests": (manifests, (_manifest(),)),
+    "wheels": (wheel_files, (_ours(),)),
+    "names": (names, (_NAMES,)),
+    "records": (records, (_RECORD, _METADATA, b'{"variants": {"cu12": {}}}')),
+    "libraries": (libraries, (_ELF,)),
 }
 """Name -> what is called, and whole inputs to start from."""

@@ -28,7 +28,7 @@ INFO = "my_pkg-1.0.dist-info"
 
 def read(path: Path, folder: Path) -> wheel.Wheel:
     """Read a wheel, its members into a folder beside it."""
-    return wheel.read(path, folder=folder / "members")
+    return wheel.read(path, folder=folder / "members", keep=lambda name: name.endswith(".py"))
 
 
 def codes(found: wheel.Wheel) -> list[tuple[str, str]]:

@@ -20,6 +20,8 @@ _HOMES = re.compile(rb"/(?:home|root|tmp|Users|__w|builds?|workspace|github|proj
 _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 MAX_PATHS = 50
+MAX_TRIES = 20_000
+"""Places of one file that are looked at, as a path may begin there."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -78,7 +80,7 @@ def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
 def _versions(binary: Binary, subject: Subject) -> Iterator[Finding]:
     for file, versions in binary.elf.version_needs:
         if file not in binary.elf.needed:
-            message = f"needs {', '.join(versions)} of {file}, but {file} is not in NEEDED: ld.so stops the process"
+            message = f"needs {some(versions)} of {file}, but {file} is not in NEEDED: ld.so stops the process"
             yield finding("version-needs", binary.place, message, variant=subject.variant)
 
 
@@ -91,9 +93,10 @@ def _symbol_table(binary: Binary, subject: Subject) -> Iterator[Finding]:
 
 def _build_paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
     paths: set[str] = set()
+    tries = iter(range(MAX_TRIES))
     for data in windows(binary.elf.path):
         if len(paths) < MAX_PATHS:
-            paths.update(_known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data))
+            paths.update(_known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data, tries))
     found = sorted(paths)
     if found:
         message = f"holds paths of the machine that built it: {some(found)}"
@@ -104,11 +107,15 @@ def _known_dirs(data: bytes, folders: tuple[str, ...]) -> list[str]:
     return [folder for folder in sorted(set(folders)) if folder != "/" and data.find(folder.encode() + b"/") >= 0]
 
 
-def _homes(data: bytes) -> list[str]:
+def _homes(data: bytes, tries: Iterator[int]) -> list[str]:
     found: set[str] = set()
     for home in _HOMES.finditer(data):
         at = home.start()
-        match = None if at and _BEFORE_PATH.match(data, at - 1) else _SOURCE.match(data, at)
+        if at and _BEFORE_PATH.match(data, at - 1):
+            continue
+        if next(tries, None) is None:
+            break
+        match = _SOURCE.match(data, at)
         if match is not None:
             found.add(match[0].decode("ascii", errors="replace"))
             if len(found) > MAX_PATHS:

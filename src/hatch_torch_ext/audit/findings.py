@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 SHOWN = 3
+MOST = 50
+"""Findings of one code that are told one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +221,8 @@ def finding(
     """Return a finding of ``code``; its remedy and weight are the table's unless given."""
     kind = CODES[code]
     return Finding(
-        code=code, file=file, message=message, remedy=remedy or kind.remedy, variant=variant,
+        code=code, file=printable.name(file), message=printable.line(message), remedy=remedy or kind.remedy,
+        variant=None if variant is None else printable.name(variant),
         warning=kind.warning if warning is None else warning,
     )  # fmt: skip
 
@@ -225,21 +230,33 @@ def finding(
 def some(names: Sequence[str]) -> str:
     """Return the first few of ``names``, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return ", ".join(printable.name(name) for name in names[:SHOWN]) + more
 
 
 def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
     """Return each finding once, without the ignored codes, the faults before the warnings, in a stable order.
 
+    Of each code the first ones are there; how many more there are is one finding, which weighs as the heaviest of them.
     Raises ``ConfigurationError`` for a code that there is none of.
     """
     unknown = [code for code in ignore if code not in CODES]
     if unknown:
         raise ConfigurationError([_unknown(code) for code in unknown])
     kept = {found for found in findings if found.code not in ignore}
-    return tuple(
-        sorted(kept, key=lambda found: (found.warning, found.variant or "", found.file, found.code, found.message))
-    )
+    counts: dict[str, int] = {}
+    told: list[Finding] = []
+    rest: dict[str, Finding] = {}
+    for found in sorted(kept, key=lambda each: (each.warning, each.variant or "", each.file, each.code, each.message)):
+        counts[found.code] = counts.get(found.code, 0) + 1
+        if counts[found.code] <= MOST:
+            told.append(found)
+        else:
+            rest.setdefault(found.code, found)
+    more = [
+        dataclasses.replace(first, file="other files", variant=None, message=f"{counts[code] - MOST} more of these")
+        for code, first in rest.items()
+    ]
+    return tuple(sorted((*told, *more), key=lambda found: found.warning))
 
 
 def _unknown(code: str) -> str:

@@ -6,11 +6,11 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.binary import ORIGIN
-from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.facts import policy, sonames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import Binary, Subject
     from hatch_torch_ext.elf import ElfFile
@@ -28,28 +28,31 @@ def is_system(name: str, elf: ElfFile) -> bool:
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Find bundled torch, CUDA and OpenMP, libraries that nobody brings, and libpython."""
+    having: dict[str, list[Binary]] = {}
+    for binary in subject.binaries:
+        if binary.name == (binary.elf.soname or binary.name):
+            having.setdefault(binary.name, []).append(binary)
     for binary in subject.binaries:
         yield from _bundled(binary, subject)
         for name in filter(sonames.is_python, binary.elf.needed):
             yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
         if missing := [name for name in unknown(binary, subject) if not sonames.is_python(name)]:
-            message = (
-                f"needs {', '.join(missing)}: not in the wheel, not of torch or its requirements, not of the system"
-            )
+            message = f"needs {some(missing)}: not in the wheel, not of torch or its requirements, not of the system"
             yield finding("missing-library", binary.place, message, variant=subject.variant)
         yield from _processes(binary, subject)
-        yield from _unreachable(binary, subject)
+        yield from _unreachable(binary, having, subject)
     yield from _openmp(subject)
 
 
-def _unreachable(binary: Binary, subject: Subject) -> Iterator[Finding]:
-    """Find libraries of the wheel that ld.so does not find from here; a foreign package may load them first."""
+def _unreachable(binary: Binary, having: Mapping[str, Sequence[Binary]], subject: Subject) -> Iterator[Finding]:
+    """Find libraries of the wheel that ld.so does not find from here; a foreign package may load them first.
+
+    ``having`` maps names to the files that ld.so finds by them.
+    """
     folders = _searched(binary)
-    for other in subject.binaries:
-        name = other.elf.soname or other.name
-        if name not in binary.elf.needed or other is binary or other.name != name:
-            continue
-        if posixpath.dirname(other.place) not in folders:
+    for name in dict.fromkeys(binary.elf.needed):
+        others = (each for each in having.get(name, ()) if each is not binary)
+        for other in (each for each in others if posixpath.dirname(each.place) not in folders):
             message = f"needs {name}, which is in {posixpath.dirname(other.place)}/, but its RPATH does not lead there"
             yield finding("rpath", binary.place, message, variant=subject.variant, warning=not subject.ours)
 

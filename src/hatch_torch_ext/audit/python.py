@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.audit.subject import Binary, Subject
 
-_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
-_TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>\d)(?P<minor>\d+)(?P<threads>t?)")
+_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>[0-9]{2,4}t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
+_TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>[0-9])(?P<minor>[0-9]{1,3})(?P<threads>t?)")
 # pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
+MAX_TEXTS = 1000
+"""Of a window: one is enough, and a second kind of them makes the first useless."""
 _PYBIND_INTERNALS = re.compile(rb"__pybind11_internals_v(\d+)_")
 _NO_LIMITED_PYBIND = (
     "pybind11 does not work with Python's limited API: write the module on Python's C API, or name and build it for "
@@ -173,5 +176,6 @@ def _pybind_python(path: Path) -> str | None:
     texts: set[bytes] = set()
     for data in windows(path):
         checked = checked or _PYBIND_CHECK in data
-        texts.update(_PYBIND_PYTHON.findall(data) if b"\0003." in data else ())
+        if b"\0003." in data:
+            texts.update(match[1] for match in islice(_PYBIND_PYTHON.finditer(data), MAX_TEXTS))
     return texts.pop().decode() if checked and len(texts) == 1 else None

@@ -106,9 +106,14 @@ class Subject:
     keep_symbols: bool = False
     """Symbols and debug information were asked for."""
 
-    @property
-    def own_names(self) -> frozenset[str]:
-        """Return the names by which the dynamic linker finds the subject's own files."""
-        return frozenset(binary.name for binary in self.binaries) | frozenset(
-            binary.elf.soname for binary in self.binaries if binary.elf.soname
-        )
+    own_names: frozenset[str] = field(init=False)
+    """The names by which the dynamic linker finds the subject's own files."""
+    symbols: frozenset[str] = field(init=False)
+    """What they export."""
+
+    def __post_init__(self) -> None:
+        """Gather once what checks ask of all files for each file."""
+        names = {name for binary in self.binaries for name in (binary.name, binary.elf.soname) if name}
+        object.__setattr__(self, "own_names", frozenset(names))
+        symbols = frozenset(symbol for binary in self.binaries for symbol in binary.elf.exported)
+        object.__setattr__(self, "symbols", symbols)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
 _LITERAL = re.compile(r"L[a-z]n?\d+E")
-_SEQUENCE = re.compile(r"[ST][0-9A-Z]*_")
+_LENGTH = re.compile(r"[0-9]+")
+_SEQUENCE = re.compile(r"[ST][0-9A-Z]{0,12}_")
 _STANDARD = re.compile(r"_Z(?:n[wa]|d[la]|(?:T[VISTC]|GV)?N?[rVKRO]*(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv))")
 _INSIDE_TORCH = re.compile(
     r"_Z\w*?(?:6google8protobuf|4dnnl|5ideep|4gloo|6fbgemm|10tensorpipe|9libkineto|4onnx|8pybind11)"
@@ -69,19 +70,17 @@ NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 
 def old_string(name: str) -> bool:
     """Say whether a mangled name takes or gives the ``std::string`` of before C++11 (``Ss``)."""
-    at = 2
-    while "Ss" in name[at:]:
-        rest = name[at:]
-        skip = _LITERAL.match(rest) or _SEQUENCE.match(rest)
-        if rest.startswith("Ss"):
+    at, last = 2, name.rfind("Ss")
+    while at <= last:
+        if name.startswith("Ss", at):
             return True
+        skip = _LITERAL.match(name, at) or _SEQUENCE.match(name, at)
         if skip is not None:
-            at += skip.end()
-        elif rest[0].isdigit():
-            digits = re.match(r"\d+", rest)
-            at += len(digits[0]) + int(digits[0]) if digits and len(digits[0]) < 6 else len(rest)  # noqa: PLR2004 - no longer name
+            at = skip.end()
+        elif digits := _LENGTH.match(name, at):
+            at = digits.end() + int(digits[0]) if len(digits[0]) < 6 else len(name)  # noqa: PLR2004 - no longer name
         else:
-            at += 2 if rest.startswith("St") else 1
+            at += 2 if name.startswith("St", at) else 1
     return False
 
 
@@ -105,16 +104,15 @@ def plain(symbol: str) -> str:
     start = _BEFORE_SCOPES.match(symbol)
     at = start.end() if start else len(symbol)
     parts = []
-    while length := re.match(r"\d+", symbol[at:]):
-        end = at + len(length[0]) + int(length[0])
-        parts.append(symbol[at + len(length[0]) : end])
-        at = end
+    while (length := _LENGTH.match(symbol, at)) and len(length[0]) < 6:  # noqa: PLR2004 - no longer name
+        at = length.end() + int(length[0])
+        parts.append(symbol[length.end() : at])
     return "::".join(parts) or symbol
 
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
-    siblings = frozenset(symbol for binary in subject.binaries for symbol in binary.elf.exported)
+    siblings = subject.symbols
     for binary in subject.binaries:
         wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
         yield from _abi(binary, wanted, subject)
@@ -174,11 +172,13 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
 def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Find names that nothing which the file loads can define: the system's have versions; torch's, an owner."""
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
-    torchs = frozenset[str]().union(*(subject.exports or {}).values())
+    torchs = (subject.exports or {}).values()
     left = [
         symbol
         for symbol in binary.elf.undefined
-        if symbol not in siblings | versioned | torchs
+        if symbol not in siblings
+        and symbol not in versioned
+        and not any(symbol in names for names in torchs)
         and not owners.owner(symbol)
         and not owners.PYTHON_SYMBOL.match(symbol)
         and symbol not in _LINKERS
@@ -289,7 +289,7 @@ def _glibc() -> tuple[ctypes.CDLL, ...]:
 
 def _defined(binary: Binary, subject: Subject) -> dict[str, list[str]]:
     """Return plain name -> symbols of what the file itself, hidden names too, and those beside it define."""
-    names = {symbol for item in subject.binaries for symbol in item.elf.exported}
+    names = set(subject.symbols)
     with contextlib.suppress(ElfError):
         names |= elf.defined(binary.unstripped or binary.elf.path)
     found: dict[str, list[str]] = {}

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
@@ -17,7 +16,7 @@ from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import Binary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
-from hatch_torch_ext.facts import owners, releases
+from hatch_torch_ext.facts import owners, releases, requirements
 from hatch_torch_ext.facts.fallback import SOURCES
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.wheel import listing
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.wheel.listing import Listed, Manifest
 
 LARGEST_SHOWN = 3
+MAX_ELVES = 5000
+MAX_SYMBOLS = 1_000_000
+"""Of all compiled files of a wheel together: the libraries of torch have fewer."""
 
 
 def audit_wheel(
@@ -51,7 +53,7 @@ def audit_wheel(
     """
     settle((), ignore=ignore)  # an unknown code is told before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
-        read = wheel.read(path, folder=Path(folder), keep=lambda _: open_with is not None)
+        read = wheel.read(path, folder=Path(folder), keep=lambda name: open_with is not None or name.endswith(".py"))
         found = [finding(problem.code, problem.file, problem.message) for problem in read.problems]
         found += _size(read, max_size)
         elves, faults = _elves(read)
@@ -96,15 +98,20 @@ def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[
 def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
     found: dict[str, Binary] = {}
     faults = []
+    left = MAX_SYMBOLS
     for member in read.members:
         name = member.path.rpartition("/")[2]
         if f"/{SOURCES}/" in f"/{member.path}":
             continue  # compiled again where it is used, and never opened
-        if member.elf:
+        if member.elf and (len(found) >= MAX_ELVES or left < 0):
+            many = f"more than {MAX_ELVES} compiled files, or {MAX_SYMBOLS} symbols in them"
+            message = f"is not looked at: the wheel has {many}"
+            faults.append(finding("unreadable-file", member.path, message))
+        elif member.elf:
             try:
-                found[member.path] = Binary(
-                    place=member.path, elf=elf.read(read.folder / member.path), depth=_depth(member.path, read)
-                )
+                read_elf = elf.read(read.folder / member.path)
+                left -= len(read_elf.undefined) + len(read_elf.weak) + len(read_elf.exported)
+                found[member.path] = Binary(place=member.path, elf=read_elf, depth=_depth(member.path, read))
             except ElfError as error:
                 message = str(error).replace(f"{read.folder}/", "")
                 faults.append(finding("unreadable-file", member.path, message))
@@ -134,15 +141,15 @@ def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
 
 def _label(read: Wheel) -> Iterator[Finding]:
     """Hold the label in the name of a variant wheel (PEP 825) against what its ``variant.json`` describes."""
-    text = read.text(f"{read.dist_info}/variant.json")
+    text = read.text(f"{read.dist_info}/variant.json", limit=wheel.MAX_METADATA)
     try:
         described = json.loads(text or "{}").get("variants", {})
         inside = sorted(str(label) for label in described)
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, TypeError, RecursionError, MemoryError):
         inside = []
     if (read.label is not None or text is not None) and inside != [read.label]:
         name = f"has the label `{read.label}` in its name" if read.label else "has no label in its name"
-        says = f"describes {', '.join(inside)}" if inside else "describes no variant, or is missing"
+        says = f"describes {some(inside)}" if inside else "describes no variant, or is missing"
         yield finding("variant-label", read.path.name, f"{name}, but variant.json {says}")
 
 
@@ -328,12 +335,12 @@ def _open_foreign(
 def _torch_requirement(read: Wheel) -> SpecifierSet | None:
     """Return which torch the wheel's metadata ask for, extras left aside; None where they ask for none."""
     for name, value in read.metadata("METADATA"):
-        if name == "Requires-Dist":
-            try:
-                requirement = Requirement(value)
-            except InvalidRequirement:
+        # Only what begins so can be torch's, which spares a hostile list its time.
+        if name == "Requires-Dist" and value[:5].lower() == "torch":
+            requirement = requirements.parse(value)
+            if requirement is None or canonicalize_name(requirement.name) != "torch":
                 continue
-            if canonicalize_name(requirement.name) == "torch" and "extra" not in str(requirement.marker or ""):
+            if "extra" not in str(requirement.marker or ""):
                 return requirement.specifier
     return None
 

@@ -6,10 +6,9 @@ A command's module declares its options in ``add`` and does its work in ``run``,
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__, faults, scrub
+from hatch_torch_ext import __version__, faults, printable
 from hatch_torch_ext.cli import (
     audit,
     build,
@@ -22,6 +21,7 @@ from hatch_torch_ext.cli import (
     merge,
     prune,
     sdk,
+    terminal,
     timeline,
     variants,
 )
@@ -50,6 +50,7 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for a wrong call."""
+    terminal.prepare()
     parser = _parser()
     options, more = parser.parse_known_args(arguments)
     options.more = more
@@ -58,23 +59,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except TorchExtError as error:
-        print(f"hatch-torch-ext: {error}", file=sys.stderr)
+        terminal.complain(f"hatch-torch-ext: {error}")
         return 1
     except ModuleNotFoundError as error:
-        if str(error.name).startswith("hatch"):
-            raise
-        print(f"hatch-torch-ext: this needs `{error.name}`: pip install 'hatch-torch-ext[build]'", file=sys.stderr)
+        ours = str(error.name).startswith("hatch")
+        needs = f"this needs `{error.name}`: pip install 'hatch-torch-ext[build]'"
+        terminal.complain(f"hatch-torch-ext: {faults.sentence(error) if ours else needs}")
         return 1
     except OSError as error:  # a file that was named on the command line
-        print(f"hatch-torch-ext: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
+        where = printable.line(error.filename or "input or output")
+        terminal.complain(f"hatch-torch-ext: {where}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback reaches the user
         if faults.is_ours(error):
-            print(f"hatch-torch-ext: {faults.sentence(error)}", file=sys.stderr)
+            terminal.complain(f"hatch-torch-ext: {faults.sentence(error)}")
         else:
-            print(f"hatch-torch-ext: {scrub.clean(str(error))}", file=sys.stderr)
+            terminal.complain(f"hatch-torch-ext: {error}")
         return 1
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -33,12 +33,14 @@ def run(options: argparse.Namespace) -> int:
         options.wheel,
         open_with=options.python,
         ignore=options.ignore,
-        report=lambda text: print(text, file=sys.stderr),
+        report=terminal.complain,
     )
     if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        terminal.say_json([asdict(finding) for finding in findings])
     else:
         if findings:
-            print(audit.text(findings))
-        print(f"{options.wheel.name}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
+            terminal.say(audit.text(findings))
+        terminal.say(
+            f"{printable.name(options.wheel.name)}: {len(findings)} finding{'' if len(findings) == 1 else 's'}"
+        )
     return 1 if findings else 0

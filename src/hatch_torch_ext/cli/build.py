@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         pipeline.clean(Path.cwd(), report=project.say)
     if shard is None or shard.count == 1:
         for artifact in _build(options.directory):
-            print(artifact)
+            terminal.say(artifact)
         return 0
     entries = pipeline.expand(config, distribution=name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
@@ -58,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
     os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
     with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:
         for artifact in _build(Path(folder)):
-            print(merging.name_part(Path(artifact), number=shard.number, count=shard.count, out=options.directory))
+            terminal.say(
+                merging.name_part(Path(artifact), number=shard.number, count=shard.count, out=options.directory)
+            )
     return 0
 
 

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     into = target.find(options.python, os.environ, folder=Path.cwd(), with_torch=True)
     found = doctor.diagnose(into, machine.read(os.environ), options.packages, os.environ)
-    print(found.to_json(os.environ) if options.json else _text(found))
+    terminal.say(found.to_json(os.environ) if options.json else _text(found))
     return 0 if found.healthy else 1
 
 
@@ -60,4 +62,4 @@ def _text(found: Diagnosis) -> str:
     lines += [f"problem   {problem}" for problem in found.problems]
     if found.type_next:
         lines.append(f"type      {found.type_next}")
-    return "\n".join(lines)
+    return "\n".join(printable.line(line) for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -27,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
     limit = sizes.limit(options.max_size)
     served = exact.index(options.wheels, out=options.output)
     for each in served:
-        print(each.path)
-    print(options.output / "index.html")
+        terminal.say(each.path)
+    terminal.say(options.output / "index.html")
     return sizes.report(limit, {"fat wheel": options.wheels, "exact wheels": [each.path for each in served]})

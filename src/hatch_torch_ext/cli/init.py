@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
     import argparse
@@ -57,14 +58,14 @@ def run(options: argparse.Namespace) -> int:
         pythons=options.python,
         cpu_alone=options.cpu,
     )
-    print(migration.diff(), end="")
+    terminal.say(migration.diff(), end="")
     if not options.dry_run:
         migration.write(force=options.force)
     for note in migration.notes:
         where = f"setup.py:{note.line}: " if note.line else ""
-        print(f"by hand: {where}{note.text}", file=sys.stderr)
+        terminal.complain(f"by hand: {where}{note.text}")
     if not options.dry_run:
-        print("written; setup.py stays: remove it when the wheel is right. Next: hatch build", file=sys.stderr)
+        terminal.complain("written; setup.py stays: remove it when the wheel is right. Next: hatch build")
     return 0
 
 
@@ -73,6 +74,6 @@ def _fresh(options: argparse.Namespace) -> int:
 
     choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable)
     for path in fresh.create(options.name, Path.cwd(), choices):
-        print(path.relative_to(Path.cwd()))
-    print(f"next: cd {options.name} && hatch build && hatch run matrix:test", file=sys.stderr)
+        terminal.say(path.relative_to(Path.cwd()))
+    terminal.complain(f"next: cd {options.name} && hatch build && hatch run matrix:test")
     return 0

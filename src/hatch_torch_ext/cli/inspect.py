@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import report
-    from hatch_torch_ext.cli import terminal
     from hatch_torch_ext.report import page
 
     described = report.describe(options.wheel)
     if options.html:
         options.html.write_text(page.render(described), encoding="utf-8")
     if options.json:
-        print(json.dumps(asdict(described), indent=2))
+        terminal.say_json(asdict(described))
     else:
         report.render(described, terminal.console())
     return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     torch_index = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or installing.TORCH_INDEX
     here = machine.read(os.environ)
     for problem in here.problems:
-        print(f"hatch-torch-ext: {problem}", file=sys.stderr)
+        terminal.complain(f"hatch-torch-ext: {problem}")
     try:
         with Http(settings.of_environ(environ)) as http:
             plan = installing.plan(
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     except RemoteError as error:
         raise ConfigurationError([str(error)]) from error
     for line in plan.because:
-        print(f"# {line}")
+        terminal.say(f"# {line}")
     installer = _Installer.find(into, options.target)
     steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
         (installer.from_torch(plan), installer.only_torch(os.environ)),
@@ -87,15 +87,15 @@ def run(options: argparse.Namespace) -> int:
     )
     for command, changes in steps:
         full = [*command, *(option for option in options.more if option not in command)]
-        print(process.command_line(full, changes))
+        terminal.say(process.command_line(full, changes))
         if options.dry_run:
             continue
         try:
             done = process.run(full, env_changes=changes)
         except ProcessError as error:
-            print(error.output, file=sys.stderr)
+            terminal.complain(error.output)
             raise
-        print(done.stdout + done.stderr, end="")
+        terminal.say(done.stdout + done.stderr, end="")
     return 0
 
 

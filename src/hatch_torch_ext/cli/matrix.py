@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
     import argparse
@@ -27,10 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from rich.table import Table
-
-    from hatch_torch_ext import matrix, pipeline, scrub
-    from hatch_torch_ext.cli import project, terminal
+    from hatch_torch_ext import matrix, pipeline
+    from hatch_torch_ext.cli import project
 
     config, name = project.read()
     entries = pipeline.expand(config, distribution=name)
@@ -39,15 +38,13 @@ def run(options: argparse.Namespace) -> int:
         return _available(options, config, selected)
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
-        print(scrub.clean(json.dumps(rows, indent=2)))
+        terminal.say_json(rows)
         return 0
-    table = Table(box=None, pad_edge=False)
-    for column in ("entry", "torch", "python", "variables", "built"):
-        table.add_column(column)
+    table = terminal.table("entry", "torch", "python", "variables", "built")
     for entry in entries:
         variables = " ".join(f"{key}={value}" for key, value in entry.variables)
         built = "yes" if entry in selected else "no"
-        table.add_row(entry.name, entry.torch_requirement, entry.python or "any", variables, built)
+        terminal.add(table, entry.name, entry.torch_requirement, entry.python or "any", variables, built)
     terminal.console().print(table)
     return 0
 
@@ -56,7 +53,7 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
     import os
     import platform
 
-    from hatch_torch_ext import scrub, store
+    from hatch_torch_ext import store
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import builds
     from hatch_torch_ext.matrix import coverage
@@ -88,7 +85,7 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
             "cuda_from": found.cuda_from,
             "tables": stale,
         }
-        print(scrub.clean(json.dumps(answer, indent=2)))
+        terminal.say_json(answer)
         return 0
     _show(compared, found, stale)
     return 0
@@ -101,42 +98,33 @@ def _table(config: Config) -> str:
 
 
 def _show(compared: Coverage, found: Published, stale: Sequence[str]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from hatch_torch_ext import scrub
-    from hatch_torch_ext.cli import terminal
-
-    out = terminal.console()
-    table = Table(box=None, pad_edge=False)
-    for column in ("torch", "build", "pythons", "state", "by"):
-        table.add_column(column)
+    table = terminal.table("torch", "build", "pythons", "state", "by")
     for row in compared.rows:
         backend = row.backend if row.backend in {"cpu", "default"} else f"CUDA {row.backend}"
         missing = [python for python in row.pythons if python not in row.served]
         state = f"not for {' '.join(missing)}" if row.state == "partly" else row.state
-        table.add_row(row.torch, backend, " ".join(row.pythons), state, escape(" ".join(row.entries)))
-    out.print(table)
-
-    def say(line: str = "") -> None:
-        out.print(scrub.clean(line), markup=False, highlight=False, soft_wrap=True)
-
+        terminal.add(table, row.torch, backend, " ".join(row.pythons), state, " ".join(row.entries))
+    terminal.console().print(table)
     for entry, why in compared.impossible:
-        say(f"impossible: {entry}: {why}")
-    say()
+        terminal.say(f"impossible: {entry}: {why}")
+    terminal.say("")
     share = f" ({compared.served / compared.total:.0%})" if compared.total else ""
-    say(
+    terminal.say(
         f"{compared.served} of {compared.total} combinations of torch, CUDA and Python on {compared.machine} are served"
         f"{share}, counted from the matrix's oldest torch on."
     )
     if compared.others:
-        say(f"There are builds for {', '.join(compared.others)} too: the same entries serve them, built there.")
-    say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
+        terminal.say(
+            f"There are builds for {', '.join(compared.others)} too: the same entries serve them, built there."
+        )
+    terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
     if not found.asked:
-        say("No index answered: these are the releases that this hatch-torch-ext knows, and newer ones may be there.")
+        terminal.say(
+            "No index answered: these are the releases that this hatch-torch-ext knows, and newer ones may be there."
+        )
     for line in stale:
-        say(f"This hatch-torch-ext knows other facts: {line}. A newer one may know it.")
+        terminal.say(f"This hatch-torch-ext knows other facts: {line}. A newer one may know it.")
     if compared.edit:
-        say("\nTo serve what is new or not served, add to the matrix:\n")
+        terminal.say("\nTo serve what is new or not served, add to the matrix:\n")
         for line in compared.edit:
-            say(line)
+            terminal.say(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -24,5 +25,5 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.outlets import merging
 
-    print(merging.merge_wheels(options.wheels, out=options.output))
+    terminal.say(merging.merge_wheels(options.wheels, out=options.output))
     return 0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def say(line: str) -> None:
     """Tell the user, beside what the command answers, what it is doing."""
-    print(f"hatch-torch-ext: {scrub.clean(line)}", file=sys.stderr)
+    terminal.complain(f"hatch-torch-ext: {line}")
 
 
 def read() -> tuple[Config, str]:

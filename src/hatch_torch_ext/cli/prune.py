@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def run(options: argparse.Namespace) -> int:
         )
         if not options.json:
             verb = "would remove" if options.dry_run else "removed"
-            print(
+            terminal.say(
                 f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
             )
-            print(f"the way back: pip install --force-reinstall --no-deps {each.distribution}=={each.version}")
+            terminal.say(f"the way back: pip install --force-reinstall --no-deps {each.distribution}=={each.version}")
     if options.json:
-        print(json.dumps(rows, indent=2))
+        terminal.say_json(rows)
     return 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext import printable
+from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
     import argparse
@@ -29,19 +31,19 @@ def run(options: argparse.Namespace) -> int:
 
     place = store.path(os.environ)
     if options.action == "path":
-        print(place)
+        terminal.say(place)
         return 0
     kept = store.opened(place, project.say) if place.exists() else store.Store(place)
     if options.action == "verify":
         return _verify(kept, as_json=options.json)
     rows = kept.listing() if options.action == "list" else kept.prune()
     if options.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2, default=str))
+        terminal.say_json([asdict(row) for row in rows])
         return 0
     for row in rows:
-        print(f"{sizes.size(row.size):>8}  {row.title}")
+        terminal.say(f"{sizes.size(row.size):>8}  {printable.name(row.title)}")
     total = sizes.size(sum(row.size for row in rows))
-    print(f"{total:>8}  {'in' if options.action == 'list' else 'removed from'} {place}")
+    terminal.say(f"{total:>8}  {'in' if options.action == 'list' else 'removed from'} {place}")
     return 0
 
 
@@ -49,9 +51,9 @@ def _verify(kept: Store, *, as_json: bool) -> int:
     """Read every byte of the store; 1 where something is not as it was made."""
     found = kept.verify()
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        terminal.say_json(asdict(found))
     else:
         for title, what in found.damaged:
-            print(f"damaged: {title}: {what}; removed, the next build fetches it again")
-        print(f"{found.whole} whole, {len(found.damaged)} damaged in {kept.root}")
+            terminal.say(f"damaged: {printable.name(title)}: {what}; removed, the next build fetches it again")
+        terminal.say(f"{found.whole} whole, {len(found.damaged)} damaged in {kept.root}")
     return 1 if found.damaged else 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ def report(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
         largest = max(paths, key=lambda path: path.stat().st_size)
         fits = largest.stat().st_size <= bound
         verdict = "fits into" if fits else "is over"
-        print(f"{form}: the largest, {largest.name}, has {size(largest.stat().st_size)}: {verdict} {size(bound)}")
-    if not fits:
-        print(
-            "hatch-torch-ext: nothing fits: leave architectures or entries out, or compress device code",
-            file=sys.stderr,
+        terminal.say(
+            f"{form}: the largest, {largest.name}, has {size(largest.stat().st_size)}: {verdict} {size(bound)}"
         )
+    if not fits:
+        terminal.complain("hatch-torch-ext: nothing fits: leave architectures or entries out, or compress device code")
     return 0 if fits else 1

@@ -1,15 +1,64 @@
-"""What commands print on."""
+"""What commands print on: the one way to the terminal; what is foreign is made fit to be shown (``printable``)."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from hatch_torch_ext import printable, scrub
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 LOG_WIDTH = 150
 """Columns of a table that goes elsewhere than to a terminal."""
 
 
+def prepare() -> None:
+    """Let both streams write every letter: one that their encoding lacks becomes an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(said: object, *, end: str = "\n") -> None:
+    """Print what the command answers; no secrets."""
+    print(printable.text(scrub.clean(str(said))), end=end)
+
+
+def say_json(data: object) -> None:
+    """Print an answer for programs; no secrets."""
+    print(scrub.clean(printable.json(data)))
+
+
+def complain(said: object) -> None:
+    """Print what is said beside the answer to stderr, where there is one that can be written to; no secrets."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # closed: nobody listens
+            print(printable.text(scrub.clean(str(said))), file=sys.stderr)
+
+
+def table(*columns: str) -> Table:
+    """Return an empty table."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column)
+    return made
+
+
+def add(made: Table, *cells: str) -> None:
+    """Add a row; its cells are texts, and no markup."""
+    from rich.text import Text
+
+    made.add_row(*(Text(printable.line(cell)) for cell in cells))
+
+
 def console() -> Console:
     """Return a console of the terminal's width; what is read by a program or kept in a log is as wide as it needs."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 from hatch_torch_ext.errors import ConfigurationError
 
@@ -31,5 +32,5 @@ def run(options: argparse.Namespace) -> int:
             [f"No build of the project in {Path.cwd()} has left its events: run `hatch build` here first."]
         )
     options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")
-    print(options.output)
+    terminal.say(options.output)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     limit = sizes.limit(options.max_size)
     cut = variantwheels.cut(options.wheel, out=options.output)
     for _, wheel in cut.wheels:
-        print(wheel)
-    print(cut.fat)
-    print(cut.description)
+        terminal.say(wheel)
+    terminal.say(cut.fat)
+    terminal.say(cut.description)
     return sizes.report(limit, {"fat wheel": [cut.fat], "variant wheels": [wheel for _, wheel in cut.wheels]})

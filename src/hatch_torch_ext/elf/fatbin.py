@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    Bytes = bytes | mmap.mmap
+
 SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
-MAX_ENTRIES = 1_000_000
+MAX_ENTRIES = 200_000
 """More than any library holds (cuBLAS has thousands): an endless file ends here."""
 
+_MAGIC = MAGIC.to_bytes(4, "little")
+_PIECE = 1 << 20
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, size of this header, size of the entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, size of this header, size of the payload
 _ARCH = struct.Struct("<I8xQ")  # at 28: the architecture's number; at 40: flags
@@ -58,14 +62,14 @@ def archs(path: Path) -> tuple[str, ...]:
     ``9.0`` is machine code, ``9.0+PTX`` is PTX; a file without device code gives (). Raises ``FatbinError``.
     """
     try:
-        return tuple(code.name for code in sorted(set(codes(_section(path)))))
+        return tuple(code.name for code in sorted(_codes_of(path)))
     except (FatbinError, Malformed) as error:
         raise FatbinError(f"{path}: {error}; build it anew") from error
     except OSError as error:
         raise FatbinError(f"{path}: {error.strerror}") from error
 
 
-def _section(path: Path) -> bytes:
+def _codes_of(path: Path) -> set[Code]:
     with path.open("rb") as stream:
         if not stream.read(1):
             raise FatbinError("it is empty")
@@ -73,58 +77,75 @@ def _section(path: Path) -> bytes:
             image = Image(data)
             for section in image.sections:
                 if section.name == SECTION and section.type != SHT_NOBITS:
-                    return image.bytes(section.offset, section.size, f"its section {SECTION}")
-    return b""
+                    image.bytes(section.offset + section.size, 0, f"its section {SECTION}")
+                    return set(codes(data, section.offset, section.offset + section.size))
+    return set()
 
 
-def codes(data: bytes) -> Iterator[Code]:
+def codes(data: Bytes, begin: int = 0, end: int | None = None) -> Iterator[Code]:
     """Yield every runnable piece of code of a ``.nv_fatbin`` section, in file order.
 
-    Raises ``FatbinError`` where a container or an entry points outside.
+    The section is ``data`` from ``begin`` to ``end``. Raises ``FatbinError`` where a container or an entry points
+    outside.
     """
-    position = 0
+    position, last = begin, len(data) if end is None else end
     seen = 0
-    magic = MAGIC.to_bytes(4, "little")
-    while (position := data.find(magic, position)) >= 0:
-        if position % 8:  # containers are aligned: this is payload that looks like one
+    while (position := _next(data, position, last)) >= 0:
+        seen += 1
+        if (position - begin) % 8:  # containers are aligned: this is payload that looks like one
             position += 1
-            continue
-        start, end = _container(data, position)
-        while start < end:
+            start = stop = position
+        else:
+            start, stop = _container(data, position, begin, last)
+        while start < stop:
             seen += 1
             if seen > MAX_ENTRIES:
                 raise FatbinError(f"section {SECTION} holds more than {MAX_ENTRIES} entries")
-            code, start = _entry(data, start, end)
+            code, start = _entry(data, start, begin, stop)
             if code is not None:
                 yield code
-        position = end
-    if data.strip(b"\0") and seen == 0:
+        if seen > MAX_ENTRIES:
+            raise FatbinError(f"section {SECTION} holds more than {MAX_ENTRIES} entries")
+        position = stop
+    if seen == 0 and any(data[at : min(at + _PIECE, last)].strip(b"\0") for at in range(begin, last, _PIECE)):
         raise FatbinError(
             f"section {SECTION} holds no container that is known: a newer CUDA than this version can read"
         )
 
 
-def _container(data: bytes, position: int) -> tuple[int, int]:
-    if position + _CONTAINER.size > len(data):
-        raise FatbinError(f"container at {position:#x} of {SECTION} is cut off")
+def _next(data: Bytes, position: int, end: int) -> int:
+    """Return where the next container's magic stands, or -1. Pieces are bytes: maps are slow to search before 3.12."""
+    while position < end:
+        found = data[position : min(position + _PIECE + len(_MAGIC) - 1, end)].find(_MAGIC)
+        if found >= 0:
+            return position + found
+        position += _PIECE
+    return -1
+
+
+def _container(data: Bytes, position: int, begin: int, end: int) -> tuple[int, int]:
+    if position + _CONTAINER.size > end:
+        raise FatbinError(f"container at {position - begin:#x} of {SECTION} is cut off")
     _, _, header_size, size = _CONTAINER.unpack_from(data, position)
     start = position + header_size
-    if header_size < _CONTAINER.size or start + size > len(data):
-        raise FatbinError(f"container at {position:#x} of {SECTION} is cut off")
+    if header_size < _CONTAINER.size or start + size > end:
+        raise FatbinError(f"container at {position - begin:#x} of {SECTION} is cut off")
     return start, start + size
 
 
-def _entry(data: bytes, position: int, end: int) -> tuple[Code | None, int]:
+def _entry(data: Bytes, position: int, begin: int, end: int) -> tuple[Code | None, int]:
     if position + _SMALLEST_ENTRY > end:
-        raise FatbinError(f"entry at {position:#x} of {SECTION} is cut off")
+        raise FatbinError(f"entry at {position - begin:#x} of {SECTION} is cut off")
     kind, _, header_size, size = _ENTRY.unpack_from(data, position)
     after = position + header_size + size
     if header_size < _SMALLEST_ENTRY or after > end:
-        raise FatbinError(f"entry at {position:#x} of {SECTION} is cut off")
+        raise FatbinError(f"entry at {position - begin:#x} of {SECTION} is cut off")
     if kind not in _KINDS:
         return None, after
     number, flags = _ARCH.unpack_from(data, position + _ARCH_OFFSET)
     if not 0 < number <= _LARGEST_ARCH:
-        raise FatbinError(f"entry at {position:#x} of {SECTION} names the architecture {number}, which cannot be")
+        raise FatbinError(
+            f"entry at {position - begin:#x} of {SECTION} names the architecture {number}, which cannot be"
+        )
     suffix = "a" if flags & _FLAG_ARCH_SPECIFIC else "f" if flags & _FLAG_FAMILY else ""
     return Code(number=number, suffix=suffix, ptx=_KINDS[kind] == "ptx"), after

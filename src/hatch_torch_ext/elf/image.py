@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 MAX_SECTIONS = 1 << 16
 MAX_DYNAMIC = 1 << 16
-MAX_SYMBOLS = 1 << 22
-NAME_BYTES = 1 << 28
-"""Names of one file may come to this many bytes together; libtorch_cpu.so has a tenth of it."""
+MAX_SYMBOLS = 1 << 20
+NAME_BYTES = 1 << 26
+"""Names of one file may come to this many bytes together; libtorch_cpu.so has a tenth of it, in 75,000 symbols."""
 
 PT_LOAD = 1
 SHT_STRTAB = 3

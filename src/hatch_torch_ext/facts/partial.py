@@ -48,10 +48,10 @@ def from_json(data: object) -> Partial:
     fields: dict[str, Any] = {}
     for name, value in data.items():
         if name not in {"built", "entries"}:
-            if not isinstance(value, str):
+            if not isinstance(value, str) or not value.isprintable():
                 raise WheelError(f"`{FIELD}.{name}` must be a string")
             fields[name] = value
-        elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        elif isinstance(value, list) and value and all(isinstance(item, str) and item.isprintable() for item in value):
             fields[name] = tuple(value)
         else:
             raise WheelError(f"`{FIELD}.{name}` must be an array of names of entries")

@@ -22,11 +22,15 @@ EXPANDS_MACROS: releases.Minor = (2, 11)
 """The first release whose TORCH_LIBRARY(MACRO, m) registers what the macro stands for; before, the word ``MACRO``."""
 
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
-_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->\s*[^\0\n]+")
+_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
 _ARROW = b") -> "
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
 _DEFINITION = re.compile(r"(?<!\S)-D(\w+)=\"?(\w+)\"?(?!\S)")
 MAX_SCHEMA = 4096
+MAX_NAME = 512
+"""Bytes of a namespace in a symbol."""
+MAX_TRIES = 50_000
+"""Places of one file that are looked at, of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +64,10 @@ def read(path: Path) -> Registered:
     """Return what the file registers, as far as its bytes tell; before it is stripped they tell most."""
     words: set[tuple[str, bool]] = set()
     schemas: set[tuple[str, str]] = set()
+    for_words, for_schemas = iter(range(MAX_TRIES)), iter(range(MAX_TRIES))
     for data in windows(path):
-        words.update(_words(data))
-        schemas.update(_schemas(data))
+        words.update(_words(data, for_words))
+        schemas.update(_schemas(data, for_schemas))
     return Registered(
         whole=frozenset(name for name, fragment in words if not fragment),
         fragments=frozenset(name for name, fragment in words if fragment),
@@ -127,12 +132,12 @@ def _expands(torch: str) -> bool | None:
         return None
 
 
-def _words(data: bytes) -> Iterator[tuple[str, bool]]:
+def _words(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, bool]]:
     at = data.find(b"TORCH_LIBRARY_")
-    while at >= 0:
+    while at >= 0 and next(tries, None) is not None:
         start = max(0, at - 16)
         match = next((m for m in _SYMBOL.finditer(data, start, at + 64) if m.start(2) <= at), None)
-        if match is not None and match.start(2) + int(match[1]) <= len(data):
+        if match is not None and match.start(2) + int(match[1]) <= len(data) and int(match[1]) <= MAX_NAME:
             name = data[match.start(2) : match.start(2) + int(match[1])]
             yield _word(name[len(match[2]) :], fragment=bool(match[3])), bool(match[3])
         at = data.find(b"TORCH_LIBRARY_", at + 1)
@@ -144,13 +149,16 @@ def _word(name: bytes, *, fragment: bool) -> str:
     return re.sub(r"_\d+$", "", text) if fragment else text
 
 
-def _schemas(data: bytes) -> Iterator[tuple[str, str]]:
+def _schemas(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, str]]:
+    """Yield the schemas among the texts of ``data``; each text is looked at once, at its first arrow."""
     at = data.find(_ARROW)
-    while at >= 0:
+    while at >= 0 and next(tries, None) is not None:
         start = data.rfind(b"\0", max(0, at - MAX_SCHEMA), at) + 1
-        end = data.find(b"\0", at, at + MAX_SCHEMA)
-        if start and end >= 0:
-            match = _SCHEMA.fullmatch(data[start:end])
+        end = data.find(b"\0", at)
+        if end < 0:
+            return
+        if start and end - at < MAX_SCHEMA and data.find(b"\n", start, end) < 0:
+            match = _SCHEMA.fullmatch(data, start, end)
             if match is not None:
                 yield (match[1] or b"").decode(), match[2].decode()
-        at = data.find(_ARROW, at + len(_ARROW))
+        at = data.find(_ARROW, end)

@@ -113,7 +113,7 @@ def _patches() -> tuple[Version, ...]:
 def _version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:  # the operator `===` takes any text
+    except ValueError:  # the operator `===` takes any text
         return None
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import reprlib
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.errors import WheelError
 
 if TYPE_CHECKING:
@@ -131,6 +134,34 @@ class BuiltVariant:
 
 _Value = TypeVar("_Value", Variant, VariantFile, BuildRecord)
 
+LARGEST = 1 << 62
+"""Bytes of a file, and numbers altogether."""
+_NUMBERS = r"[0-9]{1,4}\.[0-9]{1,4}"
+_PATH = r"(?!/)(?!(?:.*/)?\.{0,2}(?:/|$))[^\0\\]{1,1024}"
+"""Relative, without empty parts, ``.`` and ``..``."""
+_FORMS = {
+    (kind, field): re.compile(form)
+    for kind, forms in {
+        Variant: {
+            "label": r"[0-9a-z._]{1,200}",
+            "torch": _NUMBERS,
+            "cuda": _NUMBERS,
+            "python": r"(?:abi3-)?cp[0-9]{1,4}t?",
+            "machine": r"[0-9a-z_]{1,40}",
+            "libc_floor": r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,3}",
+            "policy": r"[0-9a-z_]{1,80}",
+            "archs": r"[0-9]{1,3}\.[0-9]{1,2}[a-z]?(?:\+PTX)?",
+        },
+        VariantFile: {
+            "path": _PATH,
+            "sha256": r"[0-9a-f]{64}",
+            "module": r"\w{1,255}(?:\.\w{1,255}){0,63}",
+        },
+    }.items()
+    for field, form in forms.items()
+}
+"""Of texts that others are made of, or are compared with: what a build writes, and nothing else."""
+
 
 def to_json(variant: Variant) -> dict[str, object]:
     """Return ``variant`` as JSON holds it: every field by its name, tuples as lists."""
@@ -140,6 +171,11 @@ def to_json(variant: Variant) -> dict[str, object]:
 def from_json(data: object) -> Variant:
     """Return the variant that ``to_json`` described. Raises ``WheelError`` naming the field that is wrong."""
     return _decode(Variant, data, "variant")
+
+
+def is_path(data: object) -> TypeGuard[str]:
+    """Say whether ``data`` is a path below a folder, as a manifest has it: POSIX, relative, nothing that climbs."""
+    return isinstance(data, str) and _is_text(data, _FORMS[VariantFile, "path"])
 
 
 def built_to_json(built: BuiltVariant, base: Path) -> dict[str, object]:
@@ -166,31 +202,65 @@ def _from(base: Path, path: Path) -> str:
 def _decode(kind: type[_Value], data: object, where: str) -> _Value:
     if not isinstance(data, dict):
         raise WheelError(f"{where} must be an object, not {type(data).__name__}; build the wheel anew")
-    known = {field.name: field for field in dataclasses.fields(kind)}
+    known = _FIELDS[kind]
     if unknown := sorted(data.keys() - known.keys(), key=str):
-        raise WheelError(f"{where} has the unknown field `{unknown[0]}`; read it with a newer hatch-torch-ext")
-    hints = get_type_hints(kind)
+        said = printable.name(unknown[0])
+        raise WheelError(f"{where} has the unknown field `{said}`; read it with a newer hatch-torch-ext")
     values: dict[str, Any] = {}
-    for name, field in known.items():
+    for name, (hint, form, needed) in known.items():
         if name in data:
-            values[name] = _value(hints[name], data[name], f"{where}.{name}")
-        elif field.default is dataclasses.MISSING:
+            values[name] = _value(hint, form, data[name], (where, name))
+        elif needed:
             raise WheelError(f"{where} lacks the field `{name}`; build the wheel anew")
     return kind(**values)
 
 
-def _value(hint: Any, data: object, where: str) -> Any:  # noqa: ANN401 - a type as the typing module has it
+def _fields(kind: type) -> dict[str, tuple[Any, re.Pattern[str] | None, bool]]:
+    """Return name -> (type, form of its texts, whether it must be there): looked up once, not for each object."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: (hints[field.name], _FORMS.get((kind, field.name)), field.default is dataclasses.MISSING)
+        for field in dataclasses.fields(kind)
+    }
+
+
+_FIELDS: dict[type, dict[str, tuple[Any, re.Pattern[str] | None, bool]]] = {
+    kind: _fields(kind) for kind in (Variant, VariantFile, BuildRecord)
+}
+
+
+def _value(hint: Any, form: re.Pattern[str] | None, data: object, where: tuple[object, ...]) -> Any:  # noqa: ANN401 - a type as the typing module has it
+    """Return ``data`` as ``hint`` says; ``where`` is joined by dots only for a message."""
     if dataclasses.is_dataclass(hint):
-        return _decode(hint, data, where)  # type: ignore[type-var, arg-type]
+        return _decode(hint, data, _joined(where))  # type: ignore[type-var, arg-type]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is types.UnionType:
         inner = next(argument for argument in arguments if argument is not type(None))
-        return None if data is None else _value(inner, data, where)
+        return None if data is None else _value(inner, form, data, where)
     if origin is tuple and isinstance(data, (list, tuple)):
         if arguments[-1] is ...:
-            return tuple(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(data))
+            return tuple(_value(arguments[0], form, item, (*where, number)) for number, item in enumerate(data))
         if len(data) == len(arguments):
-            return tuple(_value(*pair, where) for pair in zip(arguments, data, strict=True))
-    elif (origin is Literal and data in arguments) or (origin is None and type(data) is hint):
+            return tuple(_value(part, form, item, where) for part, item in zip(arguments, data, strict=True))
+    elif origin is Literal:
+        if isinstance(data, str) and data in arguments:
+            return data
+    elif type(data) is hint and (not isinstance(data, str) or _is_text(data, form)) and _is_small(data):
         return data
-    raise WheelError(f"{where} cannot be {data!r}; build the wheel anew")
+    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}; build the wheel anew")
+
+
+def _joined(where: tuple[object, ...]) -> str:
+    first, *rest = where
+    return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+
+
+def _is_text(data: str, form: re.Pattern[str] | None) -> bool:
+    """Say whether the text has its form; one that has none may be any that can be written: no half surrogate pair."""
+    if form is not None:
+        return data.isprintable() and form.fullmatch(data) is not None
+    return data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data)
+
+
+def _is_small(data: object) -> bool:
+    return not isinstance(data, int) or 0 <= data <= LARGEST

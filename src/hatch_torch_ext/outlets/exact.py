@@ -14,7 +14,6 @@ import json
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from hatch_torch_ext.facts import digest
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
 from hatch_torch_ext.outlets.variantwheels import refuse_cut
+from hatch_torch_ext.printable import html
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -191,22 +191,22 @@ def _named(projects: Iterable[str]) -> list[dict[str, str]]:
 
 def _html(title: str, body: Iterable[str]) -> str:
     head = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><meta name="pypi:repository-version" content="1.1">'
-    return "\n".join([f"{head}<title>{escape(title)}</title></head><body>", *body, "</body></html>"]) + "\n"
+    return "\n".join([f"{head}<title>{html(title)}</title></head><body>", *body, "</body></html>"]) + "\n"
 
 
 def _list_of_projects(projects: Iterable[str]) -> str:
     return _html(
-        "Simple index", (f'<a href="{escape(project)}/">{escape(project)}</a><br>' for project in sorted(projects))
+        "Simple index", (f'<a href="{html(project)}/">{html(project)}</a><br>' for project in sorted(projects))
     )
 
 
 def _links(project: str, served: Iterable[Served], files: str) -> str:
     lines = []
     for each in served:
-        python = f' data-requires-python="{escape(each.requires_python)}"' if each.requires_python else ""
+        python = f' data-requires-python="{html(each.requires_python)}"' if each.requires_python else ""
         core = f' data-core-metadata="sha256={each.metadata_sha256}"'
         href = f"{files}/{quote(each.path.name)}#sha256={each.sha256}"
-        lines.append(f'<a href="{href}"{python}{core}>{escape(each.path.name)}</a><br>')
+        lines.append(f'<a href="{href}"{python}{core}>{html(each.path.name)}</a><br>')
     return _html(project, lines)
 
 
@@ -238,8 +238,8 @@ def _people(served: Sequence[Served]) -> str:
     for (project, torch), each in sorted(newest.items(), key=lambda item: _natural(item[0])):
         public = each.version.partition("+")[0]
         rows.append(
-            f"<tr><td>{escape(each.said)}</td><td>{escape(project)} {escape(public)}</td>"
-            f'<td><code>pip install {escape(project)} --index-url <span class="here"></span>whl/{escape(torch)}/'
+            f"<tr><td>{html(each.said)}</td><td>{html(project)} {html(public)}</td>"
+            f'<td><code>pip install {html(project)} --index-url <span class="here"></span>whl/{html(torch)}/'
             f"</code></td></tr>"
         )
     template = (resources.files("hatch_torch_ext") / "resources" / "index.html").read_text(encoding="utf-8")

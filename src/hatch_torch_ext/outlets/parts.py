@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import partial as partials
@@ -27,6 +27,13 @@ VARIANTS = "_variants.py"
 MANIFEST = "_torch_ext/manifest.json"
 SBOM = "sboms/torch-ext.cdx.json"
 """Below ``.dist-info``."""
+_HEAD = {
+    "package": re.compile(r"\w{1,200}(?:\.\w{1,200}){0,20}"),
+    "distribution": re.compile(r"[A-Za-z0-9._-]{1,200}"),
+    "requires": re.compile(r"torch[ !=<>~0-9.,*]{0,1000}"),
+    "tag": re.compile(r"[\w.]{1,200}-[\w.]{1,200}-[\w.]{1,1000}", re.ASCII),
+}
+"""What a build writes into the head of a manifest: other files are made of it."""
 EXECUTABLE = 0o100
 LOCAL_SEPARATOR = "+"
 
@@ -128,6 +135,8 @@ def read(path: Path, *, folder: Path) -> Part:
     for name, value in fields.items():
         if not isinstance(value, str):
             raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
+        if not _HEAD[name].fullmatch(value):
+            raise WheelError(f"{path}: {place}: `{name}` cannot be `{printable.name(value)}`. Build the wheel again")
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)
@@ -200,7 +209,8 @@ def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> fr
     for item in manifest.variants:
         found |= item.files.keys()
     paths = [member.path for member in members]
-    start = min(paths.index(path) for path in found if path in paths)
+    places = {path: number for number, path in enumerate(paths)}
+    start = min(places[path] for path in found if path in places)
     while start and paths[start - 1] in manifest.package_files:
         if forced_order(paths[start - 1]) > forced_order(paths[start]):
             break
@@ -214,7 +224,7 @@ def forced_order(path: str) -> tuple[int, str]:
 
 
 def _members(path: Path) -> tuple[Member, ...]:
-    with zipfile.ZipFile(path) as archive:
+    with wheels.open_archive(path) as archive:
         return tuple(
             Member(path=info.filename, time=info.date_time, attributes=info.external_attr)
             for info in archive.infolist()

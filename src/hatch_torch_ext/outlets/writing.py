@@ -16,9 +16,10 @@ import zipfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.tags import parse_tag
 
+from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets.parts import MANIFEST, SBOM, VARIANTS, forced_order
 
@@ -119,9 +120,10 @@ def _kept(part: Part, member: Member) -> _File:
 def _ours(part: Part, layout: Layout) -> Iterator[_File]:
     """Yield the files of the layout, the loader and the manifest."""
     loader_member, manifest = part.member(f"{part.prefix}{VARIANTS}"), part.member(f"{part.prefix}{MANIFEST}")
+    authors = part.authors
     for file in layout.files:
         path = f"{part.prefix}{file.target}"
-        if path not in part.authors:
+        if path not in authors:
             mode = stat.S_IFREG | stat.S_IMODE(file.source.stat().st_mode)
             yield _File(path=path, data=file.source.read_bytes(), like=replace(manifest, attributes=mode << 16))
     text = loader.render(layout, distribution=part.distribution)
@@ -135,9 +137,16 @@ def _metadata(part: Part, layout: Layout, member: Member, name: str, *, info: st
     if name == "METADATA":
         return _File(path=path, data=_core_metadata(data, part, layout, version), like=member, whole=True)
     if name == "WHEEL":
-        kept = [line for line in data.decode().splitlines() if line and not line.startswith("Tag:")]
+        kept = [
+            line for line in data.decode("utf-8", "surrogateescape").split("\n") if line and not line.startswith("Tag:")
+        ]
         tags = [f"Tag: {tag}" for tag in sorted(map(str, parse_tag(layout.tag)))]
-        return _File(path=path, data=("\n".join([*kept, *tags]) + "\n").encode(), like=member, whole=True)
+        return _File(
+            path=path,
+            data=("\n".join([*kept, *tags]) + "\n").encode("utf-8", "surrogateescape"),
+            like=member,
+            whole=True,
+        )
     if name == SBOM:
         text = sbom.render(layout, distribution=part.distribution)
         return _File(path=path, data=text.encode(), like=member)
@@ -148,7 +157,7 @@ def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> byt
     """Return METADATA with the version and the requirement of torch that this wheel has; not a byte else changes."""
     head, blank, body = data.partition(b"\n\n")
     lines = []
-    for line in head.decode().split("\n"):
+    for line in head.decode("utf-8", "surrogateescape").split("\n"):
         field, _, value = line.partition(": ")
         if field == "Version":
             lines.append(f"Version: {version}")
@@ -156,14 +165,12 @@ def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> byt
             lines.append(f"Requires-Dist: {Requirement(layout.requires)}")
         else:
             lines.append(line)
-    return "\n".join(lines).encode() + blank + body
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + blank + body
 
 
 def _same(one: str, other: str) -> bool:
-    try:
-        return Requirement(one) == Requirement(other)
-    except InvalidRequirement:
-        return False
+    parsed = requirements.parse(one)
+    return parsed is not None and parsed == requirements.parse(other)
 
 
 def _read(part: Part, path: str) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import elf, wheel
+from hatch_torch_ext import elf, printable, wheel
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.facts import policy
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.wheel import Member, Wheel
     from hatch_torch_ext.wheel.listing import Listed
+
+MAX_PROBLEMS = 400
 
 FileKind = Literal["library", "module", "graft", "program", "python", "metadata", "data"]
 
@@ -93,7 +95,7 @@ class WheelReport:
 
 
 def describe(path: Path) -> WheelReport:
-    """Return what is in the wheel at ``path``. Raises ``WheelError`` for what is no wheel at all."""
+    """Return what is in the wheel at ``path``; every text in it can be shown. Raises ``WheelError`` for no wheel."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-inspect-") as folder:
         read = wheel.read(path, folder=Path(folder))
         problems = [f"{problem.file}: {problem.message}" for problem in read.problems]
@@ -105,7 +107,7 @@ def describe(path: Path) -> WheelReport:
                 problems.append(f"{place}: {error}")
         files, faults = _files(read, listed)
         metadata, generator = read.metadata("METADATA"), dict(read.metadata("WHEEL")).get("Generator")
-    return WheelReport(
+    found = WheelReport(
         file=path.name,
         distribution=read.distribution,
         version=read.version,
@@ -117,8 +119,14 @@ def describe(path: Path) -> WheelReport:
         unpacked=sum(member.size for member in read.members),
         variants=_variants(listed, files, read.size),
         files=files,
-        problems=tuple(problems + faults),
+        problems=_few(problems + faults),
     )
+    return printable.every(found)
+
+
+def _few(problems: Sequence[str]) -> tuple[str, ...]:
+    more = len(problems) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else []))
 
 
 def render(report: WheelReport, console: Console) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.printable import html
 from hatch_torch_ext.report import picture
-from hatch_torch_ext.report.table import torch
+from hatch_torch_ext.report.table import few, torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,8 +36,8 @@ def render(report: WheelReport) -> str:
     """Return the whole page as HTML."""
     title = f"{report.distribution} {report.version}"
     body = [
-        f"<h1>{escape(report.distribution)} <span>{escape(report.version)}</span></h1>",
-        f'<p class="mono quiet">{escape(report.file)}</p>',
+        f"<h1>{html(report.distribution)} <span>{html(report.version)}</span></h1>",
+        f'<p class="mono quiet">{html(report.file)}</p>',
         _facts(report),
         _problems(report),
         f"<h2>Where the bytes are<small>{size(report.size)} packed, in {len(report.files)} files</small></h2>",
@@ -52,7 +52,7 @@ def render(report: WheelReport) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{html(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in body if part)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -65,19 +65,17 @@ def _facts(report: WheelReport) -> str:
         ("installed", size(report.unpacked), ""),
         ("variants", str(len(report.variants)) if report.variants else "", ""),
         ("Python", report.requires_python or "", "long"),
-        ("needs", ", ".join(requires), "long"),
-        ("tag", ", ".join(report.tags), "long mono"),
+        ("needs", few(requires), "long"),
+        ("tag", few(report.tags), "long mono"),
     ]
-    cells = [
-        f'<div><dt>{name}</dt><dd class="{kind}">{escape(value)}</dd></div>' for name, value, kind in facts if value
-    ]
+    cells = [f'<div><dt>{name}</dt><dd class="{kind}">{html(value)}</dd></div>' for name, value, kind in facts if value]
     return f'<dl class="facts">{"".join(cells)}</dl>'
 
 
 def _problems(report: WheelReport) -> str:
     if not report.problems:
         return ""
-    return '<ul class="problems">' + "".join(f"<li>{escape(problem)}</li>" for problem in report.problems) + "</ul>"
+    return '<ul class="problems">' + "".join(f"<li>{html(problem)}</li>" for problem in report.problems) + "</ul>"
 
 
 def _variants(report: WheelReport) -> str:
@@ -99,18 +97,19 @@ def _variants(report: WheelReport) -> str:
     rows = [
         (
             _breakable(row.label),
-            escape(torch(row)),
-            escape(row.cuda or "CPU"),
-            escape(" ".join(row.archs)) or NOTHING,
-            escape(row.python or "any"),
-            escape(row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
+            html(torch(row)),
+            html(row.cuda or "CPU"),
+            html(" ".join(row.archs)) or NOTHING,
+            html(row.python or "any"),
+            html(row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
             size(row.own),
             size(row.shared) if row.shared else NOTHING,
             _bar(row.share, colors[row.label]),
         )
-        for row in report.variants
+        for row in report.variants[:MAX_FILES]
     ]
-    return f"<h2>Variants<small>the loader takes one of them</small></h2>{_table(columns, rows)}"
+    more = f"; the first {MAX_FILES} of {len(report.variants)}" if len(report.variants) > MAX_FILES else ""
+    return f"<h2>Variants<small>the loader takes one of them{more}</small></h2>{_table(columns, rows)}"
 
 
 def _shared(report: WheelReport) -> str:
@@ -125,14 +124,15 @@ def _shared(report: WheelReport) -> str:
         _Column(name="used by", kind="mono"),
     ]
     rows = [
-        (_breakable(row.path), size(row.size), size(row.compressed), escape(_users(row, report)))
-        for row in sorted(shared, key=lambda row: (-row.compressed, row.path))
+        (_breakable(row.path), size(row.size), size(row.compressed), html(_users(row, report)))
+        for row in sorted(shared, key=lambda row: (-row.compressed, row.path))[:MAX_FILES]
     ]
-    return f"<h2>Shared<small>stored once, {size(saved)} saved</small></h2>{_table(columns, rows)}"
+    more = f"; the largest {MAX_FILES} of {len(shared)}" if len(shared) > MAX_FILES else ""
+    return f"<h2>Shared<small>stored once, {size(saved)} saved{more}</small></h2>{_table(columns, rows)}"
 
 
 def _users(row: FileRow, report: WheelReport) -> str:
-    return "every variant" if len(row.variants) == len(report.variants) else ", ".join(row.variants)
+    return "every variant" if len(row.variants) == len(report.variants) else few(row.variants)
 
 
 def _binaries(report: WheelReport) -> str:
@@ -153,8 +153,8 @@ def _binaries(report: WheelReport) -> str:
         (
             _breakable(row.path),
             row.kind,
-            escape(" ".join(row.binary.archs)) or NOTHING,
-            escape(row.binary.libc_floor or "") or NOTHING,
+            html(" ".join(row.binary.archs)) or NOTHING,
+            html(row.binary.libc_floor or "") or NOTHING,
             size(row.size),
             size(row.compressed),
             _bar(row.compressed / report.size if report.size else 0.0, colors[picture.group(row)]),
@@ -168,7 +168,7 @@ def _binaries(report: WheelReport) -> str:
 
 def _breakable(name: str) -> str:
     """Let a long name go on in the next line after a slash or an underscore."""
-    return escape(name).replace("/", "/<wbr>").replace("_", "_<wbr>")
+    return html(name).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def _bar(share: float, color: str) -> str:

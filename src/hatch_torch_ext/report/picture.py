@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.printable import html
 from hatch_torch_ext.report.treemap import Box, layout
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ LINE = 14.0
 SMALLEST = 0.0006
 """Files below this part of the wheel are drawn together."""
 ONE_PERCENT = 0.01
+MAX_GROUPS = 60
+"""Variants that have a place of their own in the picture."""
 SHARED = "shared"
 REST = "Python and data"
 KINDS = {"library": "libraries", "module": "Python modules", "graft": "bundled libraries", "program": "programs"}
@@ -51,18 +53,23 @@ def render(report: WheelReport) -> str:
         groups.setdefault(group(row), []).append(row)
     sizes = {name: sum(row.compressed for row in rows) for name, rows in groups.items()}
     names = sorted((name for name in groups if sizes[name]), key=lambda name: (-sizes[name], name))
-    boxes = layout([sizes[name] for name in names], Box(x=0.0, y=0.0, width=WIDTH, height=HEIGHT))
     painted = colors(report)
-    total = sum(sizes.values())
+    if small := names[MAX_GROUPS:]:
+        others = f"{len(small)} more"
+        groups[others] = [row for name in small for row in groups[name]]
+        sizes[others], painted[others] = sum(sizes[name] for name in small), "var(--rest)"
+        names = sorted([*names[:MAX_GROUPS], others], key=lambda name: (-sizes[name], name))
+    boxes = layout([sizes[name] for name in names], Box(x=0.0, y=0.0, width=WIDTH, height=HEIGHT))
+    total = sum(sizes[name] for name in names)
     drawn = [
         "".join(_group(name, groups[name], box, painted[name], total)) for name, box in zip(names, boxes, strict=True)
     ]
     words = f"Treemap of {report.file}: {', '.join(f'{name} {size(sizes[name])}' for name in names)}"
     legend = "".join(
-        f'<li><i style="background:{painted[name]}"></i>{escape(name)} {size(sizes[name])}</li>' for name in names
+        f'<li><i style="background:{painted[name]}"></i>{html(name)} {size(sizes[name])}</li>' for name in names
     )
     return (
-        f'<svg class="map" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(words)}">{"".join(drawn)}'
+        f'<svg class="map" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{html(words)}">{"".join(drawn)}'
         f'</svg><ul class="legend">{legend}</ul>'
     )
 
@@ -85,18 +92,16 @@ def _files(rows: Sequence[FileRow], box: Box, color: str, total: int) -> Iterato
         (row for row in rows if row.compressed >= SMALLEST * total), key=lambda row: (-row.compressed, row.path)
     )
     small = [row for row in rows if row.compressed < SMALLEST * total]
-    parts = [
-        (row.path, row.compressed, f"{row.path}\n{size(row.compressed)} packed, {size(row.size)} unpacked")
-        for row in shown
-    ]
+    parts = [(row.path, row.compressed, f"{size(row.compressed)} packed, {size(row.size)} unpacked") for row in shown]
     if rest := sum(row.compressed for row in small):
-        parts.append((f"{len(small)} small files", rest, f"{len(small)} small files\n{size(rest)} packed"))
+        parts.append((f"{len(small)} small files", rest, f"{size(rest)} packed"))
         parts.sort(key=lambda part: -part[1])
     for (path, amount, told), area in zip(parts, layout([part[1] for part in parts], box), strict=True):
         inner = area.inside(0.75)
         if inner.width < 0.5 or inner.height < 0.5:  # noqa: PLR2004 - nothing to see
             continue
-        yield f'<rect class="file" {_place(inner)} rx="2.5" fill="{color}"><title>{escape(told)}</title></rect>'
+        title = f"<title>{html(path)}\n{html(told)}</title>"
+        yield f'<rect class="file" {_place(inner)} rx="2.5" fill="{color}">{title}</rect>'
         if inner.height > LINE + 4 and inner.width > 7 * LETTER:
             yield _text(inner.x + 6, inner.y + 15, _fitting(path.rpartition("/")[2], inner.width - 12))
             if inner.height > 2 * LINE + 6:
@@ -109,7 +114,7 @@ def _place(box: Box) -> str:
 
 def _text(x: float, y: float, words: str, kind: str = "", *, end: bool = False) -> str:
     anchor = ' text-anchor="end"' if end else ""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(words)}</text>'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{html(words)}</text>'
 
 
 def _fitting(words: str, width: float, letter: float = LETTER) -> str:

@@ -9,10 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.facts.sizes import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console, RenderableType
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 14
 MAX_OTHERS = 4
+MAX_ROWS = 200
+"""Variants, files and the like that are told one by one; ``--json`` has them all."""
+MAX_NAMES = 20
+"""Tags and requirements."""
 WIDE = 120
 """Columns of a terminal from which on shares are drawn as bars."""
 ONE_PERCENT = 0.01
@@ -54,18 +59,25 @@ def _head(report: WheelReport) -> Text:
     ):
         if values:
             head.append(f" {name:<8}", style="dim")
-            head.append(f"{', '.join(values)}\n")
+            head.append(f"{few(values)}\n")
     head.rstrip()
     return head
 
 
+def few(values: Sequence[str]) -> str:
+    """Return the first of ``values``, and how many more there are."""
+    more = f" and {len(values) - MAX_NAMES} more" if len(values) > MAX_NAMES else ""
+    return ", ".join(values[:MAX_NAMES]) + more
+
+
 def _variant_table(report: WheelReport, width: int) -> Table:
     machines = {row.machine for row in report.variants}
+    rows = report.variants[:MAX_ROWS]
     columns: list[tuple[str, Callable[[VariantRow], RenderableType]]] = [
         ("variant", lambda row: Text(row.label, style="bold")),
         ("torch", torch),
         ("CUDA", lambda row: row.cuda or "CPU"),
-        ("archs", lambda row: " ".join(row.archs)),
+        ("archs", lambda row: printable.name(" ".join(row.archs))),
         ("Python", lambda row: row.python or "any"),
         ("needs", lambda row: row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
         ("own", lambda row: size(row.own)),
@@ -73,10 +85,12 @@ def _variant_table(report: WheelReport, width: int) -> Table:
         ("share", lambda row: _bar(row.share) if width >= WIDE else percent(row.share)),
     ]
     # A column that tells nothing of any variant is left out.
-    told = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in report.variants)]
+    told = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in rows)]
     made = _table(*(name for name, _ in told))
-    for row in report.variants:
-        made.add_row(*(cell(row) for _, cell in told))
+    for row in rows:
+        _add(made, *(cell(row) for _, cell in told))
+    if len(report.variants) > MAX_ROWS:
+        _add(made, f"and {len(report.variants) - MAX_ROWS} more")
     return made
 
 
@@ -85,20 +99,23 @@ def _binary_table(report: WheelReport) -> RenderableType:
     if not rows:
         return Text("no compiled files", style="dim")
     made = _table("file", "kind", "torch", "archs", "needs", "size", "packed", "share")
-    for row in sorted(rows, key=lambda row: (-row.compressed, row.path)):
+    for row in sorted(rows, key=lambda row: (-row.compressed, row.path))[:MAX_ROWS]:
         facts = row.binary
         if facts is None:
             continue
-        made.add_row(
+        _add(
+            made,
             Text(row.path, style="bold"),
             row.kind,
             _torch_needs(row) or "-",
-            " ".join(facts.archs) or "-",
+            printable.name(" ".join(facts.archs)) or "-",
             facts.libc_floor or "-",
             size(row.size),
             size(row.compressed),
             _bar(row.compressed / report.size if report.size else 0.0),
         )
+    if len(rows) > MAX_ROWS:
+        _add(made, f"and {len(rows) - MAX_ROWS} more")
     return made
 
 
@@ -110,6 +127,11 @@ def _table(*columns: str) -> Table:
             column, justify="right" if amount else "left", no_wrap=column not in {"file", "archs"}, overflow="fold"
         )
     return made
+
+
+def _add(made: Table, *cells: RenderableType) -> None:
+    """Add a row; texts in it are no markup, whoever wrote them."""
+    made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def percent(share: float) -> str:
@@ -137,9 +159,11 @@ def _torch_needs(row: FileRow) -> str:
 def _rest(report: WheelReport) -> Iterator[str]:
     """Say what the bytes outside the variants' own files are."""
     shared = sorted((row for row in report.files if len(row.variants) > 1), key=lambda row: -row.size)
-    for row in shared:
+    for row in shared[:MAX_ROWS]:
         name = row.path.rpartition("/")[2]
         yield f" shared  {name}, {size(row.size)}, by {len(row.variants)} variants"
+    if len(shared) > MAX_ROWS:
+        yield f" shared  {len(shared) - MAX_ROWS} more"
     others = [row for row in report.files if not row.variants and row.binary is None]
     if others:
         packed = sum(row.compressed for row in others)

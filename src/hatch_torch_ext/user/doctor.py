@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import __version__, process, scrub
+from hatch_torch_ext import __version__, printable, process, scrub
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.user import drivers, pruning
 
@@ -72,7 +72,7 @@ class Diagnosis:
     def to_json(self, environ: Mapping[str, str]) -> str:
         """Return the diagnosis for a bug report: no user name, no path below the home, nothing secret."""
         data = {**asdict(self), "packages": [{**asdict(each), "works": each.works} for each in self.packages]}
-        return private(json.dumps(data, indent=2, default=str), environ)
+        return private(printable.json(data), environ)
 
 
 def private(text: str, environ: Mapping[str, str]) -> str:

@@ -112,12 +112,12 @@ def _cells(row: Row, now: float) -> tuple[RenderableType, ...]:
     if row.state == "failed":
         return (Text("✘", "bold red"), Text(row.name, "bold"), Text("failed", "red"), "", clock(row.seconds), "")
     if row.fetching:
-        return (Text("↓"), row.name, row.fetching, "", "", "")
+        return (Text("↓"), Text(row.name), Text(row.fetching), "", "", "")
     age = now - row.since
     colour = "red" if age > VERY_LONG else "yellow" if age > LONG else ""
     last = f"(last time {clock(row.last)})" if row.last else ""
     jobs = f"{row.jobs} job{'s' if row.jobs != 1 else ''}" if row.state == "compile" and row.jobs else ""
-    return (Text("⏵", "cyan"), row.name, _progress(row), jobs, Text(clock(age), colour), Text(last, "dim"))
+    return (Text("⏵", "cyan"), Text(row.name), _progress(row), jobs, Text(clock(age), colour), Text(last, "dim"))
 
 
 def _progress(row: Row) -> Text:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.pipeline import events
+from hatch_torch_ext.printable import html
 from hatch_torch_ext.views.board import Board, clock, summary
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def render(told: Sequence[tuple[float, Event]]) -> str:
             entries[event.entry].end = at
     worked = {name: entry for name, entry in entries.items() if entry.steps}
     style = (files("hatch_torch_ext") / "resources" / "page.css").read_text(encoding="utf-8")
-    lines = "".join(f"<p>{escape(line)}</p>" for line in summary(board, end))
+    lines = "".join(f"<p>{html(line)}</p>" for line in summary(board, end))
     unfinished = "" if board.ended else "<p>It did not come to its end.</p>"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -95,7 +95,7 @@ def _picture(entries: dict[str, _Entry], board: Board, begin: float, length: flo
     for name, entry in entries.items():
         row = board.rows[name]
         colour = 'style="fill:#c0392b"' if row.state == "failed" else ""
-        yield f'<text x="0" y="{y + 13}" {colour}>{escape(name)}</text>'
+        yield f'<text x="0" y="{y + 13}" {colour}>{html(name)}</text>'
         last = begin + length if entry.end is None else entry.end
         for (start, each), stop in zip(entry.steps, [*(at for at, _ in entry.steps[1:]), last], strict=True):
             title = f"{name}: {each}, {clock(stop - start)}"
@@ -109,14 +109,14 @@ def _picture(entries: dict[str, _Entry], board: Board, begin: float, length: flo
         y += GAP
     yield "</svg>"
     for row in board.many("reused"):
-        yield f"<p>{escape(row.name)}: unchanged, {size(row.size)}</p>"
+        yield f"<p>{html(row.name)}: unchanged, {size(row.size)}</p>"
 
 
 def _bar(left: float, right: float, y: float, *, height: float, fill: str, title: str) -> str:
     width = max(right - left, 0.8)
     return (
         f'<rect x="{left:.1f}" y="{y}" width="{width:.1f}" height="{height}" style="fill:{fill}">'
-        f"<title>{escape(title)}</title></rect>"
+        f"<title>{html(title)}</title></rect>"
     )
 
 

@@ -11,24 +11,32 @@ import csv
 import hashlib
 import io
 import re
+import stat
 import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.wheel import members
-from hatch_torch_ext.wheel.members import Problem
+from hatch_torch_ext.wheel.members import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
 ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
 MAX_TEXT = 32 << 20
+"""Bytes of all Python files that are looked at."""
+MAX_METADATA = 1 << 20
+MAX_RECORD = 16 << 20
+"""Bytes: as many files as are read, with long names."""
+MAX_LISTED = 1000
+"""Files that RECORD has too many, of which each is told."""
 PARTS_WITH_BUILD = 6
 """Of a wheel's name: distribution, version, build tag, Python, ABI, platform."""
 RECORD_HASHES = ("sha256", "sha384", "sha512")
@@ -79,17 +87,17 @@ class Wheel:
     label: str | None = None
     """The label of PEP 825 in the file's name, of a variant wheel."""
 
-    def text(self, member: str) -> str | None:
+    def text(self, member: str, *, limit: int = MAX_TEXT) -> str | None:
         """Return the text of a kept member, or None where the wheel has none of that name or it is over the limit."""
-        path = self.folder / member
-        if not any(known.path == member and known.size <= MAX_TEXT for known in self.members) or not path.is_file():
+        path = self.folder / member  # only what was read whole lies there
+        if not path.is_file() or path.stat().st_size > limit:
             return None
         return path.read_text(encoding="utf-8", errors="replace")
 
     def metadata(self, member: str) -> tuple[tuple[str, str], ...]:
         """Return the header fields of METADATA or WHEEL in their order; nothing where it is missing."""
         fields = []
-        for line in (self.text(f"{self.dist_info}/{member}") or "").splitlines():
+        for line in (self.text(f"{self.dist_info}/{member}", limit=MAX_METADATA) or "").splitlines():
             if not line.strip():
                 break
             name, colon, value = line.partition(":")
@@ -99,40 +107,37 @@ class Wheel:
 
 
 def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: False) -> Wheel:
-    """Read the wheel at ``path``; ELF and Python files, metadata and what ``keep`` names are written below ``folder``.
+    """Read the wheel at ``path``; ELF files, metadata, manifests and what ``keep`` names are written below ``folder``.
 
-    Every member is read once, and compared with RECORD. Raises ``WheelError`` for what is no wheel at all.
+    Every member is read once, and compared with RECORD; time and memory grow as the file does. Raises ``WheelError``
+    for what is no wheel at all.
     """
     distribution, version, tags, label = _parse_name(path)
-    try:
-        archive = zipfile.ZipFile(path)
-    except FileNotFoundError as error:
-        raise WheelError(f"{path}: no such file. Give the path of a wheel") from error
-    except (*_DAMAGE, zlib.error, OverflowError) as error:
-        raise WheelError(
-            f"{path}: is no zip archive, or its end is missing ({error}). Build or fetch the wheel again"
-        ) from error
-    with archive:
-        infos, problems = members.select(path, archive)
+    problems = Problems()
+    with open_archive(path) as archive:
+        infos = members.select(path, archive, problems)
         dist_info = _dist_info(path, infos)
-        record, record_problems = _record(archive, infos, dist_info)
-        problems += record_problems
+        record, others = _record(archive, infos, dist_info, problems)
+        folders: set[Path] = set()
         read_members = []
         for info in infos:
             try:
                 member, digest = _extract(
-                    archive, info, folder=folder, keep=keep, algorithm=(record or {}).get(info.filename, ("", ""))[0]
+                    archive,
+                    info,
+                    folder=folder,
+                    folders=folders,
+                    keep=keep,
+                    algorithm=(record or {}).get(info.filename, ("", ""))[0],
                 )
             except _DAMAGE as error:
-                problems.append(Problem(code="unreadable-file", file=info.filename, message=f"cannot be read: {error}"))
+                problems.add("unreadable-file", info.filename, f"cannot be read: {error}")
                 continue
             read_members.append(member)
-            problems += _compare(member.path, digest, record, dist_info)
-    present = {info.filename for info in infos}
-    problems += [
-        Problem(code="record-missing-file", file=name, message="RECORD lists the file, but it is not in the wheel")
-        for name in sorted((record or {}).keys() - present)
-    ]
+            if fault := _record_fault(member.path, digest, record, dist_info):
+                problems.add(*fault)
+    for name in others:
+        problems.add("record-missing-file", name, "RECORD lists the file, but it is not in the wheel")
     return Wheel(
         path=path,
         distribution=distribution,
@@ -141,17 +146,34 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         size=path.stat().st_size,
         dist_info=dist_info,
         members=tuple(sorted(read_members, key=lambda member: member.path)),
-        problems=tuple(problems),
+        problems=problems.all(),
         folder=folder,
         label=label,
     )
+
+
+def open_archive(path: Path) -> zipfile.ZipFile:
+    """Open the archive at ``path``. Raises ``WheelError`` where there is none; pipes and devices are not touched."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
+            raise WheelError(f"{path}: is {what}, no file. Give the path of a wheel")
+        return zipfile.ZipFile(path)
+    except FileNotFoundError as error:
+        raise WheelError(f"{path}: no such file. Give the path of a wheel") from error
+    except (*_DAMAGE, OverflowError) as error:
+        said = printable.name(error)
+        raise WheelError(
+            f"{path}: is no zip archive, or its end is missing ({said}). Build or fetch the wheel again"
+        ) from error
 
 
 def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None]:
     plain, label = _without_label(path.name)
     try:
         name, version, _, tags = parse_wheel_filename(plain)
-    except InvalidWheelFilename as error:
+    except ValueError as error:  # InvalidWheelFilename and, of its version, others
         raise WheelError(
             f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
             "Give the file its published name back"
@@ -173,37 +195,54 @@ def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
         {info.filename.split("/")[0] for info in infos if info.filename.split("/")[0].endswith(".dist-info")}
     )
     if len(found) != 1:
-        has = "no .dist-info folder" if not found else f"{len(found)} .dist-info folders ({', '.join(found)})"
+        names = ", ".join(map(printable.name, found[:3])) + (", ..." if len(found) > 3 else "")  # noqa: PLR2004 -- a few
+        has = "no .dist-info folder" if not found else f"{len(found)} .dist-info folders ({names})"
         raise WheelError(f"{path}: has {has}, and a wheel has one. Build or fetch the wheel again")
     return found[0]
 
 
 def _record(
-    archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], dist_info: str
-) -> tuple[dict[str, tuple[str, str]] | None, list[Problem]]:
-    """Return path -> (algorithm, digest) of RECORD, both empty where it gives none; None when it cannot be read."""
+    archive: zipfile.ZipFile, infos: Collection[zipfile.ZipInfo], dist_info: str, problems: Problems
+) -> tuple[dict[str, tuple[str, str]] | None, list[str]]:
+    """Return path -> (algorithm, digest) of RECORD, both empty where it gives none; None when it cannot be read.
+
+    Only members of the wheel are in it; what else it lists comes second, as far as anybody wants to know.
+    """
     name = f"{dist_info}/RECORD"
     info = next((info for info in infos if info.filename == name), None)
-    if info is None or info.file_size > MAX_TEXT:
-        return None, [
-            Problem(code="record-missing-file", file=name, message="the wheel has no RECORD that can be read")
-        ]
-    try:
-        rows = list(csv.reader(io.StringIO(archive.read(info).decode("utf-8"))))
-    except (*_DAMAGE, csv.Error) as error:
-        return None, [Problem(code="unreadable-file", file=name, message=f"cannot be read: {error}")]
+    if info is None or info.file_size > MAX_RECORD:
+        problems.add("record-missing-file", name, "the wheel has no RECORD that can be read")
+        return None, []
+    present = {info.filename for info in infos}
     lines: dict[str, tuple[str, str]] = {}
-    for row in rows:
-        if row:
-            algorithm, _, digest = (row[1] if len(row) > 1 else "").partition("=")
-            lines[row[0]] = (algorithm, digest)
-    return lines, []
+    others: set[str] = set()
+    try:
+        with archive.open(info) as stream, io.TextIOWrapper(stream, encoding="utf-8", newline="") as text:
+            for row in csv.reader(text):
+                if row and row[0] in present:
+                    algorithm, _, digest = (row[1] if len(row) > 1 else "").partition("=")
+                    lines[row[0]] = (algorithm, digest)
+                elif row and len(others) < MAX_LISTED:
+                    others.add(row[0])
+    except (*_DAMAGE, csv.Error) as error:
+        problems.add("unreadable-file", name, f"cannot be read: {error}")
+        return None, []
+    return lines, sorted(others)
 
 
 def _extract(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, folder: Path, keep: Callable[[str], bool], algorithm: str
+    archive: zipfile.ZipFile,
+    info: zipfile.ZipInfo,
+    *,
+    folder: Path,
+    folders: set[Path],
+    keep: Callable[[str], bool],
+    algorithm: str,
 ) -> tuple[Member, str]:
-    """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm)."""
+    """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm).
+
+    ``folders`` are those that are made already. What cannot be read to its end is not kept.
+    """
     sha256 = hashlib.sha256()
     other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
     size = 0
@@ -212,37 +251,44 @@ def _extract(
         elf = chunk.startswith(ELF_MAGIC)
         target = folder / info.filename
         wanted = elf or _is_text(info.filename) or keep(info.filename)
-        if wanted:
+        if wanted and target.parent not in folders:
             target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") if wanted else io.BytesIO() as sink:
-            while chunk:
-                size += len(chunk)
-                sha256.update(chunk)
-                if other is not None:
-                    other.update(chunk)
-                if wanted:
-                    sink.write(chunk)
-                chunk = stream.read(CHUNK)
+            folders.add(target.parent)
+        try:
+            with target.open("wb") if wanted else io.BytesIO() as sink:
+                while chunk:
+                    size += len(chunk)
+                    sha256.update(chunk)
+                    if other is not None:
+                        other.update(chunk)
+                    if wanted:
+                        sink.write(chunk)
+                    chunk = stream.read(CHUNK)
+        except _DAMAGE:
+            if wanted:
+                target.unlink(missing_ok=True)
+            raise
     member = Member(path=info.filename, size=size, compressed=info.compress_size, sha256=sha256.hexdigest(), elf=elf)
     digest = (other or sha256).digest() if algorithm in RECORD_HASHES else b""
     return member, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _is_text(name: str) -> bool:
-    return name.endswith((".py", "/METADATA", "/WHEEL", "/RECORD", "/manifest.json", "/variant.json"))
+    return name.endswith(("/METADATA", "/WHEEL", "/manifest.json", "/variant.json"))
 
 
-def _compare(name: str, digest: str, record: Mapping[str, tuple[str, str]] | None, dist_info: str) -> list[Problem]:
+def _record_fault(
+    name: str, digest: str, record: Mapping[str, tuple[str, str]] | None, dist_info: str
+) -> tuple[str, str, str] | None:
+    """Return code, file and message where a member is not as RECORD says."""
     if record is None or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED}:
-        return []
+        return None
     if name not in record:
-        return [Problem(code="record-unknown-file", file=name, message="RECORD does not list the file")]
+        return "record-unknown-file", name, "RECORD does not list the file"
     algorithm, expected = record[name]
     if algorithm not in RECORD_HASHES:
-        said = f"the hash `{algorithm}`" if algorithm else "no hash"
-        return [Problem(code="record-hash", file=name, message=f"RECORD gives {said}; sha256 or stronger is asked for")]
+        said = f"the hash `{printable.name(algorithm)}`" if algorithm else "no hash"
+        return "record-hash", name, f"RECORD gives {said}; sha256 or stronger is asked for"
     if digest != expected.rstrip("="):
-        return [
-            Problem(code="record-hash", file=name, message=f"its {algorithm} is {digest}, but RECORD says {expected}")
-        ]
-    return []
+        return "record-hash", name, f"its {algorithm} is {digest}, but RECORD says {printable.name(expected)}"
+    return None

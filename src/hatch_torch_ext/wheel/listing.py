@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import fallback as fallbacks
 from hatch_torch_ext.facts import partial as partials
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.wheel import Wheel
 
 PLACE = "/_torch_ext/manifest.json"
-MAX_VARIANTS = 10_000
+MAX_MANIFESTS = 8
+MAX_VARIANTS = 1000
+MAX_BYTES = 4 << 20
+"""Of one manifest: a variant of ten files takes 5 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +53,30 @@ class Manifest:
 
 
 def places(wheel: Wheel) -> tuple[str, ...]:
-    """Return the members that are manifests of ours, sorted."""
-    return tuple(member.path for member in wheel.members if f"/{member.path}".endswith(PLACE))
+    """Return the members that are manifests of ours, sorted. Raises ``WheelError`` for more than any wheel has."""
+    found = tuple(member.path for member in wheel.members if f"/{member.path}".endswith(PLACE))
+    if len(found) > MAX_MANIFESTS:
+        raise WheelError(
+            f"{wheel.path}: holds {len(found)} manifests (_torch_ext/manifest.json), and no wheel of ours has more "
+            f"than {MAX_MANIFESTS}. It is no wheel to trust"
+        )
+    return found
 
 
 def read(wheel: Wheel, place: str) -> Manifest:
     """Return what the manifest at the member ``place`` lists. Raises ``WheelError`` naming what is wrong in it."""
-    text = wheel.text(place)
+    text = wheel.text(place, limit=MAX_BYTES)
     if text is None:
-        raise WheelError("is too large to be read")
+        raise WheelError(f"is too large to be read: it has more than {MAX_BYTES >> 20} MiB")
+    return parse(text, place)
+
+
+def parse(text: str, place: str) -> Manifest:
+    """Return what the ``text`` of the manifest at the member ``place`` lists. Raises ``WheelError``."""
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WheelError(f"is no JSON: {error}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise WheelError(f"is no JSON: {printable.name(error)}") from error
     if not isinstance(data, dict) or not isinstance(data.get("variants"), list):
         raise WheelError("must be an object with a list `variants`")
     if len(data["variants"]) > MAX_VARIANTS:
@@ -88,7 +103,7 @@ def _listed(item: object, number: int, package: str) -> Listed:
     if not isinstance(item, dict):
         raise WheelError(f"variant {number} must be an object, not {type(item).__name__}")
     moved = item.get("places", {})
-    if not isinstance(moved, dict) or not all(isinstance(target, str) for target in moved.values()):
+    if not isinstance(moved, dict) or not all(variants.is_path(target) for target in moved.values()):
         raise WheelError(f"variant {number}: `places` must map paths to paths")
     variant = variants.from_json({name: value for name, value in item.items() if name != "places"})
     files = {package + moved.get(file.path, f"_torch_ext/{file.path}"): file for file in variant.files}
@@ -99,7 +114,10 @@ def _package_files(data: object, package: str) -> dict[str, str]:
     found = {}
     for number, item in enumerate(data if isinstance(data, list) else [data], 1):
         target, sha256 = (item.get("target"), item.get("sha256")) if isinstance(item, dict) else (None, None)
-        if not isinstance(target, str) or not isinstance(sha256, str):
+        if not variants.is_path(target) or not isinstance(sha256, str):
             raise WheelError(f"file {number} of `package_files` must have a `target` and a `sha256`")
+        labels = item.get("variants", []) if isinstance(item, dict) else []
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise WheelError(f"file {number} of `package_files`: `variants` must be a list of labels")
         found[package + target] = sha256
     return found

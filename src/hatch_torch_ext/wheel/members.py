@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import stat
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.errors import WheelError
 
 if TYPE_CHECKING:
@@ -15,26 +17,54 @@ if TYPE_CHECKING:
 
 MAX_MEMBERS = 100_000
 # Real wheels, device code included, stay below 20:1; deflate can reach 1000:1.
-MAX_RATIO = 200
+MAX_RATIO = 30
 RATIO_FREE_BYTES = 64 << 20
 MAX_NAME = 255
+"""Bytes of a file's own name, as file systems take it."""
+MAX_PATH = 1024
+"""Bytes of a whole path, as the strictest of the usual systems takes it."""
 # What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 LOCAL_HEADER = 30
+SHOWN = 50
+"""So many problems of one kind are told one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A fault of the archive itself: an audit code, the member, and what is wrong with it."""
+    """A fault of the archive itself: an audit code, the member, and what is wrong with it; all of it can be shown."""
 
     code: str
     file: str
     message: str
 
 
-def select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
-    """Return the members that may be read, in the order of the archive, and a problem for each that may not."""
+class Problems:
+    """What is wrong with an archive, gathered: of each kind the first ones and how many more there are."""
+
+    def __init__(self) -> None:
+        self._told: list[Problem] = []
+        self._counts: dict[str, int] = {}
+
+    def add(self, code: str, file: str, message: str) -> None:
+        """Take a problem in; ``file`` and ``message`` may hold anything."""
+        self._counts[code] = self._counts.get(code, 0) + 1
+        if self._counts[code] <= SHOWN:
+            self._told.append(Problem(code=code, file=printable.name(file), message=printable.line(message)))
+
+    def all(self) -> tuple[Problem, ...]:
+        """Return the problems in the order in which they came, those that are only counted at the end."""
+        more = [
+            Problem(code=code, file="other files", message=f"{count - SHOWN} more are faulty in the same way")
+            for code, count in sorted(self._counts.items())
+            if count > SHOWN
+        ]
+        return (*self._told, *more)
+
+
+def select(path: Path, archive: zipfile.ZipFile, problems: Problems) -> list[zipfile.ZipInfo]:
+    """Return the members that may be read, in the order of the archive; tell ``problems`` of each that may not."""
     infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
         raise WheelError(
@@ -42,36 +72,31 @@ def select(path: Path, archive: zipfile.ZipFile) -> tuple[list[zipfile.ZipInfo],
         )
     _refuse_bombs(path, archive, infos)
     chosen: dict[str, zipfile.ZipInfo] = {}
-    problems = []
     for info in infos:
         fault = _name_fault(info)
         if fault is not None:
-            problems.append(Problem(code="unsafe-path", file=_printable(info.orig_filename), message=fault))
+            problems.add("unsafe-path", info.orig_filename, fault)
         elif info.is_dir():
             continue
         elif info.filename in chosen:
-            problems.append(
-                Problem(
-                    code="duplicate-file",
-                    file=info.filename,
-                    message="is in the archive twice: installers take one of them",
-                )
-            )
+            message = "is in the archive twice: installers take one of them"
+            problems.add("duplicate-file", info.filename, message)
         else:
             chosen[info.filename] = info
-    kept, clashes = _without_clashes(chosen)
-    return kept, problems + clashes
+    return _without_clashes(chosen, problems)
 
 
-def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo]) -> tuple[list[zipfile.ZipInfo], list[Problem]]:
+def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo], problems: Problems) -> list[zipfile.ZipInfo]:
     """Leave out a file that is also the folder of another: no file system holds both."""
-    folders = {name[:cut] for name in chosen for cut, letter in enumerate(name) if letter == "/"}
-    clashes = [
-        Problem(code="duplicate-file", file=name, message="is a file and a folder at once")
-        for name in chosen
-        if name in folders
-    ]
-    return [info for name, info in chosen.items() if name not in folders], clashes
+    # Sorted part by part, the first file in a folder follows what is called as the folder is. No name holds a NUL.
+    ordered = sorted(name.replace("/", "\0") for name in chosen)
+    clashes = {
+        one.replace("\0", "/") for one, following in itertools.pairwise(ordered) if following.startswith(f"{one}\0")
+    }
+    for name in chosen:
+        if name in clashes:
+            problems.add("duplicate-file", name, "is a file and a folder at once")
+    return [info for name, info in chosen.items() if name not in clashes]
 
 
 def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo]) -> None:
@@ -100,6 +125,9 @@ def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.
 def _name_fault(info: zipfile.ZipInfo) -> str | None:
     """Say why a member must not be unpacked, or None."""
     name = info.orig_filename
+    size = len(name.encode(errors="replace"))
+    if size > MAX_PATH:
+        return f"its name has {size} bytes, more than file systems take"
     parts = name.removesuffix("/").split("/")
     mode = info.external_attr >> 16
     faults = (
@@ -112,7 +140,7 @@ def _name_fault(info: zipfile.ZipInfo) -> str | None:
             any(len(part.encode(errors="replace")) > MAX_NAME for part in parts),
             "its name is longer than file systems take",
         ),
-        (_printable(name) != name, "its name has control characters"),
+        (not name.isprintable(), "its name has control characters"),
         (stat.S_ISLNK(mode), "it is a symbolic link: installers write the link's text into a file"),
         (stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}, "it is a device, a pipe or a socket"),
         (bool(info.flag_bits & ENCRYPTED), "it is encrypted"),
@@ -122,7 +150,3 @@ def _name_fault(info: zipfile.ZipInfo) -> str | None:
         ),
     )
     return next((text for wrong, text in faults if wrong), None)
-
-
-def _printable(name: str) -> str:
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
