@@ -48,6 +48,14 @@ def test_the_same_cxx_abi(undefined: tuple[str, ...], abi: bool | None, make: Ma
     assert make.one(undefined=undefined, facts={"cxx11_abi": abi}, **NEEDS) == []
 
 
+@pytest.mark.parametrize(("glibc", "told"), [("GLIBC_2.17", True), ("GLIBC_2.34", False)])
+def test_names_of_a_newer_glibc_that_nobody_linked(glibc: str, told: bool, make: Making) -> None:  # noqa: FBT001
+    """A static library brings `__libc_single_threaded`, of glibc 2.32, without its version: older systems lack it."""
+    names: dict[str, Any] = {"undefined": ("__libc_single_threaded", "strlen"), "versions": {"libc.so.6": (glibc,)}}
+    expected = [("missing-symbol", "needs __libc_single_threaded, which no file that it loads defines")]
+    assert make.one(**names) == (expected if told else [])
+
+
 @pytest.mark.parametrize(
     ("name", "old"),
     [

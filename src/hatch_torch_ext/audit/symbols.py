@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import platform
 import re
 from functools import cache
 from typing import TYPE_CHECKING
@@ -190,7 +191,9 @@ def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iter
     names = [symbol for symbol in left if symbol.startswith("_Z") and _is_own(symbol)]
     if not _opaque(binary, subject):
         c_names = [symbol for symbol in left if symbol not in cudas and not symbol.startswith("_Z")]
-        names += [symbol for symbol in c_names if not _INSIDE_TORCH_C.fullmatch(symbol) and not _of_glibc(symbol)]
+        names += [
+            symbol for symbol in c_names if not _INSIDE_TORCH_C.fullmatch(symbol) and not _of_glibc(symbol, binary)
+        ]
     nobodys = []
     having = _defined(binary, subject) if names else {}
     for symbol in sorted(names):
@@ -271,9 +274,31 @@ def _opaque(binary: Binary, subject: Subject) -> bool:
     )
 
 
-def _of_glibc(symbol: str) -> bool:
-    """Say whether glibc has the name: unlinked it has no version, and is found where Python has loaded glibc's part."""
-    return any(hasattr(library, symbol) for library in _glibc())
+def _of_glibc(symbol: str, binary: Binary) -> bool:
+    """Say whether glibc has the name: unlinked it has no version, and is found where Python has loaded glibc's part.
+
+    One that came after the glibc that the file asks for counts as nobody's: where it runs it may not be there
+    (``__libc_single_threaded``, of 2.32, out of a static library that was compiled on a newer system).
+    """
+    if not any(hasattr(library, symbol) for library in _glibc()):
+        return False
+    versions = [version for _, listed in binary.elf.version_needs for version in listed]
+    since = _since(symbol)
+    asked = policy.floor("glibc", policy.lowest(binary.elf.machine, "glibc", versions), versions)
+    return since is None or policy.natural(since) <= policy.natural(asked)
+
+
+@cache
+def _since(symbol: str) -> str | None:
+    """Return the oldest glibc of those that policies name in which this machine's has the name; None if unknown."""
+    for version in policy.glibcs(platform.machine()):
+        for library in _glibc():
+            with contextlib.suppress(AttributeError):
+                library.dlvsym.restype = ctypes.c_void_p
+                library.dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+                if library.dlvsym(library._handle, symbol.encode(), f"GLIBC_{version}".encode()):  # noqa: SLF001
+                    return version
+    return None
 
 
 @cache
