@@ -58,10 +58,11 @@ def test_every_row_of_the_table(tmp_path: Path) -> None:
     """One extension for each row, all of them recorded at once: what the page says stands in CMakeLists.txt."""
     assert len(ROWS) == TABLE.count("\n|") - 2
     extensions = "\n".join(
-        f'        CUDAExtension("my_pkg.row{n}", ["a.cpp", "k.cu"], {argument}),'
+        f'        CUDAExtension("my_pkg.row{n}", ["{"c" if "limited" in argument else "a"}.cpp", "k.cu"], {argument}),'
         for n, (argument, _) in enumerate(ROWS)
     )
-    sources = {"a.cpp": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n", "k.cu": "", "my_pkg/__init__.py": ""}
+    sources = {"a.cpp": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n", "c.cpp": "PyMODINIT_FUNC PyInit_c(void);\n"}
+    sources |= {"k.cu": "", "my_pkg/__init__.py": ""}
     root = project(tmp_path / "p", {"setup.py": SETUP.format(extensions=extensions), **sources})
     written = text_of(migrating.migrate(root), "CMakeLists.txt")
     missing = [

@@ -133,11 +133,13 @@ def test_flags_of_nvcc_where_nothing_is_for_it(tmp_path: Path) -> None:
 def test_libraries_and_folders(tmp_path: Path) -> None:
     """What is of torch comes with its target, CUDA's are targets, what lies outside is told."""
     one = extension(libraries=("torch", "c10", "cublas", "z"), library_dirs=("/opt/x/lib",), include_dirs=("inc", "."))
+    one = replace(one, objects=("obj/x.o",), runtime_library_dirs=("$ORIGIN/../z",))
     (target,), notes = joined(tmp_path, face(one))
-    assert target.flags.libraries == ("CUDA::cublas", "z")
+    assert target.flags.libraries == ("CUDA::cublas", "z", "${CMAKE_CURRENT_SOURCE_DIR}/obj/x.o")
     assert target.flags.include_dirs == ("inc", ".")
     assert texts(notes) == [
-        "the folder `/opt/x/lib` lies outside the project: find the library with find_package() instead"
+        "the RPATH `$ORIGIN/../z` is not carried over: INSTALL_RPATH of the target, where a library is found by it",
+        "the folder `/opt/x/lib` lies outside the project: find the library with find_package() instead",
     ]
     assert "find_package(CUDAToolkit REQUIRED)" in rendering.cmake("pkg", [target])
 

@@ -47,6 +47,7 @@ class Extension:
     undefined: tuple[str, ...] = ()
     library_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    runtime_library_dirs: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
     cxx: tuple[str, ...] = ()
     nvcc: tuple[str, ...] = ()
@@ -213,6 +214,7 @@ def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
         undefined=tuple(said["undef_macros"]),
         library_dirs=tuple(inside(each) for each in said["library_dirs"] if str(TORCH) not in each),
         libraries=tuple(said["libraries"]),
+        runtime_library_dirs=tuple(said["runtime_library_dirs"]),
         objects=tuple(inside(each) for each in said["extra_objects"]),
         cxx=tuple(said["cxx"]),
         nvcc=tuple(said["nvcc"]),

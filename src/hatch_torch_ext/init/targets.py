@@ -257,7 +257,9 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         cxx.append(f"-U{undefined}")
         if nvcc:
             nvcc.append(f"-U{undefined}")
-    libraries = [*_libraries(extension.libraries), *(_path(each) for each in extension.objects)]
+    libraries = [*_libraries(extension.libraries), *(_object(each) for each in extension.objects)]
+    for folder in extension.runtime_library_dirs:
+        leave(f"the RPATH `{folder}` is not carried over: INSTALL_RPATH of the target, where a library is found by it")
     folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
     for folder in (*folders, *extension.library_dirs):
         if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
@@ -313,6 +315,10 @@ def _without(flags: Flags, common: Flags) -> Flags:
 
 
 _NAMES = ("macros", "cxx", "nvcc", "link", "include_dirs", "libraries")
+
+
+def _object(path: str) -> str:
+    return path if path.startswith("/") else f"${{CMAKE_CURRENT_SOURCE_DIR}}/{path}"
 
 
 def _path(path: str) -> str:

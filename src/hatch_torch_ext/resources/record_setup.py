@@ -58,6 +58,7 @@ def recorded(extension):
         "undef_macros": list(extension.undef_macros),
         "library_dirs": [os.fspath(folder) for folder in extension.library_dirs],
         "libraries": list(extension.libraries),
+        "runtime_library_dirs": [os.fspath(folder) for folder in extension.runtime_library_dirs or []],
         "extra_objects": [os.fspath(each) for each in extension.extra_objects],
         "cxx": [str(flag) for flag in flags.get("cxx", [])],
         "nvcc": [str(flag) for flag in flags.get("nvcc", [])],
