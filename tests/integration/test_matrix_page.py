@@ -11,7 +11,7 @@ import tomlkit
 from hatch_torch_ext import environments, matrix
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "matrix.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = [block for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL) if ".matrix]]" in block]
 SELECTED = (
     ["2.8", "2.9", "2.13"],
     ["2.8-cpu", "2.8-cu126", "2.11-cpu", "2.11-cu130", "2.13-cpu", "2.13-cu130"],
