@@ -97,7 +97,8 @@ def test_a_library_that_is_nowhere_is_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: `libops.so` needs liblost.so.3, which is in no folder that was looked through; set its RPATH in the build, "
+        "e: `libops.so` needs liblost.so.3, which is in none of the folders that were searched; "
+        "set its RPATH in the build, "
         "add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it"
     )
 

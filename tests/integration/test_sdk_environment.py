@@ -71,7 +71,7 @@ def test_a_torch_left_in_the_environment_is_refused_before_compiling(torch_cpu_p
     with pytest.raises(SdkError) as caught:
         check(changed, sdk, removal="hatch env remove matrix.2.9")
     assert str(caught.value) == (
-        f"matrix.2.9: the matrix asks for `torch==2.9.*`, but torch {sdk.version} is there. "
+        f"matrix.2.9: the matrix asks for `torch==2.9.*`, but torch {sdk.version} was found. "
         "Make the environment anew: `hatch env remove matrix.2.9`"
     )
 

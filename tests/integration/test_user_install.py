@@ -197,6 +197,6 @@ def test_a_channel(environment: Path, indexes: tuple[str, str], monkeypatch: pyt
 def test_wrong_words(environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """A backend and a package that are none are told in a sentence."""
     assert install(environment, indexes, "my-pkg", "--backend", "cuda") == 1
-    assert "the backend 'cuda' is none that is known: give `cu130`, `cpu` or `auto`" in capsys.readouterr().err
+    assert "the backend 'cuda' is not known: give `cu130`, `cpu` or `auto`" in capsys.readouterr().err
     assert install(environment, indexes, "no such package") == 1
     assert "`no such package` is neither a requirement nor a wheel" in capsys.readouterr().err

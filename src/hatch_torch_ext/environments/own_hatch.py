@@ -41,7 +41,8 @@ def folder() -> Path | None:
         said = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
             [
-                f"hatch, which reads the matrix, is not here and cannot be installed into {kept}:\n{said}\nGive it to "
+                f"hatch, which reads the matrix, is not installed here and cannot be installed into {kept}:\n{said}\n"
+                "Give it to "
                 f'the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
             ]
         ) from error

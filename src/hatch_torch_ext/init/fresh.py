@@ -41,7 +41,9 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) or not package.isidentifier():
         raise ConfigurationError([f"`{name[:60]}` is no name for a package: letters, digits and `-`, a letter first."])
     if keyword.iskeyword(package) or package in {"torch", *sys.stdlib_module_names}:
-        raise ConfigurationError([f"`{name}` is taken: `import {package}` is something else. Choose another name."])
+        raise ConfigurationError(
+            [f"`{name}` cannot be the name: `import {package}` already means another module. Choose another."]
+        )
     root = folder / name
     if root.exists() and any(root.iterdir()):
         raise ConfigurationError([f"{root} has files in it: choose another name, or run `init` without a name in it."])

@@ -100,7 +100,7 @@ def merge(
             files.setdefault(target, built.source(path))
     package_files = _package_files(ordered, digests)
     if clash := sorted(files.keys() & package_files.keys()):
-        raise MergeError(f"`{clash[0]}` is a place of the variants; let CMake install its data elsewhere")
+        raise MergeError(f"`{clash[0]}` is reserved for the variants; let CMake install this file elsewhere")
     own = sources.fallback if sources is not None else None
     if sources is not None:
         files |= {f"{fallback.SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}

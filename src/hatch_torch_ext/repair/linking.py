@@ -241,7 +241,8 @@ class Linker:
         if found is None:
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {name}, which is in no folder that was looked through; set its RPATH in the "
+                f"`{binary.place}` needs {name}, which is in none of the folders that were searched; "
+                "set its RPATH in the "
                 f"build, add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it",
             )
         path, facts = found

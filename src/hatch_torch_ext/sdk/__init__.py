@@ -80,7 +80,7 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
     )
     if not specifier.contains(sdk.version, prereleases=True):
         raise SdkError(
-            entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} is there. {remedy}"
+            entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} was found. {remedy}"
         )
     wanted = entry.variable("cuda")
     # `cpu` says what the variant is to be, not what it is compiled against: any build of torch will do.

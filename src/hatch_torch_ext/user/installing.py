@@ -91,9 +91,7 @@ def cuda_of(backend: str) -> str | None:
         return None
     match = re.fullmatch(r"cu([0-9]{2})([0-9])", backend)
     if match is None:
-        raise ConfigurationError(
-            [f"the backend {backend[:40]!r} is none that is known: give `cu130`, `cpu` or `auto`."]
-        )
+        raise ConfigurationError([f"the backend {backend[:40]!r} is not known: give `cu130`, `cpu` or `auto`."])
     return f"{match[1]}.{match[2]}"
 
 

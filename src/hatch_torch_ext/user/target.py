@@ -59,7 +59,7 @@ def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_to
     except ProcessError as error:
         raise ConfigurationError([f"{error} ({said_by}). Name another Python with --python."]) from error
     if facts is None:
-        raise ConfigurationError([f"{python} ({said_by}) does not answer as Python does. Name another with --python."])
+        raise ConfigurationError([f"{python} ({said_by}) is not a Python that works. Name another with --python."])
     return Target(python=python, said_by=said_by, facts=facts)
 
 
