@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
 
 
-def is_system(name: str, elf: ElfFile) -> bool:
-    """Say whether every system that ``elf`` runs on has the library: by the policy that its own versions meet.
+def system(elf: ElfFile) -> policy.Policy:
+    """Return what every system that ``elf`` runs on has: the policy that its own versions meet.
 
     ``libmvec.so.1``, for one, is part of glibc from 2.22 on, and a file that needs it needs that version of it.
     """
     versions = [version for _, listed in elf.version_needs for version in listed]
-    met = policy.lowest(elf.machine, policy.libc_of(elf.needed) or "glibc", versions)
-    return met.brings(name) or sonames.is_driver(name)
+    return policy.lowest(elf.machine, policy.libc_of(elf.needed) or "glibc", versions)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -77,12 +76,14 @@ def _searched(binary: Binary) -> set[str]:
 def unknown(binary: Binary, subject: Subject) -> list[str]:
     """Return what ``binary`` needs and neither the wheel nor torch, its requirements or the system bring."""
     known = subject.own_names | subject.provided | subject.external.keys()
-    return [name for name in binary.elf.needed if name not in known and not _brought(name, binary)]
+    met = system(binary.elf)
+    return [name for name in binary.elf.needed if name not in known and not _brought(name, met)]
 
 
-def _brought(name: str, binary: Binary) -> bool:
+def _brought(name: str, met: policy.Policy) -> bool:
     return (
-        is_system(name, binary.elf)
+        met.brings(name)
+        or sonames.is_driver(name)
         or sonames.is_torch(name)
         or sonames.is_cuda(name)
         or sonames.is_openmp(name)

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import platform
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
@@ -16,7 +16,7 @@ from hatch_torch_ext.errors import ElfError
 from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import Binary, Subject
 
@@ -195,7 +195,7 @@ def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iter
             symbol for symbol in c_names if not _INSIDE_TORCH_C.fullmatch(symbol) and not _of_glibc(symbol, binary)
         ]
     nobodys = []
-    having = _defined(binary, subject) if names else {}
+    having = _defined(names, binary, subject) if names else {}
     for symbol in sorted(names):
         twin = next((other for other in having.get(plain(symbol), ()) if other_string(symbol, other)), None)
         if twin is None:
@@ -220,6 +220,8 @@ def _is_own(symbol: str) -> bool:
 
 def _of_cuda(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Find functions of CUDA's libraries in a file that does not load the library that has them."""
+    if not symbols:
+        return
     loaded = _loaded(binary, subject)
     stems = {sonames.stem(name) for name in loaded}
     by_library: dict[str, list[str]] = {}
@@ -312,13 +314,23 @@ def _glibc() -> tuple[ctypes.CDLL, ...]:
     return tuple(found)
 
 
-def _defined(binary: Binary, subject: Subject) -> dict[str, list[str]]:
-    """Return plain name -> symbols of what the file itself, hidden names too, and those beside it define."""
-    names = set(subject.symbols)
+def _defined(names: Iterable[str], binary: Binary, subject: Subject) -> dict[str, list[str]]:
+    """Return, for the plain form of each of ``names``, the symbols of that form which the files define.
+
+    Those of the file itself, hidden names too, and what the files beside it export.
+    """
+    own: frozenset[str] = frozenset()
     with contextlib.suppress(ElfError):
-        names |= elf.defined(binary.unstripped or binary.elf.path)
+        own = elf.defined(binary.unstripped or binary.elf.path)
+    mine, beside = _by_plain_name(own), _by_plain_name(subject.symbols)
+    wanted = {plain(symbol) for symbol in names}
+    return {name: sorted({*mine.get(name, ()), *beside.get(name, ())}) for name in wanted}
+
+
+@lru_cache(maxsize=2)
+def _by_plain_name(symbols: frozenset[str]) -> Mapping[str, Sequence[str]]:
     found: dict[str, list[str]] = {}
-    for symbol in sorted(names):
+    for symbol in symbols:
         found.setdefault(plain(symbol), []).append(symbol)
     return found
 

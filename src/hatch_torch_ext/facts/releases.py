@@ -183,7 +183,7 @@ def is_prerelease(version: str) -> bool:
     """Say whether a torch is none of the final releases: ``2.14.0.dev20261101``, ``2.13.0a0+git1f2``."""
     try:
         return Version(version).is_prerelease
-    except InvalidVersion:  # a manifest may be anybody's
+    except ValueError:  # InvalidVersion, and int() of endless digits: a manifest may be anybody's
         return False
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import elf
+from hatch_torch_ext import elf, printable
 from hatch_torch_ext.errors import RepairError
 from hatch_torch_ext.facts import digest
 
@@ -123,6 +123,12 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
     """Yield each real file with the places that lead to it, its own first."""
     groups: dict[Path, list[str]] = defaultdict(list)
     for relative in tree.files:
+        if not relative.isprintable():
+            raise RepairError(
+                entry,
+                f"CMake installed `{printable.name(relative)}`, whose name is not UTF-8 or has control characters, and "
+                "no wheel can hold it; rename the file in the sources, or do not install it",
+            )
         path = tree.prefix / relative
         try:
             real = path.resolve(strict=True)

@@ -1,0 +1,160 @@
+"""Reading a wheel of strangers takes work by its size: counted in calls and in allocated bytes, never timed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tracemalloc
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import elves
+import wheels
+from hatch_torch_ext import audit, cli, report
+from hatch_torch_ext.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+INFO = "my_pkg-1.0.dist-info"
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Return how many functions, of Python and of C, ``work`` calls; each step of a generator is a call."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def texts(count: int) -> Mapping[str, bytes]:
+    """Return small Python files."""
+    return {f"a/{number}.py": b"x = 1" for number in range(count)}
+
+
+def libraries(count: int) -> Mapping[str, bytes]:
+    """Return libraries each of which needs the next one."""
+    return {
+        f"a/lib{number}.so": elves.shared_object(
+            needed=(f"lib{number + 1}.so", "libc.so.6"), soname=f"lib{number}.so", undefined=(f"f{number}",)
+        )
+        for number in range(count)
+    }
+
+
+def symbols(count: int) -> Mapping[str, bytes]:
+    """Return one library with as many undefined symbols and version needs."""
+    names = tuple(f"_ZN2at4name{number}E" for number in range(count))
+    needs = {"libc.so.6": tuple(f"GLIBC_2.{number}" for number in range(count))}
+    return {"a/lib.so": elves.shared_object(needed=("libc10.so", "libc.so.6"), undefined=names, versions=needs)}
+
+
+def needs(count: int) -> Mapping[str, bytes]:
+    """Return one library that needs as many others."""
+    return {"a/lib.so": elves.shared_object(needed=tuple(f"lib{number}.so" for number in range(count)))}
+
+
+def variants(folder: Path, count: int) -> Path:
+    """Write a wheel of ours with as many variants."""
+    built = []
+    for number in range(count):
+        files = {f"torch2.{number}_cpu_x86_64/x.txt": b"x"}
+        built.append((wheels.variant(f"torch2.{number}_cpu_x86_64", files, torch=f"2.{number}"), files))
+    return wheels.ours(folder, built)
+
+
+@pytest.mark.parametrize(
+    "members", [texts, libraries, symbols, needs, None], ids=lambda made: getattr(made, "__name__", "variants")
+)
+@pytest.mark.parametrize("command", [audit.audit_wheel, report.describe])
+def test_twice_the_wheel_is_twice_the_work(
+    command: Callable[[Path], object], members: Callable[[int], Mapping[str, bytes]] | None, tmp_path: Path
+) -> None:
+    """The added work of the second half is that of the first: nothing compares all with all."""
+    counts = []
+    for count in (40, 120, 200):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        path = variants(folder, count) if members is None else wheels.write(folder, members(count))
+        command(path)  # what is looked up once is there
+        counts.append(calls(lambda path=path: command(path)))  # type: ignore[misc]
+    first, second = counts[1] - counts[0], counts[2] - counts[1]
+    assert second < 1.2 * first + 500
+
+
+def test_a_long_name_costs_its_length(tmp_path: Path) -> None:
+    """A name of 60 kB with a slash at every second letter: 1 GB of memory in an earlier version."""
+    path = wheels.write(tmp_path, {"a/x.py": b""})
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(6):
+            archive.writestr(f"{'a/' * 30_000}{number}", b"")
+    tracemalloc.start()
+    try:
+        found = report.describe(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum("more than file systems take" in problem for problem in found.problems) == 6
+    assert peak < 20_000_000
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {f"{INFO}/RECORD": "".join(f"gone/{'x' * 150}{number},,\n" for number in range(50_000)).encode()},
+        {f"{INFO}/RECORD": b"my_pkg/x.py," + b"x" * 100_000 + b"=1,2\n", "my_pkg/x.py": b""},
+        {f"a/{'x' * 200}{number}.so": b"no ELF" for number in range(2000)},
+        {"my_pkg/_torch_ext/manifest.json": b'{"variants": [{"' + b"x" * 3_000_000 + b'": 1}]}'},
+        {f"{INFO}/METADATA": b"Requires-Dist: torch\n" * 40_000},
+        {f"{INFO}/variant.json": b'{"variants": {"' + b"x" * 900_000 + b'": 1}}'},
+    ],
+    ids=["gone", "algorithm", "no ELF", "field", "requirements", "label"],
+)
+def test_text_is_short(
+    members: Mapping[str, bytes], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Messages name what is wrong, and do not repeat it: 21 kB of wheel made 21 MB of text once."""
+    path = tmp_path / f"my_pkg-1.0-{wheels.TAG}.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {f"{INFO}/METADATA": b"", f"{INFO}/WHEEL": b"", f"{INFO}/RECORD": b"", **members}.items():
+            archive.writestr(name, data)
+    cli.main([command, str(path)])
+    said = capsys.readouterr()
+    assert 0 < len(said.out + said.err) < 100_000
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    """A pipe would wait for a writer for ever; a device may do anything when it is opened."""
+    pipe = tmp_path / f"my_pkg-1.0-{wheels.TAG}.whl"
+    os.mkfifo(pipe)
+    with pytest.raises(WheelError, match=r"is a pipe, a device or a socket, no file\. Give the path of a wheel$"):
+        audit.audit_wheel(pipe)
+    pipe.unlink()
+    pipe.symlink_to("/dev/zero")
+    with pytest.raises(WheelError, match="is a pipe, a device or a socket, no file"):
+        report.describe(pipe)
+    pipe.unlink()
+    pipe.mkdir()
+    with pytest.raises(WheelError, match="is a folder, no file"):
+        report.describe(pipe)
+
+
+def test_more_findings_than_anybody_reads(tmp_path: Path) -> None:
+    """Of one code the first fifty are told, and how many more there are; no code vanishes behind another."""
+    path = wheels.write(tmp_path, {f"a/{number}.so": b"no ELF" for number in range(60)})
+    found = audit.audit_wheel(path)
+    assert [each.message for each in found if each.file == "other files"] == ["10 more of these"]
+    assert sum(each.code == "unreadable-file" for each in found) == 51
