@@ -152,6 +152,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     entry = matrix.current(shared, torch=torch.version)
     config = _config(request, fallback, project)
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
+    entry = _with_cuda(entry, fallback, sdk.cuda)
     if sdk.cuda is not None:
         config = _for_the_gpus(config)
     tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
@@ -168,6 +169,14 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         kept = _kept_log(cache, request, log)
         raise EntryError(error.entry, error.message.replace(str(log), str(kept))) from error
     _show(cache, request, folder, said["variant"], scratch)
+
+
+def _with_cuda(entry: Entry, fallback: Fallback, cuda: str | None) -> Entry:
+    """Declare torch's CUDA version where the sources have kernels for it: CMake is told as in an entry of a matrix."""
+    has_kernels = any(path.endswith(".cu") for path, _ in fallback.files)
+    if cuda is None or entry.cuda is not None or not has_kernels:
+        return entry
+    return replace(entry, variables=(*entry.variables, ("cuda", f"cu{cuda.replace('.', '')}")), cuda=cuda)
 
 
 def _fallback(request: Request) -> Fallback:
