@@ -155,6 +155,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                 sources=held,
                 installed=here.installed if here is not None else None,
                 here=here is not None,
+                version=str(self.metadata.version),
             )
         self._built = config, product
         if not promised:

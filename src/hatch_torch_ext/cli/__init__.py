@@ -12,6 +12,7 @@ from hatch_torch_ext import __version__, faults, printable
 from hatch_torch_ext.cli import (
     audit,
     build,
+    ci,
     doctor,
     index,
     init,
@@ -38,6 +39,7 @@ COMMANDS = (
     merge,
     variants,
     index,
+    ci,
     inspect,
     audit,
     sdk,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -22,12 +23,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("-d", "--directory", type=path, default=path("dist"), help="where the wheel goes (dist)")
     command.add_argument("--only", metavar="GLOB", action="append", help="entries or labels to build")
     command.add_argument("--shard", metavar="K/N", help="build part K of N, to be joined by `merge`")
+    command.add_argument("--part", metavar="K/N", help="name what --only builds as part K of N")
     command.add_argument(
         "--times",
         metavar="FILE",
         type=path,
         help="split by what entries took: build/torch-ext/history.json of an earlier build, one file for all shards",
     )
+    command.add_argument("--dask", metavar="ADDRESS", help="build the entries on the Dask cluster there")
     command.add_argument("--jobs", metavar="N", type=int, help="compilers at once")
     command.add_argument("--fresh", action="store_true", help="remove what earlier builds left, and start anew")
     command.set_defaults(run=run)
@@ -42,9 +45,14 @@ def run(options: argparse.Namespace) -> int:
 
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
+    if options.dask:
+        os.environ["HATCH_TORCH_EXT_DASK"] = options.dask
     if options.jobs is not None:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
-    shard = shards.parse_shard(options.shard) if options.shard else None
+    if options.shard and options.part:
+        raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
+    asked = options.shard or options.part
+    shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
     config, name = project.read()
     if options.fresh:
         pipeline.clean(Path.cwd(), report=project.say)
@@ -52,11 +60,12 @@ def run(options: argparse.Namespace) -> int:
         for artifact in _build(options.directory):
             terminal.say(artifact)
         return 0
-    entries = pipeline.expand(config, distribution=name)
-    selected = matrix.select(entries, only=config.only, skip=config.skip)
-    chosen = shards.split(selected, shard.count, times=options.times)[shard.number - 1]
-    project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")
-    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
+    if options.shard:
+        entries = pipeline.expand(config, distribution=name)
+        selected = matrix.select(entries, only=config.only, skip=config.skip)
+        chosen = shards.split(selected, shard.count, times=options.times)[shard.number - 1]
+        project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")
+        os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
     with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:
         for artifact in _build(Path(folder)):
             terminal.say(

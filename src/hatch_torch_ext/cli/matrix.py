@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal
+from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
@@ -17,12 +19,22 @@ if TYPE_CHECKING:
     from hatch_torch_ext.resolve.published import Published
 
 
+IMAGES = "*=quay.io/pypa/manylinux_2_28_{machine}"
+RUNNERS = "x86_64=ubuntu-24.04"
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("matrix", help="list the entries of the matrix and what each resolves to")
     command.add_argument("--available", action="store_true", help="hold them against what the index has of torch")
     command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
     command.add_argument("--json", action="store_true")
+    command.add_argument("--github", action="store_true", help="print the build jobs of a GitHub workflow as JSON")
+    command.add_argument("--tests", action="store_true", help="with --github: print the test jobs instead")
+    command.add_argument("--shards", metavar="N", type=int, default=4, help="build jobs for each machine (4)")
+    command.add_argument("--images", metavar="CUDA=IMAGE...", default=IMAGES, help=f"image for each CUDA ({IMAGES})")
+    command.add_argument("--runners", metavar="MACHINE=LABEL...", default=RUNNERS, help=f"({RUNNERS})")
+    command.add_argument("--times", metavar="FILE", type=path, help="split by what entries took, as `build --times`")
     command.set_defaults(run=run)
 
 
@@ -30,12 +42,22 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import project
+    from hatch_torch_ext.pipeline import jobs
 
     config, name = project.read()
     entries = pipeline.expand(config, distribution=name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
     if options.available:
         return _available(options, config, selected)
+    if options.github:
+        images, runners = jobs.pairs(options.images, "--images"), jobs.pairs(options.runners, "--runners")
+        found = (
+            jobs.tests(selected)
+            if options.tests
+            else jobs.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
+        )
+        print(json.dumps({"include": found}))  # one line, as outputs of a step are
+        return 0
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
         terminal.say_json(rows)

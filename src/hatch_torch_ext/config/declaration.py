@@ -206,6 +206,15 @@ class Config:
         says="what each entry's largest compiler took last time",
         sentence="memory that one compile job is counted with: no more run at once than the free memory has room for",
     )
+    dask: str = option(
+        "dask",
+        kinds.TEXT,
+        section=BUILT,
+        default="",
+        says="none",
+        sentence="the address of a Dask scheduler, whose workers build the entries; see [scale](scale.md)",
+        variable="HATCH_TORCH_EXT_DASK",
+    )
     keep_going: bool = option(
         "keep-going",
         kinds.BOOLEAN,

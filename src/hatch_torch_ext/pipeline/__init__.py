@@ -26,6 +26,7 @@ from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule, shards
 from hatch_torch_ext.pipeline import machine as machines
+from hatch_torch_ext.pipeline.cluster import Cluster
 from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
@@ -226,12 +227,14 @@ def build(
     sources: Sources | None = None,
     installed: Installed | None = None,
     here: bool = False,
+    version: str = "",
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
     ``work`` is the folder that all work lives in; ``whole`` names the entries of the whole wheel, where these may be a
     part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry. ``installed``
     is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it is built for.
+    ``version`` is the project's.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
@@ -248,7 +251,7 @@ def build(
             for entry in entries
         ]
         records = Records(config, work)
-        built = _build_all(tasks, records, stream) if tasks else []
+        built = _build_all(tasks, records, stream, version=version) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layout = merge.merge(
@@ -309,7 +312,7 @@ def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
-def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream) -> list[BuiltVariant]:
+def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream, *, version: str) -> list[BuiltVariant]:
     """Return every entry's variant, those that need no work first looked for. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
@@ -338,7 +341,11 @@ def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream) -
         stream=stream,
         leftovers=Leftovers(work, len(waiting)) if config.keep == "results" else None,
     )
-    outcomes = crew.run(jobs) if waiting else []
+    if waiting and config.dask:
+        sources = shards.sources_digest(config, records.project)
+        outcomes = Cluster(config.dask, config, version=version).run(waiting, sources=sources, stream=stream)
+    else:
+        outcomes = crew.run(jobs) if waiting else []
     records.digests.save()
     errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error is not None}
     failures = [errors[task.name] for task in tasks if task.name in errors]

@@ -25,6 +25,7 @@ FOLDER = "folder"
 _SKIPPED = ("__pycache__", "node_modules")
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that say that their folder holds nothing of the author's."""
+_HISTORIES = (".git", ".hg", ".svn")
 _WRITTEN = (".log", ".whl")
 _PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
 
@@ -107,6 +108,23 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
                 for name in names
                 if not name.startswith(".") and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
             ]
+    return sorted(found)
+
+
+def travelling(root: Path) -> list[Path]:
+    """Return the files of a project that it can be built from elsewhere, sorted: all but what tools wrote."""
+    found: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        if folder != os.fspath(root) and any(sign in names for sign in _SIGNS):
+            folders.clear()
+            continue
+        folders[:] = [
+            name
+            for name in folders
+            if name not in {*_SKIPPED, *_HISTORIES} and not (folder == os.fspath(root) and name in {"build", "dist"})
+        ]
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        found += [Path(folder) / name for name in (*names, *links) if not name.endswith(_WRITTEN)]
     return sorted(found)
 
 

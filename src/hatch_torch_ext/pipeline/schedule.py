@@ -66,7 +66,7 @@ def run(
     come out here, once nothing runs any more.
     """
     crew = _Crew(items, work, family, keep_going=keep_going)
-    with _signals_raise(), family.active():
+    with signals_raise(), family.active():
         try:
             with ahead.of(items, prepare) as made:
                 crew.start(made, threads)
@@ -144,7 +144,7 @@ def _stop(family: Family, pool: Pool, workers: Sequence[threading.Thread]) -> No
 
 
 @contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[None]:
     """Let the signals that end a process raise ``Terminated``; only the main thread may ask for that."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- Python's signature

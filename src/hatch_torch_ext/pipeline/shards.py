@@ -33,16 +33,16 @@ class Shard:
     count: int
 
 
-def parse_shard(text: str) -> Shard:
+def parse_shard(text: str, option: str = "--shard") -> Shard:
     """Return what ``3/8`` says. Raises ``ConfigurationError`` for anything but a part that there is."""
     found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if found is None:
-        raise ConfigurationError([f"`--shard {text}` must be two numbers: `--shard 3/8` is the third of eight parts"])
+        raise ConfigurationError([f"`{option} {text}` must be two numbers: `{option} 3/8` is the third of eight parts"])
     number, count = int(found[1]), int(found[2])
     if count == 0 or not 1 <= number <= count:
         last = max(count, 1)
         raise ConfigurationError(
-            [f"`--shard {text}`: there is no such part; {last} parts are counted from `1/{last}` to `{last}/{last}`"]
+            [f"`{option} {text}`: there is no such part; {last} parts are counted from `1/{last}` to `{last}/{last}`"]
         )
     return Shard(number=number, count=count)
 

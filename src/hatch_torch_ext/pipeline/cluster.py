@@ -1,0 +1,487 @@
+"""Entries as tasks of a Dask cluster: the project travels once, each entry comes back as a wheel, events come live.
+
+A worker builds an entry as anybody does, by ``hatch-torch-ext build --only``, in a program of its own: a lost worker's
+program dies with it, and the scheduler gives the entry to another worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import io
+import json
+import os
+import shlex
+import shutil
+import socket
+import sys
+import tarfile
+import tempfile
+import threading
+import uuid
+import warnings
+import zlib
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import __version__, process
+from hatch_torch_ext.errors import ConfigurationError, EntryError, Stopped, WheelError
+from hatch_torch_ext.outlets import parts
+from hatch_torch_ext.pipeline import digests, events, record, schedule
+from hatch_torch_ext.process import Family
+from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.toolchain import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.pipeline.task import Task
+
+RESOURCE = "torch-ext"
+"""What every worker has one of, so that it builds one entry at a time: its threads are the entry's compile jobs."""
+ANSWER = 15
+"""Seconds for which the scheduler is waited for."""
+FIRST_WORKER = 600.0
+"""Seconds for which the first worker is waited for: a batch system may take its time."""
+RETRIES = 2
+"""Times that an entry is begun again when Dask itself fails; lost workers are counted by its own setting."""
+LOOK = 0.5
+FLAGS = ("CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "SOURCE_DATE_EPOCH")
+EXTRA = 'pip install "hatch-torch-ext[dask]"'
+_FORWARDED = (events.Step, events.Fetched, events.Progress, events.Compiled, events.Note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a worker needs to build an entry: values alone. ``environ`` are variables that change what is built."""
+
+    name: str
+    environ: Mapping[str, str]
+    topic: str
+    builder: str
+    """The digest of the hatch-torch-ext that asks."""
+    sources: str
+    """The digest of the packed project."""
+
+
+# 1. This side --------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A Dask cluster at an address, for one build."""
+
+    def __init__(self, address: str, config: Config, *, version: str) -> None:
+        self._address, self._config = address, config
+        self._environ = _environ(version)
+
+    def run(
+        self, tasks: Sequence[Task], *, sources: str, stream: events.Stream
+    ) -> list[schedule.Outcome[Task, BuiltVariant]]:
+        """Build the entries on the cluster and return the outcomes, in the order of ``tasks``.
+
+        ``sources`` is the digest of the project's files: what an interrupted build got back is taken as it is.
+        Raises ``ConfigurationError`` where the cluster cannot be reached or does not fit; ``KeyboardInterrupt`` once
+        the cluster was told to stop.
+        """
+        key = hashlib.sha256(
+            json.dumps([sources, sorted(self._environ.items()), record.own_digest()]).encode()
+        ).hexdigest()[:16]
+        outcomes = {}
+        for task in tasks:
+            with contextlib.suppress(OSError, WheelError):
+                outcomes[task.name] = self._done(task, _folder(task, key), {}, stream, reused=True)
+        waiting = [task for task in tasks if task.name not in outcomes]
+        if waiting:
+            with self._connected() as client:
+                outcomes |= self._all(client, waiting, key, stream)
+        return [outcomes.get(task.name, schedule.Outcome(item=task)) for task in tasks]
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise ConfigurationError([f"`--dask` needs dask.distributed, which is not installed: {EXTRA}"]) from error
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of versions: what counts is told in sentences
+                client: Any = Client(self._address, timeout=ANSWER)
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                [
+                    f"No Dask scheduler answers at `{self._address}` ({_reason(error)}): start one, as in "
+                    "`dask scheduler`, and give `--dask` the address that it prints."
+                ]
+            ) from error
+        with client:
+            yield client
+
+    def _all(
+        self, client: Any, tasks: Sequence[Task], key: str, stream: events.Stream
+    ) -> dict[str, schedule.Outcome[Task, BuiltVariant]]:
+        import distributed
+
+        if not client.nthreads():
+            stream(events.Note(text=f"the cluster at {self._address} has no worker yet: waiting for one"))
+        try:
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
+        except (TimeoutError, OSError) as error:
+            raise ConfigurationError(
+                [f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
+                 f"`dask worker {self._address}`."]
+            ) from error  # fmt: skip
+        check(client.run(_probe()))
+        client.register_plugin(_one_at_a_time(), name=RESOURCE)
+        packed = pack(self._config)
+        digest = hashlib.sha256(packed).hexdigest()
+        topic = f"torch-ext-{uuid.uuid4()}"
+        told = _Told({task.name: task for task in tasks}, stream)
+        client.subscribe_topic(topic, told)
+        # A task, not scattered data: the scheduler can make it again when the worker that held it is lost.
+        bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
+        by_future = {}
+        for task in tasks:
+            order = Order(
+                name=task.name, environ=self._environ, topic=topic, builder=record.own_digest(), sources=digest
+            )
+            future = client.submit(
+                build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,
+                retries=RETRIES, resources={RESOURCE: 1},
+            )  # fmt: skip
+            by_future[future] = task
+        outcomes: dict[str, schedule.Outcome[Task, BuiltVariant]] = {}
+        with schedule.signals_raise():
+            try:
+                for future in distributed.as_completed(list(by_future)):
+                    task = by_future[future]
+                    outcomes[task.name] = self._outcome(task, future, key, stream)
+                    if outcomes[task.name].error is not None and not self._config.keep_going:
+                        break
+            finally:
+                client.cancel([future for future in by_future if not future.done()], force=True)
+                client.unsubscribe_topic(topic)
+        return outcomes
+
+    def _outcome(
+        self, task: Task, future: Any, key: str, stream: events.Stream
+    ) -> schedule.Outcome[Task, BuiltVariant]:
+        try:
+            given = future.result()
+            (task.log).parent.mkdir(parents=True, exist_ok=True)
+            task.log.write_text(given["log"], encoding="utf-8")
+            if given["error"] is None:
+                _keep(_folder(task, key), given["name"], given["wheel"])
+                return self._done(task, _folder(task, key), given["done"], stream)
+            failure = EntryError(task.name, given["error"])
+        except Exception as error:  # noqa: BLE001 -- whatever the cluster raises is that entry's failure
+            failure = EntryError(task.name, _lost(error))
+        log = str(task.log) if task.log.exists() else ""
+        stream(events.Failed(entry=task.name, message=failure.message, seconds=0.0, log=log))
+        return schedule.Outcome(item=task, error=failure)
+
+    def _done(
+        self, task: Task, folder: Path, done: Mapping[str, Any], stream: events.Stream, *, reused: bool = False
+    ) -> schedule.Outcome[Task, BuiltVariant]:
+        """Return the variant in a wheel that came back. Raises ``WheelError``, ``OSError`` where there is none."""
+        wheel = next(folder.glob("*.whl"), None)
+        if wheel is None:
+            raise FileNotFoundError(folder)
+        unpacked = folder / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        (built,) = parts.read(wheel, folder=unpacked).variants
+        stream(
+            events.Done(
+                entry=task.name,
+                label=built.variant.label,
+                size=sum(file.size for file in built.variant.files),
+                seconds=float(done.get("seconds", 0.0)),
+                peak=int(done.get("peak", 0)),
+                reused=reused,
+                log=str(task.log),
+            )
+        )
+        return schedule.Outcome(item=task, value=built)
+
+
+class _Told:
+    """Takes what workers tell of entries, and shows it here; a second beginning means that a worker was lost."""
+
+    def __init__(self, tasks: Mapping[str, Task], stream: events.Stream) -> None:
+        self._tasks, self._stream = tasks, stream
+        self._worker: dict[str, str] = {}
+
+    def __call__(self, told: tuple[float, Mapping[str, Any]]) -> None:
+        said = told[1]
+        name, worker = str(said["entry"]), str(said["worker"])
+        before = self._worker.setdefault(name, worker)
+        if before != worker:
+            self._worker[name] = worker
+            text = f"the worker {before} was lost: built again on {worker}"
+            self._stream(events.Note(text=text, entry=name, warning=True))
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            _, event = events.from_json(said["event"])
+            self._stream(event)
+
+
+def _folder(task: Task, key: str) -> Path:
+    """Return where the wheel that came back lies."""
+    return task.work / task.entry.folder / "cluster" / key
+
+
+def _keep(folder: Path, name: str, wheel: bytes) -> None:
+    """Put the wheel there, whole or not at all, in place of what an earlier build got."""
+    shutil.rmtree(folder.parent, ignore_errors=True)
+    folder.mkdir(parents=True)
+    draft = folder / f"{name}.new"
+    draft.write_bytes(wheel)
+    draft.rename(folder / name)
+
+
+def _environ(version: str) -> dict[str, str]:
+    """Return the variables that change what is built, or where packages come from: they travel with the task."""
+    kept = {*FLAGS, *settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
+    own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
+    own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
+    found = {name: value for name, value in os.environ.items() if name in kept | own}
+    # The project travels without its history: versions that are read from tags are known here alone.
+    return {**found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
+
+
+def pack(config: Config) -> bytes:
+    """Return the project as a compressed archive, the same for the same files: all but what builds and tools left.
+
+    Raises ``ConfigurationError`` where the folder of CMakeLists.txt is not in it.
+    """
+    if not config.source.is_relative_to(config.root):
+        raise ConfigurationError(
+            [f"`{config.source}` is outside of the project, which alone travels to the cluster: move it into it"]
+        )
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in digests.travelling(config.root):
+            info = archive.gettarinfo(path, arcname=path.relative_to(config.root).as_posix())
+            info.uid = info.gid = info.mtime = 0
+            info.uname = info.gname = ""
+            if info.isreg():
+                with path.open("rb") as content:
+                    archive.addfile(info, content)
+            elif info.issym():
+                archive.addfile(info)
+    return zlib.compress(stream.getvalue(), 6)
+
+
+def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ``ConfigurationError`` where a worker could not build, or would build something else."""
+    here = {
+        "hatch-torch-ext": __version__,
+        "dask.distributed": metadata.version("distributed"),
+        "Python": ".".join(map(str, sys.version_info[:2])),
+    }
+    problems = []
+    for address, said in sorted(workers.items()):
+        where = f"The worker {address} on {said['host']}"
+        differing = [
+            f"{what} {said[what] or 'not at all'}, here {version}"
+            for what, version in here.items()
+            if said[what] != version
+        ]
+        if differing:
+            problems.append(
+                f"{where} has {'; '.join(differing)}: install the same there, in an environment of the same Python: "
+                f'pip install "hatch-torch-ext[dask]=={__version__}" "distributed=={metadata.version("distributed")}"'
+            )
+        elif said["builder"] != record.own_digest():
+            problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
+        elif said["compiler"] is None:
+            problems.append(
+                f"{where} has no C++ compiler: install one there, or give that worker's CXX the path of one"
+            )
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _probe() -> Callable[[], dict[str, Any]]:
+    """Return what a worker is asked, as a function that travels by value: there may be nothing of ours to import."""
+    names = tools.COMPILERS
+
+    def probe() -> dict[str, Any]:
+        import os
+        import shutil
+        import sys
+        from importlib import metadata
+
+        try:
+            import hatch_torch_ext
+            from hatch_torch_ext.pipeline import record
+
+            own, builder = hatch_torch_ext.__version__, getattr(record, "own_digest", str)()
+        except ImportError:
+            own, builder = None, None
+        asked = shlex.split(os.environ.get("CXX", ""))[-1:] or names
+        return {
+            "host": socket.gethostname(),
+            "hatch-torch-ext": own,
+            "builder": builder,
+            "dask.distributed": metadata.version("distributed"),
+            "Python": ".".join(map(str, sys.version_info[:2])),
+            "compiler": next(filter(None, map(shutil.which, asked)), None),
+        }
+
+    return probe
+
+
+def _one_at_a_time() -> Any:
+    """Return the plugin that gives every worker, those to come too, one of our resource."""
+    from distributed import WorkerPlugin
+
+    name = RESOURCE
+
+    class OneAtATime(WorkerPlugin):  # type: ignore[misc]
+        async def setup(self, worker: Any) -> None:
+            await worker.set_resources(**{name: 1})
+
+    return OneAtATime()
+
+
+def _lost(error: Exception) -> str:
+    if type(error).__name__ == "KilledWorker":
+        return (
+            "every worker that began it was lost, as when memory runs out: look at the workers' logs, give them more "
+            "memory or fewer threads (`dask worker --nthreads`), and run the same command again"
+        )
+    return f"the cluster could not build it: {_reason(error)}"
+
+
+def _reason(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+# 2. On a worker ------------------------------------------------------------------------------------------------------
+
+
+def build_entry(order: Order, packed: bytes) -> dict[str, Any]:
+    """Build an entry on the worker that this runs on: the bytes of its wheel, or the error, and the log.
+
+    The project lies below the worker's own folder, and stays there for the next entry.
+    """
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+    if record.own_digest() != order.builder:
+        return {"error": f"the worker {worker.address} has another hatch-torch-ext: install the same there", "log": ""}
+    key = worker.get_current_task()
+
+    def tell(event: Mapping[str, Any]) -> None:
+        worker.log_event(order.topic, {"entry": order.name, "worker": worker.address, "event": event})
+
+    def wanted() -> bool:
+        state = worker.state.tasks.get(key)
+        return state is not None and state.state != "cancelled"
+
+    folder = Path(worker.local_directory) / "torch-ext"
+    return built_in(folder, order, packed, jobs=worker.state.nthreads, tell=tell, wanted=wanted)
+
+
+def built_in(
+    folder: Path,
+    order: Order,
+    packed: bytes,
+    *,
+    jobs: int,
+    tell: Callable[[Mapping[str, Any]], None],
+    wanted: Callable[[], bool],
+) -> dict[str, Any]:
+    """Build an entry of the packed project below ``folder``; end it as soon as it is not ``wanted`` any more."""
+    root = _unpacked(folder, order.sources, packed)
+    work = root / "build" / "torch-ext"
+    (work / events.FILE).unlink(missing_ok=True)
+    family = Family(hashlib.sha256(os.fspath(root).encode()).hexdigest()[:16])
+    family.end_orphans()
+    ended = threading.Event()
+    out = Path(tempfile.mkdtemp(prefix="out-", dir=folder))
+    follower = threading.Thread(
+        target=_follow,
+        args=(work / events.FILE, order.name),
+        kwargs={"tell": tell, "wanted": wanted, "family": family, "ended": ended},
+    )
+    environ: dict[str, str | None] = {**order.environ, "HATCH_TORCH_EXT_JOBS": str(jobs), "HATCH_TORCH_EXT_DASK": None}
+    command = [sys.executable, "-m", "hatch_torch_ext", "build", "--only", glob.escape(order.name), "-d", str(out)]
+    try:
+        with family.guarded(), family.active():
+            follower.start()
+            try:
+                done = process.run(command, cwd=root, env_changes=environ, check=False)
+            finally:
+                ended.set()
+                follower.join()
+        said = list(events.read(work / events.FILE)) if (work / events.FILE).is_file() else []
+        log = "".join(
+            Path(event.log).read_text(encoding="utf-8", errors="replace")
+            for _, event in said
+            if isinstance(event, (events.Done, events.Failed)) and event.log and Path(event.log).is_file()
+        )
+        failed = [event.message for _, event in said if isinstance(event, events.Failed)]
+        wheels = sorted(out.glob("*.whl"))
+        if done.returncode or not wheels:
+            error = failed[0] if failed else process.tail(f"{done.stdout}\n{done.stderr}")
+            return {"error": error, "log": log}
+        finished = [dataclasses.asdict(event) for _, event in said if isinstance(event, events.Done)]
+        return {
+            "error": None,
+            "log": log,
+            "name": wheels[0].name,
+            "wheel": wheels[0].read_bytes(),
+            "done": finished[0] if finished else {},
+        }
+    except Stopped:
+        return {"error": "stopped", "log": ""}
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def _unpacked(folder: Path, digest: str, packed: bytes) -> Path:
+    """Return the folder of the unpacked project, made where it is not there yet."""
+    root = folder / digest[:16]
+    if not root.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
+        with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed))) as archive:
+            archive.extractall(scratch, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))  # type: ignore[arg-type]  # noqa: S202
+        scratch.chmod(0o755)
+        scratch.rename(root)
+    return root
+
+
+def _follow(
+    file: Path,
+    name: str,
+    *,
+    tell: Callable[[Mapping[str, Any]], None],
+    wanted: Callable[[], bool],
+    family: Family,
+    ended: threading.Event,
+) -> None:
+    """Tell every event of the entry as it is written, and stop its program when nobody wants it any more."""
+    told = 0
+    while True:
+        last = ended.wait(LOOK)
+        with contextlib.suppress(OSError, ValueError):
+            lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+            for event in map(json.loads, lines[told:]):
+                if event.get("entry") == name and event["event"] in _NAMES:
+                    tell(event)
+            told = len(lines)
+        if last:
+            return
+        if not wanted():
+            family.stop()
+
+
+_NAMES = frozenset(kind.__name__.lower() for kind in _FORWARDED)

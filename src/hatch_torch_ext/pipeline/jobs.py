@@ -1,0 +1,89 @@
+"""The matrix of jobs that builds a project on GitHub: which entries, in which image, on which runner."""
+
+from __future__ import annotations
+
+import glob
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.pipeline import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.matrix import Entry
+
+MOST = 256
+"""Jobs of one matrix: GitHub refuses more."""
+ANY = "*"
+
+
+def pairs(text: str, option: str) -> dict[str, str]:
+    """Return what ``NAME=VALUE NAME=VALUE`` says. Raises ``ConfigurationError`` for anything else."""
+    found = {}
+    for item in text.split():
+        name, sign, value = item.partition("=")
+        if not (name and sign and value):
+            raise ConfigurationError([f"`{option}`: `{item}` must be NAME=VALUE, several of them parted by blanks"])
+        found[name] = value
+    if not found:
+        raise ConfigurationError([f"`{option}` is empty: write NAME=VALUE, several of them parted by blanks"])
+    return found
+
+
+def builds(
+    entries: Sequence[Entry],
+    *,
+    count: int,
+    images: Mapping[str, str],
+    runners: Mapping[str, str],
+    times: Path | None = None,
+) -> list[dict[str, str]]:
+    """Return the build jobs: for each machine of ``runners`` about ``count``, at least one for each image.
+
+    ``images`` maps a CUDA (``cpu``, ``12``, ``12.8``, ``*`` for any) to an image, ``{machine}`` in it being filled in.
+    Raises ``ConfigurationError`` for an entry without an image and for more jobs than GitHub takes.
+    """
+    if count < 1:
+        raise ConfigurationError([f"`--shards {count}` must be at least 1"])
+    by_image: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_image[_image(entry, images)].append(entry)
+    found = []
+    for machine, runner in sorted(runners.items()):
+        for image, group in by_image.items():
+            share = max(1, min(len(group), round(count * len(group) / len(entries))))
+            found += [
+                {
+                    "machine": machine,
+                    "runner": runner,
+                    "image": image.replace("{machine}", machine),
+                    "only": ",".join(glob.escape(entry.name) for entry in chosen),
+                }
+                for chosen in shards.split(group, share, times=times)
+            ]
+    _check(len(found), "take fewer `--shards`")
+    return [{**job, "part": f"{number}/{len(found)}"} for number, job in enumerate(found, 1)]
+
+
+def tests(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """Return the test jobs, one for each entry. Raises ``ConfigurationError`` for more than GitHub takes."""
+    _check(len(entries), "set the input `test` to nothing and test in a workflow of your own")
+    return [{"entry": entry.name} for entry in entries]
+
+
+def _image(entry: Entry, images: Mapping[str, str]) -> str:
+    cuda = entry.cuda or "cpu"
+    for name in (cuda, cuda.partition(".")[0], ANY):
+        if name in images:
+            return images[name]
+    raise ConfigurationError(
+        [f"{entry.name}: `--images` has no image for `{cuda}`: add `{cuda}=IMAGE`, or `*=IMAGE` for all others"]
+    )
+
+
+def _check(count: int, remedy: str) -> None:
+    if count > MOST:
+        raise ConfigurationError([f"{count} jobs are more than the {MOST} that a matrix of GitHub may have: {remedy}"])

@@ -1,0 +1,149 @@
+"""Jobs for GitHub: which entries go where, and what the workflows promise."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hatch_torch_ext.cli import main
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.pipeline import jobs
+
+yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
+PROJECT = Path(__file__).resolve().parent.parent.parent
+REUSABLE = PROJECT / ".github" / "workflows" / "build-wheels.yml"
+CI = resources.files("hatch_torch_ext") / "resources" / "ci"
+
+
+def entry(name: str, cuda: str | None = None) -> Entry:
+    """Return an entry of the matrix."""
+    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch", python=None, cuda=cuda)
+
+
+def test_jobs_by_machine_and_image() -> None:
+    """Each image has its own jobs, each machine its own; parts are counted over all of them."""
+    entries = [entry("a"), entry("b", "cpu"), entry("c", "12.8"), entry("d", "13.0")]
+    found = jobs.builds(
+        entries,
+        count=4,
+        images={"12": "cuda12_{machine}", "*": "plain_{machine}"},
+        runners={"x86_64": "here", "aarch64": "there"},
+    )
+    assert [(job["part"], job["runner"], job["image"], job["only"]) for job in found] == [
+        ("1/8", "there", "plain_aarch64", "d"),
+        ("2/8", "there", "plain_aarch64", "a"),
+        ("3/8", "there", "plain_aarch64", "b"),
+        ("4/8", "there", "cuda12_aarch64", "c"),
+        ("5/8", "here", "plain_x86_64", "d"),
+        ("6/8", "here", "plain_x86_64", "a"),
+        ("7/8", "here", "plain_x86_64", "b"),
+        ("8/8", "here", "cuda12_x86_64", "c"),
+    ]
+
+
+def test_every_entry_is_in_one_job_of_each_machine() -> None:
+    """Whatever the number of shards."""
+    entries = [entry(f"e{number}", "12.8" if number % 3 else None) for number in range(20)]
+    for count in (1, 2, 7, 100):
+        found = jobs.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
+        names = [name for job in found for name in job["only"].split(",")]
+        assert sorted(names) == sorted(each.name for each in entries)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda: jobs.builds([entry("a", "12.8")], count=1, images={"13": "i"}, runners={"x86_64": "r"}),
+            "a: `--images` has no image for `12.8`: add `12.8=IMAGE`, or `*=IMAGE` for all others",
+        ),
+        (
+            lambda: jobs.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
+            "`--shards 0` must be at least 1",
+        ),
+        (
+            lambda: jobs.builds(
+                [entry(f"e{n}") for n in range(300)], count=300, images={"*": "i"}, runners={"x86_64": "r"}
+            ),
+            "300 jobs are more than the 256 that a matrix of GitHub may have: take fewer `--shards`",
+        ),
+        (lambda: jobs.pairs("12", "--images"), "`--images`: `12` must be NAME=VALUE, several of them parted by blanks"),
+        (
+            lambda: jobs.pairs(" ", "--images"),
+            "`--images` is empty: write NAME=VALUE, several of them parted by blanks",
+        ),
+    ],
+)
+def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
+    """Each mistake with what to write."""
+    with pytest.raises(ConfigurationError) as caught:
+        ask()
+    assert str(caught.value) == message
+
+
+def test_ci_init_writes_two_workflows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reusable one and its caller; what is another's stays, unless `--force` says otherwise."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["ci", "init"]) == 0
+    folder = tmp_path / ".github" / "workflows"
+    assert sorted(path.name for path in folder.iterdir()) == ["build-wheels.yml", "wheels.yml"]
+    assert main(["ci", "init"]) == 0
+    (folder / "wheels.yml").write_text("name: mine\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["ci", "init"]) == 1
+    assert capsys.readouterr().err == (
+        f"hatch-torch-ext: {folder / 'wheels.yml'} is there already, and is another: move it away, or replace it with "
+        "`--force`.\n"
+    )
+    assert (folder / "wheels.yml").read_text(encoding="utf-8") == "name: mine\n"
+    assert main(["ci", "init", "--force"]) == 0
+
+
+def test_the_reusable_workflow_is_the_one_that_is_shipped() -> None:
+    """`ci init` writes what lies in .github/workflows, where it is looked at like our own."""
+    assert (CI / "build-wheels.yml").read_text("utf-8") == REUSABLE.read_text(encoding="utf-8")
+
+
+def test_inputs_declared_are_inputs_used() -> None:
+    """What nobody reads, and what nobody declares, are both mistakes that GitHub does not tell."""
+    text = REUSABLE.read_text(encoding="utf-8")
+    declared = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML reads `on` as true
+    assert set(re.findall(r"\binputs\.([\w-]+)", text)) == declared
+    called = yaml.safe_load((CI / "wheels.yml").read_text("utf-8"))["jobs"]["build"]
+    assert set(called.get("with", {})) <= declared
+
+
+@pytest.mark.parametrize("name", ["build-wheels.yml", "wheels.yml"])
+def test_workflows_grant_little(name: str) -> None:
+    """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller."""
+    text = (CI / name).read_text("utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {}
+    allowed = {"publish": {"id-token": "write"}}
+    for job, said in workflow["jobs"].items():
+        assert said["permissions"] == allowed.get(job, {"contents": "read"})
+    loose = [used for used in re.findall(r"uses: (\S+)", text) if not re.search(r"^\./|@[0-9a-f]{40}$", used)]
+    assert loose == []
+
+
+def test_each_step_is_a_command_of_ours() -> None:
+    """A step installs hatch-torch-ext, or runs it or hatch; nothing else needs trust."""
+    workflow = yaml.safe_load(REUSABLE.read_text(encoding="utf-8"))
+    lines = [
+        line.strip()
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        for line in step.get("run", "").splitlines()
+    ]
+    command = r"(\w+=\$\()?(hatch-torch-ext|python3\.11 -m hatch_torch_ext|hatch run) "
+    install = r'python(3\.11)? -m pip install "\$REQUIREMENT"$'
+    output = r'echo "\w+=\$\w+" >> "\$GITHUB_OUTPUT"$'
+    assert [line for line in lines if not re.match(f"{command}|{install}|{output}", line)] == []
+    assert not [line for line in lines if "${{" in line]
