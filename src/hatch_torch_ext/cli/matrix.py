@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             if options.tests
             else jobs.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
         )
-        print(json.dumps({"include": found}))  # one line, as outputs of a step are
+        terminal.say(json.dumps({"include": found}))  # one line, as outputs of a step are
         return 0
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
