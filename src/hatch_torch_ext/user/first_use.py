@@ -228,6 +228,8 @@ def _config(request: Request, fallback: Fallback, project: Path) -> Config:
         environment="",
         ignore=(*parsed.ignore, *LOCAL),
         sdk="environment",
+        # One build, on a user's machine: a compiler cache that is not there is not fetched for it.
+        compiler_launcher=parsed.compiler_launcher if shutil.which("ccache") or shutil.which("sccache") else "none",
     )
 
 
