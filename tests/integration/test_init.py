@@ -148,9 +148,10 @@ def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
         "setup(name='pkg', packages=['pkg'], ext_modules=[CUDAExtension('pkg_cuda', ['k.cu'])])\n"
     )
     root = project(tmp_path, text, **{"k.cu": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"})
-    said = command(root, "--dry-run", "--torch", "2.13", "--python", "3.11")
+    said = command(root, "--dry-run", "--torch", "2.8", "--torch", "2.13", "--python", "3.11")
     assert "by hand: setup.py:4: setup.py (line 4) fails when it is recorded as a machine without CUDA" in said.stderr
     assert "the project is carried over with CUDA alone" in said.stderr
+    assert "by hand: torch 2.8 has no entry with CUDA, since the index has no compiler for its CUDA" in said.stderr
     assert '+torch = ["2.13"]\n+cuda = ["cu130"]\n+python = ["3.11"]\n' in said.stdout
     assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr

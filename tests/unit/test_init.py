@@ -298,6 +298,7 @@ def test_the_matrix(tmp_path: Path) -> None:
         "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}},
     }
     assert matrix(library, backends=("cuda",))["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
+    assert rendering.with_compiler(["2.8", "2.9", "2.11", "2.99"]) == ["2.11", "2.99"]
 
 
 def test_pythons_that_are_named() -> None:

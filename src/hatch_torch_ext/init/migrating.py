@@ -82,6 +82,11 @@ def migrate(
     changes, places = sources.change(root, folder, package, joined)
     only_cuda = targets.cuda_only(cpu, cuda)
     backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
+    torch = torch or rendering.torch_releases()
+    left = [each for each in torch if "cuda" in backends and each not in rendering.with_compiler(torch)]
+    if left:
+        why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
+        notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     pyproject = root / PYPROJECT
     existing = pyproject.read_text(encoding="utf-8") if pyproject.is_file() else None
     name = str(face.metadata.get("name") or root.name)
@@ -96,7 +101,7 @@ def migrate(
                 root=root,
                 package=package,
                 sources=".",
-                torch=torch or rendering.torch_releases(),
+                torch=torch,
                 pythons=pythons or rendering.pythons(face.metadata),
                 backends=backends,
             ),

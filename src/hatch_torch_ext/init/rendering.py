@@ -21,6 +21,8 @@ NEWEST = 4
 """Releases of torch that a new matrix has, and Pythons."""
 CUDA = ("cu130", "13.0")
 """The CUDA whose compiler is on the default index, and that torch's wheels there are made with."""
+FIRST_OF_CUDA = (2, 11)
+"""The first release whose wheel there is made with it; 2.9 and 2.10 have builds with it on torch's own index alone."""
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
@@ -194,13 +196,17 @@ def _matrix(torch: Sequence[str], pythons: list[str], backends: Sequence[str]) -
     if not backends:
         return {"matrix": [{"torch": list(torch), **axes}]}
     tables = [{"torch": list(torch), "cuda": ["cpu"], **axes}] if "cpu" in backends else []
-    compiled = [each for each in torch if CUDA[1] in releases.published_cuda(releases.minor_of(each))]
-    compiled = compiled or [each for each in torch if releases.minor_of(each) > max(releases.PUBLISHED_CUDA)]
+    compiled = with_compiler(torch)
     if "cuda" not in backends or not compiled:
         return {"matrix": tables or [{"torch": list(torch), **axes}]}
     tables.append({"torch": compiled, "cuda": [CUDA[0]], **axes})
     compiler = {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={CUDA[1]}.*", "if": [CUDA[0]]}
     return {"matrix": tables, "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}}}
+
+
+def with_compiler(torch: Sequence[str]) -> list[str]:
+    """Return the releases whose wheel on the default index is made with the CUDA whose compiler is there too."""
+    return [each for each in torch if releases.minor_of(each) >= FIRST_OF_CUDA]
 
 
 def _merge(into: Any, new: Mapping[str, Any]) -> None:  # noqa: ANN401 -- tomlkit's tables
