@@ -74,9 +74,9 @@ def _turned(name: str, version: str, *init: str, needs: tuple[str, ...] = (), fa
     )
 
 
-def _read(name: str, version: str, why: str) -> Project:
+def _read(name: str, version: str, why: str, *init: str) -> Project:
     """Return a project that ``init`` turns and nothing more."""
-    return Project(name=name, version=version, way="init", package=name, check=name, built=False, why=why)
+    return Project(name=name, version=version, way="init", package=name, check=name, init=init, built=False, why=why)
 
 
 # `--force`: these have a CMakeLists.txt too, for C++ alone, which their setup.py does not use.
@@ -91,6 +91,7 @@ PROJECTS = (
     _pyg("torch_scatter", "2.1.2"),
     _pyg("torch_cluster", "1.6.3"),
     _read("torch_sparse", "0.6.9", "it needs torch_scatter beside it"),
+    _read("torchani", "2.9.0", "its extensions are for CUDA in the first place", "--argument", "ext"),
     _read("warp_rnnt", "0.7.0", "CUDA alone, and its operators need a GPU"),
     _read("causal_conv1d", "1.7.0", "CUDA alone, and its operators need a GPU"),
     _read("mamba_ssm", "2.3.2.post1", "CUDA alone, and its operators need a GPU"),

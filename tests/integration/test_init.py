@@ -157,6 +157,18 @@ def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
 
 
+def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
+    """Extensions that are declared by a word on the command line: the remedy of the message, performed."""
+    text = (
+        "import sys\nfrom setuptools import setup, Extension\n"
+        "given = [Extension('pkg.plain', ['plain.c'])] if 'ext' in sys.argv else []\n"
+        "setup(name='pkg', version='1', packages=['pkg'], ext_modules=given)\n"
+    )
+    root = project(tmp_path, text, **{"plain.c": PLAIN})
+    assert "add `--argument ext`" in command(root, "--dry-run", check=False).stderr
+    assert "Python_add_library(plain MODULE" in command(root, "--dry-run", "--argument", "ext").stdout
+
+
 def command(root: Path, *options: str, check: bool = True) -> process.Completed:
     """Run ``hatch-torch-ext init``."""
     return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)

@@ -338,6 +338,36 @@ def test_imports_are_changed(tmp_path: Path) -> None:
     ]
 
 
+FLAGS = """import torch
+try:
+    torch.ops.load_library("x.so")
+    HAS_X = True
+except OSError:
+    HAS_X = False
+for name in ("y", "z"):
+    spec = name
+    torch.ops.load_library(spec)
+if not HAS_X:
+    print("slow")
+"""
+
+
+def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
+    """A statement that opens a library and sets a name that is read elsewhere loses the opening alone; it is told."""
+    (tmp_path / "pkg" / "ops").mkdir(parents=True)
+    (tmp_path / "pkg" / "__init__.py").write_text("from pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
+    (tmp_path / "pkg" / "ops" / "__init__.py").write_text(FLAGS, encoding="utf-8")
+    found, _ = joined(tmp_path, face(extension()))
+    (change,), notes = sources.change(tmp_path, "pkg", "pkg", found)
+    loop = 'for name in ("y", "z"):\n    spec = name\n    torch.ops.load_library(spec)\n'
+    opened = 'torch.ops.load_library("x.so")'
+    assert change.text == FLAGS.replace(loop, "").replace(opened, "pass  # _variants.load() has opened it")
+    assert texts(notes) == [
+        "pkg/ops/__init__.py:2: opened a library and stays, since it sets HAS_X, which is read elsewhere: "
+        "see that it says what is true now"
+    ]
+
+
 def test_a_package_without_init_gets_one(tmp_path: Path) -> None:
     """The variant is loaded by the package, and nothing is changed twice."""
     (tmp_path / "pkg").mkdir()

@@ -24,6 +24,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--with", dest="extra", metavar="PACKAGE", action="append", default=[], help="a package that setup.py imports"
     )
     command.add_argument(
+        "--argument",
+        dest="arguments",
+        metavar="WORD",
+        action="append",
+        default=[],
+        help="a word that setup.py looks for on its command line",
+    )
+    command.add_argument(
         "--torch",
         metavar="RELEASE",
         action="append",
@@ -53,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
     migration = migrating.migrate(
         Path.cwd(),
         extra=options.extra,
+        arguments=options.arguments,
         timeout=float(options.timeout),
         torch=options.torch,
         pythons=options.python,

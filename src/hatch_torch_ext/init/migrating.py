@@ -6,6 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import tomlkit
+
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.init import recording, rendering, sources, targets
 from hatch_torch_ext.init.recording import Note
@@ -61,6 +63,7 @@ def migrate(
     root: Path,
     *,
     extra: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     timeout: float = recording.TIMEOUT,
     torch: Sequence[str] = (),
     pythons: Sequence[str] = (),
@@ -71,11 +74,16 @@ def migrate(
     ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. Raises
     ``ConfigurationError``.
     """
-    cpu, cuda, notes = _faces(root, extra, timeout)
+    cpu, cuda, notes = _faces(root, extra, arguments, timeout)
     face = cuda or cpu
     assert face is not None  # noqa: S101 -- _faces raises where there is none
     if not face.extensions:
-        raise ConfigurationError([f"setup.py in {root} declares no extension: there is nothing to compile."])
+        raise ConfigurationError(
+            [
+                f"setup.py in {root} declares no extension: there is nothing to compile. "
+                "If it looks for a word on its command line, as `ext`, add `--argument ext`."
+            ]
+        )
     package = _package(root, face.metadata, [each.name for each in face.extensions])
     joined, more = targets.join(root, cpu, cuda, package=package)
     folder = rendering.package_folder(face.metadata, package, root)
@@ -89,7 +97,8 @@ def migrate(
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     pyproject = root / PYPROJECT
     existing = pyproject.read_text(encoding="utf-8") if pyproject.is_file() else None
-    name = str(face.metadata.get("name") or root.name)
+    declared = tomlkit.parse(existing or "").get("project", {}).get("name")
+    name = str(face.metadata.get("name") or declared or root.name)
     files = [
         (CMAKE, rendering.cmake(name, joined, cuda_only=only_cuda)),
         (
@@ -119,10 +128,12 @@ def migrate(
     return Migration(root=root, files=tuple(files), notes=tuple(everything))
 
 
-def _faces(root: Path, extra: Sequence[str], timeout: float) -> tuple[Face | None, Face | None, list[Note]]:
+def _faces(
+    root: Path, extra: Sequence[str], arguments: Sequence[str], timeout: float
+) -> tuple[Face | None, Face | None, list[Note]]:
     """Return both faces; one of them may be refused by ``setup.py``, which is noted."""
     try:
-        cpu, cuda = recording.record(root, extra=extra, timeout=timeout)
+        cpu, cuda = recording.record(root, extra=extra, arguments=arguments, timeout=timeout)
     except recording.FaceError as error:
         if error.other is None:
             raise

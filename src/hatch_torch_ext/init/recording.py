@@ -23,6 +23,7 @@ DRIVER = RESOURCES / "record_setup.py"
 TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """What a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
+RESULT = "result.json"
 TIMEOUT = 60.0
 PREPARING = 600.0
 """Seconds that fetching them may take."""
@@ -85,10 +86,13 @@ class FaceError(ConfigurationError):
         super().__init__([message])
 
 
-def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -> tuple[Face, Face]:
+def record(
+    root: Path, *, extra: Sequence[str] = (), arguments: Sequence[str] = (), timeout: float = TIMEOUT
+) -> tuple[Face, Face]:
     """Return what the ``setup.py`` in ``root`` declares for the CPU and with CUDA; the project itself is not touched.
 
-    ``extra`` are packages that it imports besides the usual ones. Raises ``ConfigurationError`` for a ``setup.py`` that
+    ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it looks for on its command
+    line. Raises ``ConfigurationError`` for a ``setup.py`` that
     is not there, raises, hangs, exits, or needs a package that is not at hand.
     """
     if not (root / "setup.py").is_file():
@@ -100,7 +104,7 @@ def record(root: Path, *, extra: Sequence[str] = (), timeout: float = TIMEOUT) -
         python = _python(Path(scratch) / "environment", extra)
         for face in FACES:
             try:
-                found[face] = _record(root, Path(scratch) / face, python, face, timeout)
+                found[face] = _record(root, Path(scratch) / face, [python, DRIVER], [face, *arguments], timeout)
             except FaceError as error:  # noqa: PERF203 -- two faces
                 found[face] = error
     cpu, cuda = found["cpu"], found["cuda"]
@@ -130,11 +134,12 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     return python
 
 
-def _record(root: Path, scratch: Path, python: Path, face: str, timeout: float) -> Face:
-    copy, result = scratch / root.name, scratch / "result.json"
+def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float) -> Face:
+    face = arguments[0]
+    copy, result = scratch / root.name, scratch / RESULT
     shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
     before = _listing(copy)
-    said = _run(copy, result, python, face, timeout)
+    said = _run(copy, [*driver, result, "setup.py", *arguments], face, timeout)
     written = sorted(_listing(copy) - before)
     notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
     if said.get("error"):
@@ -150,7 +155,7 @@ def _record(root: Path, scratch: Path, python: Path, face: str, timeout: float) 
     )
 
 
-def _run(copy: Path, result: Path, python: Path, face: str, timeout: float) -> dict[str, Any]:
+def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float) -> dict[str, Any]:
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -164,7 +169,7 @@ def _run(copy: Path, result: Path, python: Path, face: str, timeout: float) -> d
     }
     try:
         done = process.run(
-            [python, DRIVER, result, "setup.py", face],
+            command,
             cwd=copy,
             env_changes=changes,
             timeout=timeout,
@@ -175,7 +180,7 @@ def _run(copy: Path, result: Path, python: Path, face: str, timeout: float) -> d
             [f"setup.py does not come to an end within {timeout:g} s: it may wait for input or for the network."]
         ) from error
     try:
-        said = json.loads(result.read_text(encoding="utf-8"))
+        said = json.loads((copy.parent / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         told = process.tail(done.stdout + done.stderr, 8)
         raise ConfigurationError(

@@ -32,7 +32,8 @@ def change(
 ) -> tuple[tuple[Change, ...], tuple[Note, ...]]:
     """Return the changed files of the package in ``folder``, and the places that are left to the author.
 
-    Statements of a module's top level that open libraries go, and the package's ``__init__`` loads the variant first.
+    Statements of a module's top level that open libraries go, but for what they tell the rest of the package; the
+    package's ``__init__`` loads the variant first.
     Modules that lay beside the package are imported from inside it.
     """
     changes: list[Change] = []
@@ -40,7 +41,9 @@ def change(
     outside = {
         target.dotted: f"{package}.{target.output}" for target in targets if not target.dotted.startswith(f"{package}.")
     }
-    for path in sorted((root / folder).rglob("*.py")):
+    paths = sorted((root / folder).rglob("*.py"))
+    asked = _asked(paths)
+    for path in paths:
         name = path.relative_to(root).as_posix()
         try:
             text = path.read_text(encoding="utf-8")
@@ -50,7 +53,7 @@ def change(
                 Note(line=0, text=f"`{name}` cannot be read ({error}): look for what loads the extensions in it")
             )
             continue
-        changed = _changed(text, tree, outside, name, notes)
+        changed = _changed(text, tree, outside=outside, asked=asked, name=name, notes=notes)
         if name == f"{folder}/__init__.py":
             changed = _loading(changed, package)
         if changed != text:
@@ -61,13 +64,49 @@ def change(
     return tuple(changes), tuple(notes)
 
 
-def _changed(text: str, tree: ast.Module, outside: dict[str, str], name: str, notes: list[Note]) -> str:
+def _asked(paths: Iterable[Path]) -> frozenset[str]:
+    """Return the names that modules ask of other modules: what they import by name, and attributes."""
+    found: set[str] = set()
+    for path in paths:
+        try:
+            nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        except (OSError, ValueError, SyntaxError):
+            continue
+        found |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(found)
+
+
+def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[str]:
+    """Return the names that a statement sets and that something else reads."""
+    bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    others = [node for each in tree.body if each is not statement for node in ast.walk(each)]
+    read = {node.id for node in others if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return sorted(bound & (read | asked))
+
+
+def _without_loads(statement: ast.stmt, lines: list[str]) -> Iterable[tuple[int, int, list[str]]]:
+    """Yield edits that put ``pass`` in the place of each statement that opens a library."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOADS:
+            before = lines[node.lineno - 1][: node.col_offset]
+            yield node.lineno, node.end_lineno or node.lineno, [f"{before}pass  # _variants.load() has opened it\n"]
+
+
+def _changed(
+    text: str, tree: ast.Module, *, outside: dict[str, str], asked: frozenset[str], name: str, notes: list[Note]
+) -> str:
     lines = text.splitlines(keepends=True)
-    edits: list[tuple[int, int, list[str]]] = [
-        (statement.lineno, statement.end_lineno or statement.lineno, [])
-        for statement in tree.body
-        if _opens(statement) and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    ]
+    edits: list[tuple[int, int, list[str]]] = []
+    for statement in tree.body:
+        if not _opens(statement) or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        if told := _told(statement, tree, asked):
+            edits += _without_loads(statement, lines)
+            why = f"it sets {', '.join(told)}, which is read elsewhere: see that it says what is true now"
+            notes.append(Note(line=0, text=f"{name}:{statement.lineno}: opened a library and stays, since {why}"))
+        else:
+            edits.append((statement.lineno, statement.end_lineno or statement.lineno, []))
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
             notes.append(

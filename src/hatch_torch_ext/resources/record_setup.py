@@ -1,4 +1,4 @@
-"""Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP FACE``, in a copy of the project.
+"""Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP FACE [ARGUMENT…]``, in a copy of the project.
 
 What it declares is written to RESULT as JSON; what it does besides (programs, downloads) is noted with its line and does
 not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
@@ -16,7 +16,7 @@ import sys
 import traceback
 import urllib.request
 
-RESULT, SETUP, FACE = sys.argv[1:4]
+RESULT, SETUP, FACE, *ARGUMENTS = sys.argv[1:]
 NVCC = (
     "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
 )
@@ -161,7 +161,7 @@ def program(command):
             raise FileNotFoundError(2, "No such file or directory", "nvcc")
         return NVCC
     if first not in ("git", "which", "uname", "gcc", "g++", "c++", "ldconfig", "sw_vers") or "submodule" in words:
-        note("runs `{}`".format(words[:120]))
+        note("runs `{}`".format(" ".join(words.split())[:120]))
     elif first == "git":
         raise subprocess.CalledProcessError(128, words)
     return ""
@@ -228,7 +228,7 @@ def refused(*rest, **keywords):
 
 def main():
     """Run it."""
-    sys.argv[:] = [SETUP, "build_ext"]
+    sys.argv[:] = [SETUP, "build_ext", *ARGUMENTS]
     sys.path.insert(0, os.getcwd())
     import distutils.core
 
