@@ -191,7 +191,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
         extras = self.metadata.core.optional_dependencies
         if EXTRA not in extras:
-            extras[EXTRA] = sorted([f"hatch-torch-ext>={__version__}", *config.fallback_requires])
+            extras[EXTRA] = sorted([f"hatch-torch-ext[build]>={__version__}", *config.fallback_requires])
         elif not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in extras[EXTRA]):
             self._warn(
                 f"users who build at first use are told to install the extra `{EXTRA}`, and yours lacks "

@@ -129,7 +129,7 @@ def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
     assert [line for line in metadata if line.startswith(("Requires-Dist", "Provides-Extra"))] == [
         "Requires-Dist: torch>=2.8",
         "Provides-Extra: build",
-        "Requires-Dist: hatch-torch-ext>=0.1.0; extra == 'build'",
+        "Requires-Dist: hatch-torch-ext[build]>=0.1.0; extra == 'build'",
     ]
     assert fallback["env_vars"] == [["CFLAGS", "-DANSWER=42"]]
     assert (fallback["source"], fallback["default"]) == ("csrc", False)

@@ -388,7 +388,7 @@ def _setting(name: str) -> Tuple[str, str]:
 
 # 3. A build at first use ---------------------------------------------------------------------------------------------
 
-BUILDER = "hatch_torch_ext"
+BUILDER = ("hatch_torch_ext", "auditwheel")  # the second comes with the first one's extra `build` alone
 _ENVIRON = (  # what compilers are told by
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
     *("LDFLAGS", "TORCH_CUDA_ARCH_LIST"),
@@ -540,10 +540,8 @@ print("\\0" + json.dumps(fault), flush=True)
 
 def _build(choice: Choice) -> Variant:
     """Build a variant for the torch that is here, once for all processes that ask; ImportError where it cannot be."""
-    from importlib.util import find_spec
-
     head = f"{PACKAGE}: no compiled variant fits, and none can be built for torch {choice.here['torch']}:"
-    if find_spec(BUILDER) is None:
+    if not _has_builder():
         raise ImportError(f"{head} hatch-torch-ext is not installed here. Type:\n{_install_builder()}")
     cache = _cache()
     if not cache:
@@ -562,6 +560,12 @@ def _build(choice: Choice) -> Variant:
         )
     built: Variant = variant
     return built
+
+
+def _has_builder() -> bool:
+    from importlib.util import find_spec
+
+    return all(find_spec(name) is not None for name in BUILDER)
 
 
 def _run_builder(here: Facts, cache: str) -> str:
@@ -659,13 +663,11 @@ def _refusal_of_all(choice: Choice) -> str:
 
 def _offer() -> Iterator[str]:
     """Say how the package is built for the torch that is here."""
-    from importlib.util import find_spec
-
     if _allowed() is False:
         yield "(A build for this torch is forbidden by TORCH_EXT_BUILD=0.)"
         return
     yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
-    if find_spec(BUILDER) is None:
+    if not _has_builder():
         yield _install_builder()
     yield f"  python -m {PACKAGE}._variants --build"
 

@@ -1,0 +1,67 @@
+"""What a user without tools is told at first use, without building anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.facts import fallback
+from hatch_torch_ext.facts.fallback import Fallback
+from hatch_torch_ext.toolchain import cudafit, tools
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ("ID=ubuntu\nID_LIKE=debian\n", "`apt-get install g++`"),
+        ('ID=linuxmint\nID_LIKE="ubuntu debian"\n', "`apt-get install g++`"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "`dnf install gcc-c++`"),
+        ('ID=opensuse-leap\nID_LIKE="suse opensuse"\n', "`zypper install gcc-c++`"),
+        ("ID=alpine\n", "`apk add g++`"),
+        ("ID=arch\n", "`pacman -S gcc`"),
+        (
+            "ID=nixos\n",
+            "`apt-get install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images)",
+        ),
+    ],
+)
+def test_a_compiler_is_installed_as_the_distribution_does(release: str, command: str, tmp_path: Path) -> None:
+    """One command where the distribution is known; conda's in a conda environment."""
+    (tmp_path / "os-release").write_text(release, encoding="utf-8")
+    assert tools._how_to_install({}, tmp_path / "os-release") == command
+    conda = tools._how_to_install({"CONDA_PREFIX": "/conda"}, tmp_path / "os-release")
+    assert conda == "`conda install -c conda-forge cxx-compiler`"
+
+
+def test_a_user_without_nvcc_is_told_what_to_install(tmp_path: Path) -> None:
+    """A user has no matrix to add anything to: from CUDA 13 on pip has nvcc, before it the distribution."""
+    config = Config(root=tmp_path, package_dir=tmp_path, environment="")
+    assert cudafit.remedy(config, "13.0") == (
+        'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"`, or set CUDA_HOME to the folder of a '
+        "CUDA 13 toolkit that is there"
+    )
+    assert "package `cuda-toolkit-12-8` of its repositories for apt, dnf and zypper" in cudafit.remedy(config, "12.8")
+    assert "hatch environment" in cudafit.remedy(Config(root=tmp_path, package_dir=tmp_path), "13.0")
+
+
+def test_a_fallback_survives_the_manifest() -> None:
+    """What is read is what was written; a path that leads out of the sources is refused."""
+    made = Fallback(
+        version="1",
+        source="csrc",
+        options={"cmake": {"define": {"A": "b"}}},
+        files=(("csrc/a.cpp", "0" * 64),),
+        variables=(("kind", "x"),),
+        env_vars=(("CFLAGS", "-O2"),),
+    )
+    assert fallback.from_json(fallback.to_json(made)) == made
+    for place in ("/etc/passwd", "../x", "csrc/../../x"):
+        data = {**fallback.to_json(made), "files": [{"path": place, "sha256": ""}]}
+        with pytest.raises(WheelError, match="is no path below the sources"):
+            fallback.from_json(data)
