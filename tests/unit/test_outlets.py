@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -257,6 +259,28 @@ def test_variant_wheels_are_audited(fat: Path, tmp_path: Path) -> None:
         assert {finding.code for finding in audit.audit_wheel(wheel)} <= before
         renamed = wheel.rename(wheel.with_name(wheel.name.replace(f"-{label}.whl", "-other.whl")))
         assert "variant-label" in {finding.code for finding in audit.audit_wheel(renamed)}
+
+
+def test_a_cut_wheel_says_where_the_other_variants_are(fat: Path, tmp_path: Path) -> None:
+    """Where nothing fits, the loader of a cut wheel names the wheels with the rest; the fat one has no such line."""
+    cut = variantwheels.cut(fat, out=tmp_path / "out")
+    (_, cuda), *_ = cut.wheels
+    said = {}
+    for wheel in (cuda, fat):
+        with zipfile.ZipFile(wheel) as archive:
+            module = tmp_path / "at" / wheel.name / "my_pkg" / "_variants.py"
+            module.parent.mkdir(parents=True)
+            module.write_bytes(archive.read("my_pkg/_variants.py"))
+        program = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1])['load']()"
+        command = [sys.executable, "-c", program, str(module)]
+        said[wheel] = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "or take another wheel of this release, as this one was cut: the other variants are in" in said[cuda]
+    assert (
+        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl my_pkg-1.0-py3-none-manylinux_2_28_x86_64-null.whl"
+        in said[cuda]
+    )
+    assert "none of its compiled variants (3) fits here" in said[fat]
+    assert "was cut" not in said[fat]
 
 
 def test_max_size_says_which_form_fits(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

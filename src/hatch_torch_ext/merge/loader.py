@@ -10,6 +10,8 @@ from hatch_torch_ext.facts import archs, policy, releases
 from hatch_torch_ext.facts.variant import FOLDER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
@@ -25,12 +27,15 @@ def template() -> str:
     return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
 
 
-def render(layout: Layout, *, distribution: str, editable: str | None = None, here: bool = False) -> str:
+def render(
+    layout: Layout, *, distribution: str, editable: str | None = None, here: bool = False, cut: Sequence[str] = ()
+) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
     ``distribution`` is the name that users install; ``editable`` is the project's folder where its sources are what is
     installed, so that messages say how to build, not how to upgrade. ``here`` says that it was built where it is
-    installed, for the torch there alone. The same layout gives the same text, whatever the order of its variants.
+    installed, for the torch there alone. ``cut`` are the wheels that hold the other variants of the wheel that this one
+    was cut from. The same layout gives the same text, whatever the order of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
@@ -39,6 +44,7 @@ def render(layout: Layout, *, distribution: str, editable: str | None = None, he
         "package": layout.package,
         **({"editable": editable} if editable is not None else {}),
         **({"partial": list(layout.partial.lacking)} if layout.partial is not None else {}),
+        **({"cut": list(cut)} if cut else {}),
         **({"here": True} if here else {}),
         **({"fallback": _fallback(layout.fallback)} if layout.fallback is not None else {}),
         "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],

@@ -80,10 +80,14 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
         with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
             part = parts.read(path, folder=Path(folder))
             refuse_cut(part)
+            wheels_of = {}
             for built in part.variants:
+                layout = relaid([built], [part], open_ended=False)
                 version = f"{part.wheel.version}+{local_version(built.variant)}"
-                written = writing.write(part, relaid([built], [part], open_ended=False), out=files, version=version)
-                _write_metadata(written)
+                wheels_of[writing.file_name(part, layout, version=version)] = layout, version
+            for name, (layout, version) in wheels_of.items():
+                others = sorted(other for other in wheels_of if other != name)
+                _write_metadata(writing.write(part, layout, out=files, version=version, others=others))
     served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
     _write_pages(out, served)
     return served

@@ -63,16 +63,19 @@ def cut(path: Path, *, out: Path) -> Cut:
                 f"installer could choose, and the wheel as it is serves all of them"
             )
         written = []
-        for label, variants in groups.items():
+        version = part.wheel.version
+        layouts = {label: relaid(variants, [part]) for label, variants in groups.items()}
+        names = {label: writing.file_name(part, layouts[label], version=version, label=label) for label in groups}
+        for label, layout in layouts.items():
             described = json.dumps(_variant_json({label: _properties(label)}), indent=2, sort_keys=True) + "\n"
-            layout = relaid(variants, [part])
             wheel = writing.write(
                 part,
                 layout,
                 out=out,
-                version=part.wheel.version,
+                version=version,
                 label=label,
                 dist_info={"variant.json": described.encode()},
+                others=[name for other, name in names.items() if other != label],
             )
             written.append((label, wheel))
         fat = out / path.name

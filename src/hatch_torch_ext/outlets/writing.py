@@ -24,7 +24,7 @@ from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets.parts import MANIFEST, SBOM, VARIANTS, forced_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.merge import Layout
@@ -52,22 +52,23 @@ def write(
     version: str,
     label: str | None = None,
     dist_info: Mapping[str, bytes] | None = None,
+    others: Sequence[str] = (),
 ) -> Path:
     """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
 
-    ``version`` may carry a local part; ``label`` is that of PEP 825; ``dist_info`` are more files for ``.dist-info``.
+    ``version`` may carry a local part; ``label`` is that of PEP 825; ``dist_info`` are more files for ``.dist-info``;
+    ``others`` are the wheels with the variants that this one leaves out, for the loader's messages.
     A file of that name is replaced, whole.
     """
-    name = part.wheel.path.name.split("-")[0]
-    info = f"{name}-{version}.dist-info"
-    target = out / f"{'-'.join([name, version, layout.tag, *([label] if label else [])])}.whl"
+    info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
+    target = out / file_name(part, layout, version=version, label=label)
     out.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}):
+            for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}, others=others):
                 _add(archive, file)
                 digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()
                 lines.writerow((file.path, f"sha256={digest}", str(len(file.data))))
@@ -79,6 +80,12 @@ def write(
     finally:
         draft.unlink(missing_ok=True)
     return target
+
+
+def file_name(part: Part, layout: Layout, *, version: str, label: str | None = None) -> str:
+    """Return the name of the wheel that ``write`` makes."""
+    name = part.wheel.path.name.split("-")[0]
+    return f"{'-'.join([name, version, layout.tag, *([label] if label else [])])}.whl"
 
 
 def _add(archive: zipfile.ZipFile, file: _File) -> None:
@@ -94,14 +101,19 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
             stream.write(file.data[start : start + CHUNK])
 
 
-def _files(part: Part, layout: Layout, *, info: str, version: str, dist_info: Mapping[str, bytes]) -> Iterator[_File]:
+def _files(
+    part: Part, layout: Layout, *, info: str, version: str, dist_info: Mapping[str, bytes], others: Sequence[str]
+) -> Iterator[_File]:
     """Yield every member but RECORD: the author's, what the build adds where it was, then the metadata."""
     old = f"{part.wheel.dist_info}/"
     package = [member for member in part.members if not member.path.startswith(old)]
     ours = [number for number, member in enumerate(package) if member.path in part.generated]
     before, among, after = package[: ours[0]], package[ours[0] : ours[-1] + 1], package[ours[-1] + 1 :]
     yield from (_kept(part, member) for member in before)
-    added = [*_ours(part, layout), *(_kept(part, member) for member in among if member.path not in part.generated)]
+    added = [
+        *_ours(part, layout, others),
+        *(_kept(part, member) for member in among if member.path not in part.generated),
+    ]
     yield from sorted(added, key=lambda file: forced_order(file.path))
     yield from (_kept(part, member) for member in after)
     for member in part.members:
@@ -117,7 +129,7 @@ def _kept(part: Part, member: Member) -> _File:
     return _File(path=member.path, data=_read(part, member.path), like=member)
 
 
-def _ours(part: Part, layout: Layout) -> Iterator[_File]:
+def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
     """Yield the files of the layout, the loader and the manifest."""
     loader_member, manifest = part.member(f"{part.prefix}{VARIANTS}"), part.member(f"{part.prefix}{MANIFEST}")
     authors = part.authors
@@ -126,7 +138,7 @@ def _ours(part: Part, layout: Layout) -> Iterator[_File]:
         if path not in authors:
             mode = stat.S_IFREG | stat.S_IMODE(file.source.stat().st_mode)
             yield _File(path=path, data=file.source.read_bytes(), like=replace(manifest, attributes=mode << 16))
-    text = loader.render(layout, distribution=part.distribution)
+    text = loader.render(layout, distribution=part.distribution, cut=others)
     yield _File(path=loader_member.path, data=text.encode(), like=loader_member)
     yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)
 

@@ -681,6 +681,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
         *told(choice, variants),
         *remedy(choice, variants),
         *_partial(),
+        *_cut(),
         "or build it for this one, if its matrix has it:"
         if "editable" in DATA or "here" in DATA
         else "or a newer release, if there is one:",
@@ -697,6 +698,18 @@ def _partial() -> List[str]:
         return []
     names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
     return [f"or the whole wheel, as this is a part of it without {names}:", "  hatch-torch-ext merge PART... -o DIR"]
+
+
+def _cut() -> List[str]:
+    """Say where the other variants are, where the wheel was cut from one that held them all."""
+    others = DATA.get("cut")
+    if not others:
+        return []
+    shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
+    return [
+        "or take another wheel of this release, as this one was cut: the other variants are in",
+        f"  {' '.join(shown)}",
+    ]
 
 
 def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
@@ -1281,6 +1294,7 @@ def _check() -> str:
 # package           the import name that it was built under
 # editable          the project's folder, in an editable install alone
 # partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
+# cut               the wheels that hold the other variants, in one that was cut from a wheel with all of them
 # here              it was built where it was installed, for the torch there alone
 # fallback          the wheel holds its sources: their digest, and whether the author allows to build them (default)
 # variants          sorted by torch; of each:
