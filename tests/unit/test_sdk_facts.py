@@ -127,8 +127,8 @@ def test_check_passes(requirement: str, version: str, cuda: str | None, variable
 @pytest.mark.parametrize(
     ("requirement", "version", "cuda", "variables", "message"),
     [
-        ("torch==2.8.*", "2.9.1+cu128", "12.8", {}, "`torch==2.8.*`, but torch 2.9.1+cu128 is there."),
-        ("torch==2.8.0+cu126", "2.8.0+cu128", "12.8", {}, "`torch==2.8.0+cu126`, but torch 2.8.0+cu128 is there."),
+        ("torch==2.8.*", "2.9.1+cu128", "12.8", {}, "`torch==2.8.*`, but torch 2.9.1+cu128 was found."),
+        ("torch==2.8.0+cu126", "2.8.0+cu128", "12.8", {}, "`torch==2.8.0+cu126`, but torch 2.8.0+cu128 was found."),
         (
             "torch==2.8.*", "2.8.0+cu128", "12.8", {"cuda": "12.6"},
             "cuda = '12.6', but torch 2.8.0+cu128 is a build for CUDA 12.8.",
