@@ -49,8 +49,9 @@ def main() -> None:
             user.run("-m", "my_pkg._variants", "--clear-cache")
             started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1")
             time.sleep(draw.uniform(0, whole))
-            early += started.poll() is None
-            os.killpg(started.pid, signal.SIGKILL)
+            if started.poll() is None:
+                early += 1
+                os.killpg(started.pid, signal.SIGKILL)
             started.communicate()
             done = user.load(TORCH_EXT_BUILD="1")
             _require(done.stdout == LOADED, f"build {number}: {done.stderr}")
