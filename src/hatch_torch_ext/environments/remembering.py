@@ -46,7 +46,7 @@ def remembered(
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
         store = opened(path(environ))
-    except OSError:
+    except (ImportError, OSError):  # the store's own requirements come with a wheel's build alone
         return read(root, name, project_name=project_name, optional=optional)
     with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return _parse(json.loads(store.text("resolved", record) or b""))

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import platformdirs
-
 from hatch_torch_ext import locks
 from hatch_torch_ext.store import seal
 from hatch_torch_ext.store.seal import MARKER, OTHERS_MAY_WRITE, ChangedError, RecordError, record
@@ -361,7 +359,11 @@ def _hold(folder: Path, lease: int) -> None:
 def path(environ: Mapping[str, str]) -> Path:
     """Return where the store is, or would be."""
     named = environ.get(VARIABLE)
-    return Path(named).absolute() if named else platformdirs.user_cache_path("hatch-torch-ext", appauthor=False)
+    if named:
+        return Path(named).absolute()
+    import platformdirs  # noqa: PLC0415 -- not there where metadata alone are made
+
+    return platformdirs.user_cache_path("hatch-torch-ext", appauthor=False)
 
 
 def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
