@@ -206,7 +206,7 @@ def test_a_foreign_wheel_is_opened(torch_cpu_python: Path, site: Path, tmp_path:
         tmp_path / "y.so", MISSING, f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu"
     ).read_bytes()
     path = wheels.write(
-        tmp_path, {"a/x.so": library, "a/y.so": broken}, name="a-1-py3-none-linux_x86_64.whl", requires=["torch"]
+        tmp_path, {"a/x.so": library, "a/y.so": broken}, name="a-1-py3-none-linux_x86_64.whl", requires=["torch>=2.13"]
     )
     findings = audit.audit_wheel(path, open_with=torch_cpu_python)
     assert [(item.code, item.file, item.warning) for item in findings] == [
