@@ -47,9 +47,9 @@ def hatchling(root: Path, *arguments: str, **environ: str) -> process.Completed:
 
 
 def sources(root: Path) -> list[str]:
-    """Return every file outside of build and dist."""
+    """Return every file outside of build, dist and the store of SDKs, which lies beside the project here."""
     found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    return sorted(name for name in found if not name.startswith(("build/", "dist/")))
+    return sorted(name for name in found if not name.startswith(("build/", "dist/", "store/")))
 
 
 def test_the_sdist_and_the_version_compile_nothing(tmp_path: Path) -> None:

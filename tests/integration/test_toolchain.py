@@ -229,17 +229,15 @@ def test_a_tool_that_is_nowhere(environment: Environment) -> None:
 
 
 def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two commands that install one."""
+    """The command of this distribution that installs one."""
     monkeypatch.setenv("PATH", str(machine.config.root))
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
     with pytest.raises(ToolchainError) as failure:
         machine.find(None)
     assert str(failure.value) == (
-        "matrix.2.11: no C++ compiler was found (looked for c++, g++, clang++ on PATH). Install one: `apt-get install "
-        "g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images), or set CXX to the path of one"
+        "matrix.2.11: no C++ compiler was found (looked for c++, g++, clang++ on PATH). "
+        f"Install one: {tools._how_to_install({})}, or set CXX to the path of one"
     )
-    monkeypatch.setenv("CXX", "g++-99")
-    with pytest.raises(ToolchainError, match="CXX names `g\\+\\+-99`, which is not there"):
-        machine.find(None)
 
 
 def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
