@@ -19,7 +19,9 @@ from hatch_torch_ext.resources import reaper
 
 BUILDER = """
 import sys
+import signal
 from hatch_torch_ext.process import Family, run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 family = Family(sys.argv[1])
 with family.guarded(), family.active():
     run(["sh", "-c", "(sleep 60 & sleep 60) & setsid sleep 61 & echo ready > $0; sleep 60", sys.argv[2]])
