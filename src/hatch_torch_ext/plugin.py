@@ -164,7 +164,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         build_data["pure_python"] = not product.layout.variants
         if version == "editable":
             pipeline.check_package(config, report=self._say)
-            # Hatchling takes this instead of the author's own `force-include`, so his go in first.
+            # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
             inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
             editable.show_commands(config, selected, work)
             inclusion = {**self.build_config.get_force_include(), **inclusion}

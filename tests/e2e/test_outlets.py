@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import http.server
 import json
 import os
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +11,12 @@ import uv
 
 from hatch_torch_ext import process
 from hatch_torch_ext.outlets import exact, merging, variantwheels
+from loopback import served
 
 from .conftest import outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Beside = Callable[[Path, Path], Path]
@@ -30,25 +27,6 @@ import torch, torch_ext_example
 points = torch.tensor([[0.0, 0], [1, 0], [5, 0], [0, 3]])
 print(torch_ext_example.farthest_point_sampling(points, 3).tolist(), torch_ext_example._variants.load().label)
 """
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder as any web server does; give its address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +98,7 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--seed", tmp_path / "venv"])
     python = tmp_path / "venv" / "bin" / "python"
     with served(tmp_path / "ix") as address:
-        index = f"{address}whl/torch-2.8%2Bcpu/"
+        index = f"{address}/whl/torch-2.8%2Bcpu/"
         pip = ["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--index-url", index, "torch-ext-example"]
         outside(python, *pip, cwd=tmp_path)
         said = outside(python, "-m", "pip", "list", "--format", "freeze", cwd=tmp_path)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
@@ -36,14 +37,14 @@ def run(options: argparse.Namespace) -> int:
 
     into = target.find(options.python, os.environ, folder=Path.cwd())
     sites = [options.target] if options.target else doctor.sites(into)
-    installed = {_normal(each.distribution): each for site in sites for each in pruning.packages(site)}
-    missing = [name for name in options.packages if _normal(name) not in installed]
+    installed = {canonicalize_name(each.distribution): each for site in sites for each in pruning.packages(site)}
+    missing = [name for name in options.packages if canonicalize_name(name) not in installed]
     if missing:
         where = options.target or into.python
         raise ConfigurationError([f"{', '.join(missing)}: not installed in {where}, or not made with hatch-torch-ext."])
     rows = []
     for name in options.packages:
-        each = installed[_normal(name)]
+        each = installed[canonicalize_name(name)]
         keep = options.keep or [chosen for chosen in [doctor.chosen(into, each)] if chosen]
         pruned = pruning.prepare(each, keep)
         if not options.dry_run:
@@ -65,7 +66,3 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         terminal.say_json(rows)
     return 0
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

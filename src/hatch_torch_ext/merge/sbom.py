@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__
 
@@ -34,7 +35,7 @@ def render(layout: Layout, *, distribution: str) -> str:
         variant = _variant(placed)
         components[str(variant["bom-ref"])] = variant
         dependencies.append({"ref": variant["bom-ref"], "dependsOn": sorted(used)})
-    root = f"pkg:pypi/{_project(distribution)}"
+    root = f"pkg:pypi/{canonicalize_name(distribution)}"
     dependencies.append({"ref": root, "dependsOn": sorted(str(each["ref"]) for each in dependencies)})
     document = {
         "bomFormat": "CycloneDX",
@@ -129,7 +130,3 @@ def _graft(origin: str, path: str, sha256: str) -> Component:
         "properties": [{"name": "hatch-torch-ext:file", "value": PurePosixPath(path).name}],
     }
     return component | ({"version": version} if version else {})
-
-
-def _project(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
+
 from hatch_torch_ext import __version__, printable, process, scrub
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.user import drivers, pruning
@@ -90,10 +92,10 @@ def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Ma
     torch = _torch(target)
     site_folders = [Path(each) for each in torch.get("sites", [])]
     installed = [each for site in site_folders for each in pruning.packages(site)]
-    wanted = {re.sub(r"[-_.]+", "-", each).lower() for each in asked}
-    here = [each for each in installed if not wanted or re.sub(r"[-_.]+", "-", each.distribution).lower() in wanted]
+    wanted = {canonicalize_name(each) for each in asked}
+    here = [each for each in installed if not wanted or canonicalize_name(each.distribution) in wanted]
     health = tuple(_health(target, each) for each in here)
-    missing = sorted(wanted - {re.sub(r"[-_.]+", "-", each.distribution).lower() for each in installed})
+    missing = sorted(wanted - {canonicalize_name(each.distribution) for each in installed})
     problems = [*_of_packages(health, missing, target), *_of_torch(target, torch, machine), *machine.problems]
     problems += _twice(health)
     problems += [line for each in here for line in _ptx(each, health, machine)]
