@@ -42,7 +42,7 @@ class KilledBuilds:
         self.clear()
 
     def clear(self) -> None:
-        """Remove the wheel, and what earlier builds left: the next one starts anew."""
+        """Remove the wheel, and what earlier builds left: the next one starts again."""
         for wheel in (self.project.root / "dist").glob("*.whl"):
             wheel.unlink()
         work = self.project.root / "build"
@@ -78,7 +78,7 @@ class KilledBuilds:
         self.check()
 
     def check(self) -> None:
-        """Compare the bytes, and start anew."""
+        """Compare the bytes, and start again."""
         assert self.project.digest() == self.reference
         self.ends += 1
         self.clear()

@@ -89,7 +89,7 @@ class Stopped(TorchExtError):  # noqa: N818 -- no fault, so not called an error
     """The build was stopped (Ctrl-C, a signal, the failure of another entry); what is finished is kept."""
 
     def __init__(self) -> None:
-        super().__init__("stopped; the same command goes on with what is finished")
+        super().__init__("stopped; the same command continues with what is finished")
 
 
 class AuditError(TorchExtError):

@@ -31,7 +31,7 @@ def held(path: Path, *, what: str, report: Callable[[str], None] | None = None) 
     """Hold the lock file ``path`` while the context lasts; its folder exists.
 
     ``what`` is what it protects, for the sentences of those who wait, which go to ``report``. The holder may remove the
-    file: whoever waited makes it anew.
+    file: whoever waited makes it again.
     """
     descriptor = _acquire(path, what, report or (lambda _: None))
     try:

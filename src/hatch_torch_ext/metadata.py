@@ -196,7 +196,7 @@ def check(found: Agreement, served: str, *, place: str) -> None:
         raise ConfigurationError(
             [
                 f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
-                f"(`{served}`): nothing could install such a wheel. Take it out, since the "
+                f"(`{served}`): nobody could install such a wheel. Remove it, since the "
                 f"matrix says which torch is served, or correct the matrix."
             ]
         )
@@ -237,14 +237,14 @@ def judge(
         )
     if found.unused:
         notes.append(
-            f"{', '.join(found.unused)}: {_quoted(found)} in {place} forbids the torch that this is built for, so that "
-            f"nobody can use it. Take the requirement out, or name the entry in `skip`."
+            f"{', '.join(found.unused)}: {_quoted(found)} in {place} forbids the torch that this is built for, so "
+            f"nobody could use it. Take the requirement out, or name the entry in `skip`."
         )
     for extra, required in extras.items():
         if (optional := agreement.compare(required, entries, open_ended=open_ended)).kind == "excludes":
             notes.append(
                 f"{_quoted(optional)} of the extra `{extra}` admits no torch that the matrix is built for "
-                f"(`{served}`): nobody can install `[{extra}]`. Take it out."
+                f"(`{served}`): nobody could install `[{extra}]`. Take it out."
             )
     return found.kind == "agrees" or (hook is not None and found.kind != "absent"), notes
 

@@ -56,7 +56,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
         from hatch_torch_ext import pipeline
 
-        if self.target_name == "wheel":  # an sdist made anew is no reason to compile anew
+        if self.target_name == "wheel":  # an sdist made again is no reason to compile again
             pipeline.clean(Path(self.root), report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -80,13 +80,13 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             )
         except KeyboardInterrupt as error:
             code = 128 + getattr(error, "number", signal.SIGINT)
-            self.app.abort("hatch-torch-ext: interrupted; the same command goes on with what is finished.", code=code)
+            self.app.abort("hatch-torch-ext: interrupted; the same command continues with what is finished.", code=code)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 self._abort_at(error)
             self.app.abort(
                 f"hatch-torch-ext: {error.strerror}: {error.filename or self.root}. Free some space, and run the same "
-                "command again: it goes on with what is finished."
+                "command again: it continues with what is finished."
             )
         except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback of ours reaches the user
             self._abort_at(error)
@@ -209,7 +209,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                 path.unlink()
                 self.app.display_error(
                     f"hatch-torch-ext: {path} could not be written whole, and was removed. Free some space on that "
-                    "disk, and run the same command again: it goes on with what is finished."
+                    "disk, and run the same command again: it continues with what is finished."
                 )
 
         self._unfinished = remove
@@ -351,7 +351,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         if clashes:
             raise ConfigurationError(
                 [
-                    f"`{config.package_dir / name}` is in the sources, but the wheel's own is generated: remove it."
+                    f"`{config.package_dir / name}` is in the sources, but this file is generated for each wheel: "
+                    "remove it."
                     for name in clashes
                 ]
             )

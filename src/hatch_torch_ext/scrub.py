@@ -109,7 +109,7 @@ def _forms() -> list[str]:
 
 
 def _pattern() -> re.Pattern[str] | None:
-    """Return what matches every secret; made anew when the environment or what was learned has changed."""
+    """Return what matches every secret; made again when the environment or what was learned has changed."""
     global _made  # noqa: PLW0603 -- a cache of one
     known = (tuple(os.environ.items()), frozenset(_learned))
     if _made is None or _made[0] != known:

@@ -173,7 +173,7 @@ def test_a_crash_at_the_end_and_one_that_never_ends(torch_cpu_python: Path, tmp_
     ]
     hangs = [binary(compiled(tmp_path / "b.so", HANGS))]
     assert told(opening.open_all(torch_cpu_python, hangs, variant=None, package=None, timeout=15).findings) == [
-        ("crash", "b.so", "opening it did not end without a word")
+        ("crash", "b.so", "opening it did not finish without a word")
     ]
 
 

@@ -40,7 +40,7 @@ def found(subject: Subject) -> list[tuple[str, str]]:
 
 
 def test_functions_that_torchs_runtime_has(subject: Subject) -> None:
-    """A newer compiler is no fault by itself, nor is one of torch's own version whose runtime is not at hand."""
+    """A newer compiler is no fault by itself, nor is one of torch's own version whose runtime is not available."""
     has = frozenset({"cudaMalloc", "__cudaGetKernel", "cudaFree"})
     assert found(replace(subject, cuda_runtime=has, newer_nvcc="12.9")) == []
     assert found(subject) == []
@@ -59,7 +59,7 @@ def test_a_runtime_that_is_not_at_hand_proves_nothing(subject: Subject) -> None:
     assert found(replace(subject, newer_nvcc="12.9")) == [
         (
             "cuda-runtime",
-            "is compiled by CUDA 12.9, newer than torch's 12.4, and torch's runtime is not at hand to look for "
+            "is compiled by CUDA 12.9, newer than torch's 12.4, and torch's runtime is not available to check for "
             "__cudaGetKernel, cudaMalloc in it",
         )
     ]

@@ -31,7 +31,7 @@ def compiled(folder: Path, name: str, *arguments: str, **sources: str) -> Path:
 
 
 def judged(path: Path) -> list[Finding]:
-    """Return what the checks of symbols say of one file of a build, hidden names at hand."""
+    """Return what the checks of symbols say of one file of a build, hidden names available."""
     binary = Binary(place=path.name, elf=elf.read(path), unstripped=path)
     return list(symbols.check(Subject(variant="label", binaries=(binary,), ours=True)))
 

@@ -308,7 +308,7 @@ def test_modules_named_as_setuptools_names_them(bench: Workbench) -> None:
 
 
 def test_the_content_of_a_file_that_fills_the_cache_belongs_to_the_key(bench: Workbench, tmp_path: Path) -> None:
-    """A changed `-C` file starts anew: CMake would keep what it said the first time."""
+    """A changed `-C` file starts again: CMake would keep what it said the first time."""
     preload = tmp_path / "preload.cmake"
     preload.write_text('set(PRELOADED first CACHE STRING "")\n', encoding="utf-8")
     config = CMakeConfig(args=("-C", str(preload)), build_type="Quick")

@@ -88,7 +88,8 @@ def test_no_such_environment(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         environments.read(project(tmp_path), "matrx", project_name="my-pkg")
     assert str(caught.value) == (
-        "Option `environment` for build hook `torch-ext` names `matrx`, which is no hatch environment of this project "
+        "Option `environment` for build hook `torch-ext` names `matrx`, which is not a hatch environment of this "
+        "project "
         "(there are: `default`, `matrix`, `matrix.py3.11-2.8`, `matrix.py3.11-2.9`, `plain`). "
         "Add `[tool.hatch.envs.matrx]` with a matrix over `torch`."
     )
@@ -128,7 +129,7 @@ def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) ->
 
 
 def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:
-    """Variables of uv are lists, parted by spaces: no path of ours is in one."""
+    """Variables of uv are lists, separated by spaces: no path of ours is in one."""
     uv_path = Path(uv.find_uv_bin())
     made = environments.without_torch(
         entry("torch==2.8.*", "packaging"), data=tmp_path / "my wörk", uv=uv_path, installer={}

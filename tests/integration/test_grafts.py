@@ -205,8 +205,9 @@ def test_a_runtime_of_which_a_process_has_one_is_not_copied(site: Site, name: st
     built = site.repair()
     assert [file.path for file in built.variant.files] == [f"{LABEL}/libops.so"]
     assert built.variant.external == ((name, "process"),)
-    assert f"`libops.so` needs {name}, {what}: a process has one, so that it is not copied into the wheel" in "\n".join(
-        site.said
+    assert (
+        f"`libops.so` needs {name}, {what}: a process can have only one, so it is not copied into the wheel"
+        in "\n".join(site.said)
     )
     assert [(found.code, found.warning) for found in site.audit(built, site.config())] == [("process-runtime", True)]
     trusted = site.config(exclude=(f"{name.partition('.')[0]}*",))

@@ -77,7 +77,7 @@ def test_the_sdist_and_the_version_compile_nothing(tmp_path: Path) -> None:
         pytest.param(('source = "csrc"', 'source = "cpp"'), "CMakeLists.txt", id="no-cmakelists"),
         pytest.param(('source = "csrc"', 'package = "other"'), "other", id="no-package"),
         pytest.param(
-            ('source = "csrc"', 'environment = "test"'), "names `test`, which is no hatch environment", id="no-env"
+            ('source = "csrc"', 'environment = "test"'), "names `test`, which is not a hatch environment", id="no-env"
         ),
         pytest.param(('source = "csrc"', 'only = ["*2.7*"]'), "2.7", id="only-matches-nothing"),
         pytest.param(("torch=={matrix:torch}.*", "numpy"), "torch", id="no-torch"),

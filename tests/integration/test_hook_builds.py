@@ -159,7 +159,7 @@ def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
     said = " ".join(done.stderr.split())
     assert said.endswith(
         "could not be written whole, and was removed. Free some space on that disk, and run the same "
-        "command again: it goes on with what is finished."
+        "command again: it continues with what is finished."
     )
     assert project.build(HATCH_TORCH_EXT_ONLY="matrix.2.9").returncode == 0
     assert project.wheel()

@@ -98,7 +98,10 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
         (None, "There is no setup.py in "),
         ("raise ValueError('no luck')", f"setup.py (line 1) {FAILS}ValueError: no luck"),
         ("import sys\nsys.exit(3)", f"setup.py (line 2) {FAILS}calls sys.exit(3) before setup()"),
-        ("\nimport nowhere_to_be_found", "setup.py (line 2) imports `nowhere_to_be_found`, which is not at hand: add"),
+        (
+            "\nimport nowhere_to_be_found",
+            "setup.py (line 2) imports `nowhere_to_be_found`, which is not available: add",
+        ),
         (b"x = 1\ny = '\xe4'", f"setup.py (line 2) {FAILS}SyntaxError: (unicode error)"),
         ("print('hello')", f"setup.py {FAILS}never calls setup()"),
         (
@@ -124,7 +127,7 @@ def test_a_setup_in_another_encoding_that_says_so(tmp_path: Path) -> None:
 def test_a_setup_that_hangs(tmp_path: Path) -> None:
     """It is ended, and its input is empty: nothing waits for an answer."""
     root = project(tmp_path, "import time\ntime.sleep(600)\n")
-    with pytest.raises(ConfigurationError, match=r"does not come to an end within 5 s"):
+    with pytest.raises(ConfigurationError, match=r"did not finish within 5 s"):
         recording.record(root, timeout=5)
 
 

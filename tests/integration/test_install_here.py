@@ -82,7 +82,7 @@ def test_without_isolation_it_is_built_for_the_torch_that_is_there(sdist: Path, 
 
 
 def test_another_torch_later_is_told_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
-    """An installer would keep the wheel that it built; the command that the error gives builds anew."""
+    """An installer would keep the wheel that it built; the command that the error gives builds again."""
     user = used.User(tmp_path)
     isolated: list[str | Path] = ["--no-build-isolation", "--find-links", sdist.parent]
     assert front_end(user, user.python, *PIP, "--no-build-isolation", sdist, **OFFLINE).returncode == 0

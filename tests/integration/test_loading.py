@@ -355,7 +355,7 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
     forced, _, warned = said["forced"].partition(" | ")
     assert forced == "loaded"
     assert warned.startswith(
-        "TorchExtWarning: forced: it was forced, though it was built for torch 2.12, here is 2.13."
+        "TorchExtWarning: forced: it was forced, although it was built for torch 2.12, here is 2.13."
     )
     assert said["queue of forced"] == 1
 

@@ -251,8 +251,8 @@ BAD = [
     pytest.param(
         [('["packaging"]', '["packaging", "torch<2.5"]')],
         "`torch<2.5` in `dependencies` of `[tool.hatch.metadata.hooks.torch-ext]` admits no torch that the matrix is "
-        "built for (`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`): nothing could install such a wheel. Take "
-        "it out, since the matrix says which torch is served, or correct the matrix.",
+        "built for (`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`): nobody could install such a wheel. Remove "
+        "it, since the matrix says which torch is served, or correct the matrix.",
         [('["packaging", "torch<2.5"]', '["packaging"]')],
         id="torch-excluded",
     ),
@@ -369,8 +369,8 @@ def static(root: Path, dependencies: Sequence[str]) -> None:
         pytest.param(
             ["torch<2.10"],
             ["torch<2.10", TORCH],
-            "matrix.2.13: `torch<2.10` in `project.dependencies` forbids the torch that this is built for, so that "
-            "nobody can use it. Take the requirement out, or name the entry in `skip`.",
+            "matrix.2.13: `torch<2.10` in `project.dependencies` forbids the torch that this is built for, so "
+            "nobody could use it. Take the requirement out, or name the entry in `skip`.",
             id="narrower",
         ),
     ],
@@ -401,7 +401,7 @@ def test_static_metadata_that_exclude_the_matrix_are_refused(
     assert done.returncode == 1
     assert said(done) == (
         "hatch-torch-ext: `torch<2.5` in `project.dependencies` admits no torch that the matrix is built for "
-        "(`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`): nothing could install such a wheel. Take it out, "
+        "(`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`): nobody could install such a wheel. Remove it, "
         "since the matrix says which torch is served, or correct the matrix."
     )
     assert not list(root.glob("dist/*"))
@@ -411,7 +411,7 @@ def test_static_metadata_that_exclude_the_matrix_are_refused(
 
 
 def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:
-    """A redundant requirement, one of an extra that nobody can install, and a partial wheel: each has its sentence."""
+    """A redundant requirement, one of an extra that nobody could install, and a partial wheel: each has a message."""
     extra = '[project.optional-dependencies]\nold = ["torch<2"]'
     root = write(tmp_path, own=["torch>=2"], optional=extra)
     done = wheel_of(root, shared, session_folder)
@@ -420,7 +420,7 @@ def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, s
     place = "`dependencies` of `[tool.hatch.metadata.hooks.torch-ext]`"
     assert f"`torch>=2` in {place} is redundant: the matrix says {served}. Take it out." in said(done)
     assert (
-        f"`torch<2` of the extra `old` admits no torch that the matrix is built for ({served}): nobody can install "
+        f"`torch<2` of the extra `old` admits no torch that the matrix is built for ({served}): nobody could install "
         "`[old]`. Take it out."
     ) in said(done)
     change(root, ('dependencies = ["torch>=2"]', "dependencies = []"), (extra, ""))

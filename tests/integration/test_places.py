@@ -319,7 +319,7 @@ def test_a_program_runs_from_the_wheel(site: Site, tmp_path: Path) -> None:
 
 
 def test_the_audit_binds_programs(site: Site, torch_cpu_python: Path) -> None:
-    """With a torch at hand, each program is loaded and bound by the dynamic linker, and not run."""
+    """With a torch available, each program is loaded and bound by the dynamic linker, and not run."""
     binaries = []
     for name in ("good", "bad"):
         symbol = "aoti_torch_device_type_cpu" if name == "good" else "aoti_torch_no_such_thing"
@@ -333,7 +333,7 @@ def test_the_audit_binds_programs(site: Site, torch_cpu_python: Path) -> None:
 
 
 def test_a_cpp_project_compiles_against_the_library_of_the_wheel(site: Site, tmp_path: Path) -> None:
-    """The lines that the docs give, as they stand there: header and library of the variant for the torch at hand."""
+    """The lines that the docs give, as they stand there: header and library of the variant for the torch available."""
     site.add("lib/libmy_ops.so", "int answer(void) { return 42; }")
     (site.prefix / "include").mkdir()
     (site.prefix / "include" / "my_ops.h").write_text("int answer(void);\n", encoding="utf-8")

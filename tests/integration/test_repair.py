@@ -254,7 +254,7 @@ def test_data_headers_and_archives(site: Site) -> None:
     assert [target for target, _ in built.package_files] == ["helper.py", "include/ops.h"]
     assert file_of(built, ".so").path == f"{BUILT_FOR_CPU}/libops.so"
     assert site.said[:2] == [
-        f"e: {name} is left out: static archives and object files serve no user of a wheel"
+        f"e: {name} is left out: users of a wheel have no use for static archives and object files"
         for name in ("libops.a", "ops.o")
     ]
 
@@ -329,7 +329,7 @@ def test_a_link_that_leads_nowhere_is_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: CMake installed the link `liblost.so`, which leads nowhere; let it install the file as well"
+        "e: CMake installed the link `liblost.so`, which points to nothing; install the file that it names as well"
     )
 
 

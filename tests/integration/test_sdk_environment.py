@@ -47,7 +47,7 @@ def empty(tmp_path: Path) -> Environment:
 
 
 def test_installed_torch(torch_cpu_python: Path) -> None:
-    """The facts are those that torch itself says when it is imported, and its symbols are at hand."""
+    """The facts are those that torch itself says when it is imported, and its symbols are available."""
     sdk = environment.acquire(ENTRY, environment_of(torch_cpu_python.parent.parent))
     check(ENTRY, sdk)
     code = (
@@ -72,7 +72,7 @@ def test_a_torch_left_in_the_environment_is_refused_before_compiling(torch_cpu_p
         check(changed, sdk, removal="hatch env remove matrix.2.9")
     assert str(caught.value) == (
         f"matrix.2.9: the matrix asks for `torch==2.9.*`, but torch {sdk.version} was found. "
-        "Make the environment anew: `hatch env remove matrix.2.9`"
+        "Remove the environment; the next build makes it again: `hatch env remove matrix.2.9`"
     )
 
 
@@ -82,7 +82,7 @@ def test_no_torch(empty: Environment) -> None:
         environment.acquire(ENTRY, empty)
     assert str(caught.value) == (
         f"matrix.2.13: torch is not installed in {empty.prefix}, although `torch==2.13.*` is asked for. "
-        "Make the environment anew: `hatch env remove matrix.2.13`"
+        "Remove the environment; the next build makes it again: `hatch env remove matrix.2.13`"
     )
 
 
@@ -102,8 +102,8 @@ def test_damaged_torch(empty: Environment) -> None:
     with pytest.raises(SdkError) as caught:
         environment.acquire(ENTRY, empty)
     assert str(caught.value) == (
-        f"matrix.2.13: the torch in {torch} is not one to compile against: TorchConfig.cmake cannot be read. "
-        'Make the environment anew: `hatch env remove matrix.2.13`, or use `sdk = "thin"`'
+        f"matrix.2.13: the torch in {torch} is not usable to compile against: TorchConfig.cmake cannot be read. "
+        'Remove the environment; the next build makes it again: `hatch env remove matrix.2.13`, or use `sdk = "thin"`'
     )
 
 

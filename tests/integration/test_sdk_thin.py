@@ -218,8 +218,8 @@ def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (401, "URL wants other credentials (401). Give user and password in the index address, or in .netrc"),
-        (403, "URL is forbidden (403). Give user and password in the index address, or in .netrc"),
+        (401, "URL refuses these credentials (401). Put user name and password into the index address, or into .netrc"),
+        (403, "URL is forbidden (403). Put user name and password into the index address, or into .netrc"),
         (404, "URL does not exist (404). Check the index address"),
         (500, "URL: the server answered 500, 3 times in a row. Check the network and the index"),
         ("silent", "URL: no answer within 0.6 s, 3 times in a row. Check the network and the index"),
@@ -394,8 +394,8 @@ def test_the_total_of_an_entry(builder: Builder, index: Index) -> None:
             ["torch/include/" + "x/" * 600 + "x.h"],
             "it has a file whose name is too long ('torch/include/x/x/x/x/x/x/x/x/x/x/x/x/x/'…)",
         ),
-        (["torch/include/\x1b[2J.h"], "it has a file with an odd name ('torch/include/\\x1b[2J.h')"),
-        (["torch/include/./x.h"], "it has a file with an odd name ('torch/include/./x.h')"),
+        (["torch/include/\x1b[2J.h"], "it has a file with a name that cannot be used ('torch/include/\\x1b[2J.h')"),
+        (["torch/include/./x.h"], "it has a file with a name that cannot be used ('torch/include/./x.h')"),
     ],
 )
 def test_names_that_no_folder_takes(builder: Builder, index: Index, names: list[str], problem: str) -> None:
@@ -422,7 +422,7 @@ def test_libraries_that_cannot_be_read(builder: Builder, index: Index) -> None:
 def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> None:
     """What exhausts Python's parser is a wheel that is not one, not a traceback."""
     index.add(fake_torch.wheel(fake_torch.contents(extra={"torch/version.py": text})), NAME)
-    assert "the wheel of torch 2.8.0 is not one to compile against: version.py" in builder.fails()
+    assert "the wheel of torch 2.8.0 is not usable to compile against: version.py" in builder.fails()
 
 
 def test_hostile_metadata(builder: Builder, index: Index) -> None:
@@ -431,7 +431,7 @@ def test_hostile_metadata(builder: Builder, index: Index) -> None:
     index.add(fake_torch.wheel(fake_torch.contents(requires=["\x1b[2J???"])), NAME)
     with pytest.raises(SdkError) as caught:
         builder.acquire()
-    assert "torch's wheel requires '\\x1b[2J???', which is no requirement" in str(caught.value)
+    assert "torch's wheel requires '\\x1b[2J???', which is not a requirement" in str(caught.value)
     assert "\x1b" not in str(caught.value)
 
 
@@ -496,7 +496,7 @@ def test_no_such_release(builder: Builder, index: Index) -> None:
     for version in ("2.4.1", "2.13.0", "2.9.1"):
         index.add(fake_torch.wheel(fake_torch.contents(version)), f"torch-{version}-{fake_torch.TAG}.whl")
     assert builder.fails("torch==2.10.*") == (
-        "matrix.2.8: there is no release `torch==2.10.*`. Nearest to it are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
+        "matrix.2.8: there no release matches `torch==2.10.*`. Nearest to it are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
         "Correct the matrix"
     )
 
@@ -512,7 +512,7 @@ def test_no_such_release(builder: Builder, index: Index) -> None:
 def test_a_build_of_torchs_own_index(builder: Builder, requirement: str, index_url: str) -> None:
     """Builds for one CUDA and pre-releases are not on the default index: the message says which index has them."""
     assert builder.fails(requirement) == (
-        f"matrix.2.8: there is no release `{requirement}`. Nearest to it are 2.8.0. "
+        f"matrix.2.8: no release matches `{requirement}`. The nearest are 2.8.0. "
         f'torch\'s own index may have it: `index-url = "{index_url}"`'
     )
 
@@ -542,8 +542,11 @@ def test_no_wheel_for_this_machine(builder: Builder, index: Index) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (401, "URL wants other credentials (401). Give user and password in the index address, or in .netrc."),
-        (403, "URL is forbidden (403). Give user and password in the index address, or in .netrc."),
+        (
+            401,
+            "URL refuses these credentials (401). Put user name and password into the index address, or into .netrc.",
+        ),
+        (403, "URL is forbidden (403). Put user name and password into the index address, or into .netrc."),
         (404, "URL does not exist (404). Check the index address."),
         ("silent", "URL: no answer within 0.6 s, 2 times in a row. Check the network and the index."),
     ],
@@ -691,7 +694,8 @@ def test_symbols_refused(builder: Builder, index: Index) -> None:
     assert str(caught.value) == (
         "the symbols of libtorch_cpu.so of torch 2.8.0+cu128 cannot be read: "
         f"{index.url}/files/{NAME} is forbidden (403). "
-        'Give user and password in the index address, or in .netrc. Try again, or set `audit-symbols = "cached"`'
+        "Put user name and password into the index address, or into .netrc. Try again, or set `audit-symbols = "
+        '"cached"`'
     )
 
 
@@ -752,7 +756,7 @@ def test_disk_full(builder: Builder) -> None:
     output, _ = process.communicate(timeout=60)
     root = builder.store.root
     assert output == (
-        f"ready\nmatrix.2.8: no room is left for the cache {root} (File too large). Make room with "
+        f"ready\nmatrix.2.8: no space is left for the cache {root} (File too large). Make room with "
         "`hatch-torch-ext sdk prune`, or name another folder with HATCH_TORCH_EXT_CACHE\ndone\n"
     )
     assert not list(root.glob("torch/*"))

@@ -82,7 +82,7 @@ def test_a_value_that_cmake_would_change_is_refused(tmp_path: Path, shared: Path
     done = built.build(FROM_OUTSIDE="unused")
     assert done.returncode == 1
     assert (
-        "hatch-torch-ext: matrix.2.8-a : the variable `way` is 'a ', which begins or ends in a blank, which CMake "
+        "hatch-torch-ext: matrix.2.8-a : the variable `way` is 'a ', which begins or ends with a space, which CMake "
         "drops; write it without"
     ) in done.stdout + done.stderr
     assert not list((built.root / "build/torch-ext").glob("*/log.txt"))

@@ -71,7 +71,7 @@ def test_libcuda_alone(environ: dict[str, str], tmp_path: Path) -> None:
     [
         ("return 9;", "libnvidia-ml.so.1 (NVML) answers with error 9: the NVIDIA driver does not work"),
         ("abort();", "libnvidia-ml.so.1 (NVML) crashes the process that asks it: the NVIDIA driver is broken"),
-        ("sleep(60); return 0;", "libnvidia-ml.so.1 (NVML) does not answer within 2 s: the NVIDIA driver hangs"),
+        ("sleep(60); return 0;", "libnvidia-ml.so.1 (NVML) did not answer within 2 s: the NVIDIA driver hangs"),
     ],
 )
 def test_a_driver_that_does_not_work(environ: dict[str, str], tmp_path: Path, init: str, problem: str) -> None:

@@ -32,7 +32,7 @@ def remember(sdk: Sdk, folder: Path) -> None:
 
 
 def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment: Environment, tmp_path: Path) -> None:
-    """The cause from the symbols alone; with exports at hand also the proof, and the release that would do."""
+    """The cause from the symbols alone; with exports available also the proof, and the release that would do."""
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
@@ -70,7 +70,7 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
 
 
 def test_exports_at_hand_are_those_of_other_releases(environment: Environment, tmp_path: Path) -> None:
-    """Versions in their order without the torch at hand; a damaged list is empty, and an empty store has none."""
+    """Versions in their order without the torch available; a damaged list is empty, and an empty store has none."""
     assert not exports.AtHand(os.environ, besides="2.13.0")
     sdk = sdk_environment.acquire(ENTRY, environment)
     remember(sdk, tmp_path / "older")

@@ -61,7 +61,7 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
         (
             {"executable_stack": True},
             "executable-stack",
-            "asks for an executable stack, which hardened kernels and glibc 2.41 refuse",
+            "requests an executable stack, which hardened kernels and glibc 2.41 refuse",
         ),
         (
             {"text_relocations": True},

@@ -233,7 +233,7 @@ def test_symbols_that_torch_does_not_export(make: Making) -> None:
 
 
 def test_unknown_exports_prove_nothing(make: Making) -> None:
-    """Where the list of one needed library is not at hand, a symbol that is in no list is not held against the file."""
+    """Where the list of one needed library is missing, a symbol that is in no list is not held against the file."""
     facts = {"exports": {"libc10.so": EXPORTS["libc10.so"]}, "provided": frozenset({"libc10.so", "libtorch_cpu.so"})}
     assert make.one(undefined=("_ZN2at4_ops4goneEv",), facts=facts, **NEEDS) == []
 

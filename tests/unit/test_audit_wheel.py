@@ -135,18 +135,18 @@ def test_a_file_that_merge_moved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"{", "is no JSON"),
+        (b"{", "is not JSON"),
         (b"[]", "must be an object with a list `variants`"),
         (b'{"variants": [3]}', "variant 1 must be an object, not int"),
         (b'{"variants": [{"places": 3}]}', "variant 1: `places` must map paths to paths"),
         (b'{"variants": [{"label": "x"}]}', "variant lacks the field `torch`"),
         (b'{"variants": [], "package_files": [1]}', "file 1 of `package_files` must have a `target` and a `sha256`"),
-        (b"[" * 100_000, "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
     ],
 )
 def test_manifests_that_are_none(text: bytes, message: str, tmp_path: Path) -> None:
-    """A manifest that is no JSON, or has another shape, is one finding that says where."""
+    """A manifest that is not JSON, or has another shape, is one finding that says where."""
     path = wheels.write(tmp_path, {MANIFEST: text})
     ((code, file, told),) = found(path)
     assert (code, file) == ("manifest-invalid", MANIFEST)
@@ -237,7 +237,7 @@ def test_elf_by_name_only_and_by_bytes_only(tmp_path: Path) -> None:
         ("rpath", "a/weights.bin"),
     ]
     told = {file: message for code, file, message in found(path) if code == "unreadable-file"}
-    assert told["a/lib.so"] == "is named as a shared library, but is no ELF file"
+    assert told["a/lib.so"] == "is named as a shared library, but is not an ELF file"
     assert told["a/cut.so"].startswith("a/cut.so cannot be read as an ELF file: ")
 
 
@@ -296,7 +296,7 @@ def test_what_is_no_wheel(tmp_path: Path) -> None:
     """What cannot be read as a wheel at all is one error."""
     path = tmp_path / "a-1-py3-none-any.whl"
     path.write_bytes(b"nothing")
-    with pytest.raises(WheelError, match="is no zip archive, or its end is missing"):
+    with pytest.raises(WheelError, match="is not a zip archive, or its end is missing"):
         audit.audit_wheel(path)
 
 
@@ -335,7 +335,7 @@ def test_a_package_without_init() -> None:
     (found,) = audit.check_loading("my_pkg.sub", {"my_pkg/__init__.py": "", "my_pkg/sub/ops.py": "_variants"})
     assert (found.file, found.message) == (
         "my_pkg/sub/__init__.py",
-        "is not there: `import my_pkg.sub` works and loads nothing",
+        "is missing: `import my_pkg.sub` works, but loads nothing",
     )
     assert list(audit.check_loading("my_pkg", {"my_pkg/__init__.py": "", "my_pkg/large.py": None})) == []
 

@@ -72,10 +72,13 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
             ),
             "300 jobs are more than the 256 that a matrix of GitHub may have: take fewer `--shards`",
         ),
-        (lambda: jobs.pairs("12", "--images"), "`--images`: `12` must be NAME=VALUE, several of them parted by blanks"),
+        (
+            lambda: jobs.pairs("12", "--images"),
+            "`--images`: `12` must be NAME=VALUE, several of them separated by spaces",
+        ),
         (
             lambda: jobs.pairs(" ", "--images"),
-            "`--images` is empty: write NAME=VALUE, several of them parted by blanks",
+            "`--images` is empty: write NAME=VALUE, several of them separated by spaces",
         ),
     ],
 )
@@ -99,7 +102,7 @@ def test_ci_init_writes_two_workflows(
     capsys.readouterr()
     assert main(["ci", "init"]) == 1
     assert capsys.readouterr().err == (
-        f"hatch-torch-ext: {folder / 'wheels.yml'} is there already, and is another: move it away, or replace it with "
+        f"hatch-torch-ext: {folder / 'wheels.yml'} exists and has other contents. Move it away, or replace it with "
         "`--force`.\n"
     )
     assert (folder / "wheels.yml").read_text(encoding="utf-8") == "name: mine\n"

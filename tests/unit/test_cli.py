@@ -78,7 +78,7 @@ def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert said == [
         f"hatch-torch-ext: {other}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. Give the file its "
         "published name back\n",
-        f"hatch-torch-ext: {cut}: is no zip archive, or its end is missing (File is not a zip file). Build or fetch "
+        f"hatch-torch-ext: {cut}: is not a zip archive, or its end is missing (File is not a zip file). Build or fetch "
         "the wheel again\n",
         f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
     ]
@@ -143,7 +143,7 @@ RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
     [
         ("", f"The wheel target has no build hook `torch-ext`: add {RIGHT} to pyproject.toml."),
         *(
-            (f"[{place}]", f"`[{place}]` is no table of a build hook, so that nothing reads it: write {RIGHT}.")
+            (f"[{place}]", f"`[{place}]` is not a table of a build hook, so that nothing reads it: write {RIGHT}.")
             for place in (
                 "tool.hatch.build.targets.wheel.torch-ext",
                 "tool.hatch.build.targets.wheel.hooks.torch_ext",

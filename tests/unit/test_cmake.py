@@ -169,8 +169,8 @@ def test_a_folder_that_cmake_cannot_work_in(letter: str) -> None:
     with pytest.raises(CompileError) as caught:
         failures.check_folders("matrix.2.11", ROOT, Path(f"/a{letter}b/build"))
     assert str(caught.value) == (
-        f"matrix.2.11: CMake cannot work in /a{letter}b/build: {letter} in a path means something else to it or to "
-        "what it starts. Rename that folder"
+        f"matrix.2.11: CMake cannot work in /a{letter}b/build: {letter} in a path has a special meaning to CMake "
+        "or to the tools that it starts. Rename that folder"
     )
 
 
@@ -232,8 +232,8 @@ def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) ->
     for name in ("a.h", "b.h", "z.h"):
         (tmp_path / "csrc" / name).touch()
     assert written.note(job, before) == (
-        "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. What CMake writes there, every "
-        "entry shares, and an sdist or a wheel may take it in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} "
+        "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. All entries share what CMake "
+        "writes there, and it may end up in an sdist or a wheel: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} "
         "instead"
     )
 
@@ -362,8 +362,9 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             "CMake Error at CMakeLists.txt:4 (find_package):\n"
             '  Could not find a package configuration file provided by "nanobind" with any\n'
             "  of the following names:",
-            "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
-            "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
+            "If a Python package brings it, as pybind11 and nanobind do, add that package to the dependencies of the "
+            "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
+            "`cmake.define`.",
         ),
         (
             "CMake Error at CMakeLists.txt:4 (message):\n  ModuleNotFoundError: No module\n  named 'torchgen'",

@@ -219,7 +219,7 @@ def test_wrong_values_are_all_told_at_once(project: Path) -> None:
         f"Option `cuda-home` {HOOK} may hold the field `{{cuda}}` or `{{cuda_major}}`, not `{{version}}`",
         f"Option `cuda.compress` {HOOK} {compress}",
         f"Option `index-url` {HOOK} must be an address that starts with `https://`, `http://` or `file://`",
-        f"Option `index-url` {HOOK} has a brace that is part of no field such as `{{cuda}}`; correct or remove it",
+        f"Option `index-url` {HOOK} has a brace that is not part of a field such as `{{cuda}}`; correct or remove it",
         f"Option `debug-symbols` {HOOK} must be `strip`, `split` or `keep`, not `some`",
         f"Option `audit-symbols` {HOOK} must be `cached` or `fetch`, not `never`",
     ]
@@ -284,7 +284,7 @@ def test_strip_is_short_for_debug_symbols(project: Path, text: str, expected: st
 def test_strip_beside_debug_symbols(project: Path) -> None:
     """One thing said twice is an error, even where both agree."""
     assert problems(project, "strip = true\ndebug-symbols = 'strip'") == [
-        f"Option `strip` {HOOK} says the same as `debug-symbols`; keep one of the two"
+        f"Option `strip` {HOOK} sets the same as `debug-symbols`; keep one of the two"
     ]
 
 
@@ -318,7 +318,7 @@ def test_paths_are_the_projects(project: Path) -> None:
 def test_environment_variables_override_selectors(
     project: Path, environ: dict[str, str], only: tuple[str, ...], skip: tuple[str, ...]
 ) -> None:
-    """Globs apart by commas or blanks take the option's place; a blank variable is as good as none."""
+    """Globs apart by commas or spaces take the option's place; a blank variable is as good as none."""
     found = parse(project, "only = ['a']\nskip = ['b']", environ=environ)
     assert (found.only, found.skip) == (only, skip)
 

@@ -50,7 +50,7 @@ def test_examples_are_configurations(example: str, tmp_path: Path) -> None:
 
 
 def test_matrix_page_has_the_table_of_builds() -> None:
-    """The page's table of torch and CUDA is the one that pairs are held against."""
+    """The page's table of torch and CUDA is the one that pairs are compared with."""
     written = {}
     for torches, cudas in re.findall(r"^\| ([\d., ]+) \| ([\d., *]+) \|$", MATRIX, re.MULTILINE):
         for torch in torches.split(", "):

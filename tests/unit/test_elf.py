@@ -120,7 +120,7 @@ def test_what_is_no_elf_says_why(tmp_path: Path, data: bytes, why: str) -> None:
     with pytest.raises(ElfError) as caught:
         read(tmp_path, data)
     path = tmp_path / "libfoo.so"
-    assert str(caught.value) == f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out"
+    assert str(caught.value) == f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out"
 
 
 def test_a_missing_file_is_the_same_error(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_bytes_that_contradict_themselves(tmp_path: Path, data: bytes, message: 
     with pytest.raises(FatbinError) as failure:
         fatbin.archs(path)
     assert str(failure.value).startswith(f"{path}: {message}")
-    assert str(failure.value).endswith("; build it anew")
+    assert str(failure.value).endswith("; build it again")
 
 
 def test_files_that_are_not_elf(tmp_path: Path) -> None:

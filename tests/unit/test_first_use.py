@@ -63,5 +63,5 @@ def test_a_fallback_survives_the_manifest() -> None:
     assert fallback.from_json(fallback.to_json(made)) == made
     for place in ("/etc/passwd", "../x", "csrc/../../x"):
         data = {**fallback.to_json(made), "files": [{"path": place, "sha256": ""}]}
-        with pytest.raises(WheelError, match="is no path below the sources"):
+        with pytest.raises(WheelError, match="is not a path below the sources"):
             fallback.from_json(data)

@@ -112,7 +112,7 @@ def test_dotted_package(project: Path) -> None:
 
 
 def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
-    """A folder of sources that shares the project's name is no package; of two packages hatchling's choice counts."""
+    """A folder of sources that shares the project's name is not a package; of two, hatchling's choice counts."""
     (project / "my_pkg").mkdir()
     assert package(project) == ("my_pkg", project / "src" / "my_pkg")
     (project / "my_pkg" / "__init__.py").touch()

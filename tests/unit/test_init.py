@@ -159,7 +159,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
     assert texts(notes) == [
         "`pkg.fast` is made by Cython of `fast.pyx`: build it by hand in CMake",
         "`pkg.slow` is made by Cython of `slow.c`: build it by hand in CMake",
-        "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs into CMakeLists.txt",
+        "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs in CMakeLists.txt",
         "`other._C` goes into `pkg`, since a wheel's variants lie in one package: import it from there",
     ]
     assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
@@ -333,7 +333,7 @@ def test_imports_are_changed(tmp_path: Path) -> None:
         "pkg/later.py": later.replace("import _C as c", "from pkg import _C as c"),
     }
     assert [text.partition(" (")[0] for text in texts(notes)] == [
-        "pkg/later.py:1: `load` opens a library: `_variants.load()` has done it",
+        "pkg/later.py:1: `load` opens a library, which `_variants.load()` has done already",
         "`pkg/latin.py` cannot be read",
     ]
 
@@ -363,8 +363,8 @@ def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
     opened = 'torch.ops.load_library("x.so")'
     assert change.text == FLAGS.replace(loop, "").replace(opened, "pass  # _variants.load() has opened it")
     assert texts(notes) == [
-        "pkg/ops/__init__.py:2: opened a library and stays, since it sets HAS_X, which is read elsewhere: "
-        "see that it says what is true now"
+        "pkg/ops/__init__.py:2: opens a library and was left as it is, because it sets HAS_X, which is read elsewhere: "
+        "check that this is still right"
     ]
 
 

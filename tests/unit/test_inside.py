@@ -54,8 +54,8 @@ def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("a ", "begins or ends in a blank, which CMake drops"),
-        (" a", "begins or ends in a blank, which CMake drops"),
+        ("a ", "begins or ends with a space, which CMake drops"),
+        (" a", "begins or ends with a space, which CMake drops"),
         ("x\ny", r"has the character '\n', which CMake's cache does not keep"),
         ("x\x1b[2J", r"has the character '\x1b', which CMake's cache does not keep"),
         ("'a'", "stands in single quotes, which CMake drops"),

@@ -1,4 +1,4 @@
-"""Locks: who waits says for whom; what a dead process held is free; what was removed is made anew."""
+"""Locks: who waits says for whom; what a dead process held is free; what was removed is made again."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_globs_reach_what_the_matrix_leaves_open() -> None:
 
 
 def test_a_release_is_not_taken_for_a_cuda_version() -> None:
-    """A glob that matches a name is about names; one that matches none is held against published CUDA versions."""
+    """A glob that matches a name is about names; one that matches none is compared with published CUDA versions."""
     found = entries("2.8", "2.9", torch=[])  # torch 2.8 was published for CUDA 12.9
     assert names(matrix.select(found, only=["*2.9*"])) == ["2.9"]
     assert names(matrix.select(found, skip=["*2.9*"])) == ["2.8"]

@@ -113,8 +113,8 @@ def test_one_label_with_different_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MergeError) as caught:
         merge.merge(variants, package="pkg", distribution="d")
     assert str(caught.value) == (
-        f"matrix.a and matrix.b both give the variant {CPU}, but `{CPU}/x.so` is not the same in them: a user's "
-        f"machine could not choose. Leave one out with `skip`, or let the build not depend on what tells them apart."
+        f"matrix.a and matrix.b both give the variant {CPU}, but `{CPU}/x.so` differs between them, so the loader "
+        "could not choose. Leave one out with `skip`, or make the build independent of what tells the entries apart."
     )
 
 
@@ -218,8 +218,8 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MergeError) as caught:
         merge.merge([variant], package="pkg", manylinux="manylinux_9_99", distribution="d")
     assert str(caught.value) == (
-        '`manylinux = "manylinux_9_99"` is no policy for glibc on x86_64; take the option `manylinux` out or set it to '
-        "manylinux_2_5_x86_64"
+        '`manylinux = "manylinux_9_99"` is not a policy for glibc on x86_64; take the option `manylinux` out or set '
+        "it to manylinux_2_5_x86_64"
     )
 
 
@@ -230,7 +230,7 @@ def test_requirement_covers_the_matrix_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_no_variant_is_refused() -> None:
-    """A wheel without a variant is no wheel of ours."""
+    """A wheel without a variant is not a wheel of ours."""
     with pytest.raises(MergeError) as caught:
         merge.merge([], package="pkg", distribution="d")
     assert str(caught.value) == "no variant to put into the wheel; let `only` and `skip` leave at least one entry"

@@ -253,7 +253,7 @@ def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> Non
 
 
 def test_variant_wheels_are_audited(fat: Path, tmp_path: Path) -> None:
-    """The name's label is held against variant.json; nothing else is found in them that the fat wheel has not."""
+    """The name's label is compared with variant.json; nothing else is found in them that the fat wheel has not."""
     before = {finding.code for finding in audit.audit_wheel(fat)}
     for label, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels:
         assert {finding.code for finding in audit.audit_wheel(wheel)} <= before

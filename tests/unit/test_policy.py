@@ -60,7 +60,7 @@ def test_policies_by_the_names_that_authors_use(asked: str, name: str) -> None:
 
 
 def test_an_unknown_policy_is_none() -> None:
-    """What is no policy, or one of another machine, is not guessed at."""
+    """What is not a policy, or one of another machine, is not guessed at."""
     assert policy.named("manylinux_9_99", "x86_64") is None
     assert policy.named("manylinux_2_28_aarch64", "x86_64") is None
 

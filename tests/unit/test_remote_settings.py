@@ -106,7 +106,7 @@ def test_nothing_secret_is_shown() -> None:
 
 
 def test_lists_are_parted_as_uv_parts_them() -> None:
-    """Find-links are parted by commas, indexes by blanks: a folder may have a blank in its name, an address a comma."""
+    """Find-links are separated by commas, indexes by spaces: a folder may hold a space, an address a comma."""
     found = read({"UV_FIND_LINKS": "/my wheels,/more", "UV_INDEX": "https://one/a,b https://two"})
     assert found.find_links == ("file:///my%20wheels", "/more")
     assert found.extra == ("https://one/a,b", "https://two")

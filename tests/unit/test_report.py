@@ -128,7 +128,7 @@ def test_problems_are_told(tmp_path: Path) -> None:
         tmp_path, {"a/cut.so": b"\x7fELF", "my/_torch_ext/manifest.json": b"{"}, name="a-1-py3-none-any.whl"
     )
     found = report.describe(path)
-    assert found.problems[0].startswith("my/_torch_ext/manifest.json: is no JSON")
+    assert found.problems[0].startswith("my/_torch_ext/manifest.json: is not JSON")
     assert found.problems[1].startswith("a/cut.so cannot be read as an ELF file: ")
     assert " ! a/cut.so cannot be read" in printed(path)
     assert "a/cut.so cannot be read" in page.render(found)

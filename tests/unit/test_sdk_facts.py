@@ -144,7 +144,8 @@ def test_check_fails(requirement: str, version: str, cuda: str | None, variables
     with pytest.raises(SdkError) as caught:
         check(entry(requirement, **variables), sdk(version, cuda), removal="hatch env remove matrix.x")
     assert str(caught.value) == (
-        f"matrix.x: the matrix asks for {message} Make the environment anew: `hatch env remove matrix.x`"
+        f"matrix.x: the matrix asks for {message} Remove the environment; the next build makes it again: `hatch env "
+        "remove matrix.x`"
     )
 
 

@@ -88,7 +88,7 @@ def test_a_final_release_under_a_local_name_is_that_release(suffix: str) -> None
     choice = loader.select(facts(torch=f"2.8.0{suffix}"), [variant(), variant(label="other", torch="2.9")])
     assert choice.verdicts() == {"it": "chosen", "other": f"rejected: built for torch 2.9, here is 2.8.0{suffix}"}
     assert list(loader.cautions(choice)) == [
-        f"hatch_torch_ext.resources: torch 2.8.0{suffix} is somebody's own build of the release 2.8; "
+        f"hatch_torch_ext.resources: torch 2.8.0{suffix} is not an official build of the release 2.8; "
         "it was compiled for torch's and is loaded"
     ]
 
@@ -274,7 +274,7 @@ def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
         "other": "forced, though built for torch 2.9, here is 2.8.0",
     }
     assert list(loader.cautions(choice)) == [
-        "hatch_torch_ext.resources: other was forced, though it was built for torch 2.9, here is 2.8.0: it may crash"
+        "hatch_torch_ext.resources: other was forced, although it was built for torch 2.9, here is 2.8.0: it may crash"
     ]
 
 

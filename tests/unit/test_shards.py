@@ -51,9 +51,9 @@ def part(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("9/8", "`--shard 9/8`: there is no such part; 8 parts are counted from `1/8` to `8/8`"),
-        ("0/3", "`--shard 0/3`: there is no such part; 3 parts are counted from `1/3` to `3/3`"),
-        ("1/0", "`--shard 1/0`: there is no such part; 1 parts are counted from `1/1` to `1/1`"),
+        ("9/8", "`--shard 9/8`: there is no such part: write `1/8` to `8/8`"),
+        ("0/3", "`--shard 0/3`: there is no such part: write `1/3` to `3/3`"),
+        ("1/0", "`--shard 1/0`: there is no such part: write `1/1` to `1/1`"),
         ("three", "`--shard three` must be two numbers: `--shard 3/8` is the third of eight parts"),
     ],
 )

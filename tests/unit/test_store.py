@@ -55,7 +55,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
-    """A folder whose marker is gone or broken is not used; it is made anew."""
+    """A folder whose marker is gone or broken is not used; it is made again."""
     kept = store.opened(tmp_path)
     folder, _ = kept.make("torch", "key", filler(kept))
     folder.chmod(0o755)
@@ -68,7 +68,7 @@ def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
     "marker", ["", "{", "[1]", "[]", "{}", '{"title": 3}', "null", "[" * 100_000, '{"title": "\\ud800"}', "1" * 5000]
 )
 def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
-    """Text that is cut off, and JSON that says something else than its reader expects: the thing is made anew."""
+    """Text that is cut off, and JSON that says something else than its reader expects: the thing is made again."""
     kept = store.opened(tmp_path)
 
     def title(said: Mapping[str, str]) -> str:
@@ -177,14 +177,14 @@ WAYS = ["bytes", "bytes, times restored", "replaced", "a link", "gone", "one mor
 
 @pytest.mark.parametrize("how", WAYS)
 def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
-    """Another byte of the same size, a file too many or too few: said by name, and made anew."""
+    """Another byte of the same size, a file too many or too few: said by name, and made again."""
     said: list[str] = []
     kept = store.opened(tmp_path, said.append)
     folder, _ = kept.make("torch", "key", filler(kept))
     change(folder / "a/b.h", how)
     assert kept.finished("torch", "key") is None
     name = "a/more.h" if how == "one more" else "a/b.h"
-    assert said == [f"torch key in the cache was changed since it was made ({name}): it is made anew"]
+    assert said == [f"torch key in the cache was changed since it was made ({name}): it is made again"]
     folder, _ = kept.make("torch", "key", filler(kept))
     assert [path.read_bytes() for path in folder.rglob("*.h")] == [b"x"]
     assert kept.finished("torch", "key") is not None
@@ -253,7 +253,7 @@ def test_without_a_seal_nothing_is_believed(tmp_path: Path) -> None:
 
 
 def test_verify(tmp_path: Path) -> None:
-    """Every byte is read; what is damaged is named and removed, shared files too, and the next build makes it anew."""
+    """Every byte is read; what is damaged is named and removed, shared files too, and the next build makes it again."""
     kept = store.opened(tmp_path)
     kept.make("torch", "good", filler(kept, b"good"))
     bad, _ = kept.make("torch", "bad", filler(kept))

@@ -119,7 +119,7 @@ def test_nvidia_smi_that_hangs(environ: dict[str, str], tmp_path: Path) -> None:
     """It is given up after the time-out."""
     program(environ, "nvidia-smi", "exec /bin/sleep 60")
     found = machine.read(environ, root=tmp_path, timeout=1.0)
-    assert found.problems == ("nvidia-smi does not answer within 1 s: the NVIDIA driver hangs",)
+    assert found.problems == ("nvidia-smi did not answer within 1 s: the NVIDIA driver hangs",)
 
 
 def test_wsl(environ: dict[str, str], tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def test_an_honest_wheel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("../evil.py", "its name climbs out of the folder that it is unpacked to"),
-        ("my_pkg/../../evil.py", "its name climbs out of the folder that it is unpacked to"),
+        ("../evil.py", "its name leads out of the folder that it is unpacked into"),
+        ("my_pkg/../../evil.py", "its name leads out of the folder that it is unpacked into"),
         ("/etc/evil.py", "its name is an absolute path"),
         ("C:/evil.py", "its name begins with a drive"),
         ("my_pkg\\..\\evil.py", "its name holds a NUL or a backslash"),
@@ -143,14 +143,14 @@ def test_a_damaged_member(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is no zip archive, or its end is missing"),
-        (b"not a wheel at all", "is no zip archive, or its end is missing"),
-        (ELF, "is no zip archive, or its end is missing"),
+        (b"", "is not a zip archive, or its end is missing"),
+        (b"not a wheel at all", "is not a zip archive, or its end is missing"),
+        (ELF, "is not a zip archive, or its end is missing"),
         (b"PK\x05\x06" + bytes(18), "has no .dist-info folder, and a wheel has one"),
     ],
 )
 def test_what_is_no_wheel(data: bytes, message: str, tmp_path: Path) -> None:
-    """A file that is no archive, or an empty one, is one clean error that names the file."""
+    """A file that is not an archive, or an empty one, is one clean error that names the file."""
     path = tmp_path / NAME
     path.write_bytes(data)
     with pytest.raises(WheelError, match=f"^{re.escape(str(path))}: {re.escape(message)}"):
@@ -195,7 +195,7 @@ def test_members_that_overlap(tmp_path: Path) -> None:
     entry = data.rindex(b"my_pkg/b.bin") - 46
     struct.pack_into("<I", data, entry + 42, first)
     path.write_bytes(data)
-    with pytest.raises(WheelError, match="members of the archive overlap, as in a zip bomb"):
+    with pytest.raises(WheelError, match=r"members of the archive overlap \(as in a zip bomb\)"):
         read(path, tmp_path)
 
 

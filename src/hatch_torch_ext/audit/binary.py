@@ -70,7 +70,7 @@ def _path_fault(entry: str, depth: int | None) -> str | None:
 
 def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
     if binary.elf.executable_stack:
-        message = "asks for an executable stack, which hardened kernels and glibc 2.41 refuse"
+        message = "requests an executable stack, which hardened kernels and glibc 2.41 refuse"
         yield finding("executable-stack", binary.place, message, variant=subject.variant)
     if binary.elf.text_relocations:
         message = "has text relocations: its code is not position independent"

@@ -57,8 +57,8 @@ CODES = {
     ),
     "build-path": Code(
         warning=True,
-        remedy="Map the folder away (-ffile-prefix-map, which the build hook passes unless CMAKE_CXX_FLAGS is "
-        "overwritten).",
+        remedy="Replace the folder's name with -ffile-prefix-map; the build hook passes it unless CMAKE_CXX_FLAGS is "
+        "overwritten.",
     ),
     "bundled-cuda": Code(
         remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so.",
@@ -70,7 +70,9 @@ CODES = {
     "bundled-torch": Code(
         remedy="Leave torch's library out: two copies in one process break each other. The hook's repair does so.",
     ),
-    "cannot-open": Code(remedy="Link what is missing, or compile it against the torch that it is opened in."),
+    "cannot-open": Code(
+        remedy="Link the library that is missing, or compile against the torch that the file is opened in."
+    ),
     "crash": Code(
         remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in.",
     ),
@@ -91,8 +93,8 @@ CODES = {
         remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load.",
     ),
     "lowest-torch": Code(
-        remedy="Promise the torch that it needs, or a newer one (`torch>=` in the metadata, the entry's `torch` in the "
-        "matrix), or take the newer functions out.",
+        remedy="Require the torch that it needs, or a newer one (`torch>=` in the metadata, the entry's `torch` in the "
+        "matrix), or do not call the newer functions.",
     ),
     "manifest-hash": Code(remedy=_REBUILD),
     "manifest-invalid": Code(remedy=_REBUILD),
@@ -133,7 +135,7 @@ CODES = {
     ),
     "partial-wheel": Code(
         warning=True,
-        remedy="Publish none of the parts, but what `hatch-torch-ext merge` makes of all of them.",
+        remedy="Do not publish parts: publish the wheel that `hatch-torch-ext merge` makes of all of them.",
     ),
     "policy-too-low": Code(
         remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met.",

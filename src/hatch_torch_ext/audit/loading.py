@@ -19,7 +19,7 @@ def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
     init = f"{folder}/__init__.py"
     texts = [text for path, text in files.items() if path != f"{folder}/_variants.py"]
     if init not in files:
-        message = f"is not there: `import {package}` works and loads nothing"
+        message = f"is missing: `import {package}` works, but loads nothing"
     elif all(text is not None and "_variants" not in text for text in texts):
         message = f"loads no variant, and no other Python file does: `import {package}` registers no operator"
     else:

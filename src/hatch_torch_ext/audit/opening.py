@@ -1,6 +1,7 @@
-"""Open files in a torch that is at hand, in a process of their own: the one proof that a file can be loaded.
+"""Open files in a torch that is available, in a process of their own: the one proof that a file can be loaded.
 
-A wrong library can abort the whole process. That is a finding then, with what was printed, and the rest is opened anew.
+A wrong library can abort the whole process. That is then a finding, with what was printed, and the
+rest is opened again.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def _twice(text: str) -> bool:
 
 def _death(outcome: _Outcome) -> str:
     if outcome.returncode is None:
-        how = "opening it did not end"
+        how = "opening it did not finish"
     elif outcome.returncode < 0:
         try:
             name = signal.Signals(-outcome.returncode).name

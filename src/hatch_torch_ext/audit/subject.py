@@ -91,11 +91,11 @@ class Subject:
     cuda: str | None = None
     """The CUDA version of the torch that it is for."""
     cuda_runtime: frozenset[str] | None = None
-    """What the CUDA runtime of that torch exports; None where it is not at hand."""
+    """What the CUDA runtime of that torch exports; None where it is not available."""
     newer_nvcc: str | None = None
     """The CUDA version of the compiler, where it is newer than torch's."""
     pybind11_internals: frozenset[int] = frozenset()
-    """The versions of pybind11's internals that torch's own headers name; empty where they are not at hand."""
+    """The versions of pybind11's internals that torch's own headers name; empty where they are not available."""
     provided: frozenset[str] = frozenset()
     """Further library names that the user's torch, its requirements or the system bring."""
     external: Mapping[str, str] = field(default_factory=dict)

@@ -383,7 +383,7 @@ def _owner(symbol: str, exports: Mapping[str, frozenset[str]], *, besides: set[s
 
 
 def _unknown(reached: set[str], subject: Subject) -> bool:
-    """Say whether the exports of a library that ld.so searches are not at hand: then absence proves nothing."""
+    """Say whether the exports of a library that ld.so searches are not available: then absence proves nothing."""
     exports = subject.exports or {}
     has = {name for name in subject.provided if sonames.is_torch(name)} or set(exports)
     return not (reached & has) - NAMES_NOTHING <= exports.keys()

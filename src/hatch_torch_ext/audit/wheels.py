@@ -49,7 +49,7 @@ def audit_wheel(
     ``open_with`` is a Python with torch: what is for that torch is opened in it. ``exports`` maps SONAMEs of the torch
     that a foreign wheel is for to the names that they export. ``max_size`` is the wheel's budget in bytes.
     ``report`` is told what was not opened there, and why.
-    Raises ``WheelError`` for what is no wheel at all.
+    Raises ``WheelError`` for what is not a wheel at all.
     """
     settle((), ignore=ignore)  # an unknown code is told before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
@@ -116,7 +116,9 @@ def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
                 message = str(error).replace(f"{read.folder}/", "")
                 faults.append(finding("unreadable-file", member.path, message))
         elif name.endswith(".so") and member.size:
-            faults.append(finding("unreadable-file", member.path, "is named as a shared library, but is no ELF file"))
+            faults.append(
+                finding("unreadable-file", member.path, "is named as a shared library, but is not an ELF file")
+            )
     return found, faults
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser(
-        "audit", help="look for everything that keeps a wheel from working; exit 1 on findings"
+        "audit", help="check a wheel for everything that would keep it from working; exit status 1 on findings"
     )
     command.add_argument("wheel", type=path)
     command.add_argument("--json", action="store_true")

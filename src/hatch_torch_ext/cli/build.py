@@ -20,19 +20,24 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("build", help="build the wheel of the project in this folder")
-    command.add_argument("-d", "--directory", type=path, default=path("dist"), help="where the wheel goes (dist)")
+    command.add_argument(
+        "-d", "--directory", type=path, default=path("dist"), help="folder for the wheel (default: dist)"
+    )
     command.add_argument("--only", metavar="GLOB", action="append", help="entries or labels to build")
     command.add_argument("--shard", metavar="K/N", help="build part K of N, to be joined by `merge`")
-    command.add_argument("--part", metavar="K/N", help="name what --only builds as part K of N")
+    command.add_argument("--part", metavar="K/N", help="mark the entries of --only as part K of N")
     command.add_argument(
         "--times",
         metavar="FILE",
         type=path,
-        help="split by what entries took: build/torch-ext/history.json of an earlier build, one file for all shards",
+        help="split by the times in FILE, the build/torch-ext/history.json of an earlier build; "
+        "give all shards the same file",
     )
-    command.add_argument("--dask", metavar="ADDRESS", help="build the entries on the Dask cluster there")
+    command.add_argument("--dask", metavar="ADDRESS", help="build the entries on the Dask cluster at ADDRESS")
     command.add_argument("--jobs", metavar="N", type=int, help="compilers at once")
-    command.add_argument("--fresh", action="store_true", help="remove what earlier builds left, and start anew")
+    command.add_argument(
+        "--fresh", action="store_true", help="remove what earlier builds left, and build from the start"
+    )
     command.set_defaults(run=run)
 
 

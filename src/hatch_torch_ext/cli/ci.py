@@ -20,8 +20,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("ci", help="workflows for GitHub Actions")
     actions = command.add_subparsers(required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="write them into .github/workflows of this folder")
-    init.add_argument("--force", action="store_true", help="replace workflows of these names")
+    init = actions.add_parser("init", help="write the workflows into .github/workflows of this folder")
+    init.add_argument("--force", action="store_true", help="replace workflows that exist already")
     init.set_defaults(run=run)
 
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     others = [path for path, text in texts.items() if path.is_file() and path.read_text(encoding="utf-8") != text]
     if others and not options.force:
         raise ConfigurationError(
-            [f"{path} is there already, and is another: move it away, or replace it with `--force`." for path in others]
+            [f"{path} exists and has other contents. Move it away, or replace it with `--force`." for path in others]
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("doctor", help="say what is here, what does not work, and what to type")
+    command = commands.add_parser("doctor", help="report what is installed here, what does not work, and what to type")
     command.add_argument("packages", metavar="PACKAGE", nargs="*", help="only these (default: all that are installed)")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
-    command.add_argument("--json", action="store_true", help="for bug reports: no user names, no tokens, no home")
+    command.add_argument(
+        "--json", action="store_true", help="JSON for bug reports, without user names, tokens or paths in your home"
+    )
     command.set_defaults(run=run)
 
 

@@ -16,7 +16,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("init", help="make a project from the setup.py in this folder, or a new one")
     command.add_argument("name", metavar="NAME", nargs="?", help="make a new package of this name, in a folder of it")
     command.add_argument("--cuda", action="store_true", help="the new package has a CUDA kernel")
-    command.add_argument("--module", action="store_true", help="the new package has a Python module by pybind11")
+    command.add_argument("--module", action="store_true", help="the new package has a Python module made with pybind11")
     command.add_argument("--stable", action="store_true", help="the new package's operator is on torch's stable ABI")
     command.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
     command.add_argument("--force", action="store_true", help="replace a CMakeLists.txt that is there")
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="WORD",
         action="append",
         default=[],
-        help="a word that setup.py looks for on its command line",
+        help="a word that setup.py expects on its command line",
     )
     command.add_argument(
         "--torch",

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("inspect", help="show what is in a wheel")
+    command = commands.add_parser("inspect", help="show what a wheel contains")
     command.add_argument("wheel", type=path)
     command.add_argument("--json", action="store_true")
-    command.add_argument("--html", metavar="FILE", type=path, help="write a page of it")
+    command.add_argument("--html", metavar="FILE", type=path, help="write the report as an HTML page")
     command.set_defaults(run=run)
 
 

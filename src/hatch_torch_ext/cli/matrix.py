@@ -26,7 +26,9 @@ RUNNERS = "x86_64=ubuntu-24.04"
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("matrix", help="list the entries of the matrix and what each resolves to")
-    command.add_argument("--available", action="store_true", help="hold them against what the index has of torch")
+    command.add_argument(
+        "--available", action="store_true", help="compare them with the torch builds that the index has"
+    )
     command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
     command.add_argument("--json", action="store_true")
     command.add_argument("--github", action="store_true", help="print the build jobs of a GitHub workflow as JSON")
@@ -34,7 +36,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--shards", metavar="N", type=int, default=4, help="build jobs for each machine (4)")
     command.add_argument("--images", metavar="CUDA=IMAGE...", default=IMAGES, help=f"image for each CUDA ({IMAGES})")
     command.add_argument("--runners", metavar="MACHINE=LABEL...", default=RUNNERS, help=f"({RUNNERS})")
-    command.add_argument("--times", metavar="FILE", type=path, help="split by what entries took, as `build --times`")
+    command.add_argument(
+        "--times", metavar="FILE", type=path, help="split by the times in FILE, as `build --times` does"
+    )
     command.set_defaults(run=run)
 
 

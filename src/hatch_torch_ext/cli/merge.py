@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser(
-        "merge", help="join parts (or exact or variant wheels) into one wheel, the same bytes"
+        "merge", help="join parts (or exact or variant wheels) into one wheel, byte for byte the same as one build"
     )
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheel goes")

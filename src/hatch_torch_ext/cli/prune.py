@@ -21,10 +21,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "prune", help="remove the variants of an installed package that cannot be loaded here"
     )
     command.add_argument("packages", metavar="PACKAGE", nargs="+")
-    command.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    command.add_argument("--dry-run", action="store_true", help="show what would be removed, and remove nothing")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
     command.add_argument("--target", metavar="DIR", type=path, help="a folder that pip's --target filled")
-    command.add_argument("--keep", metavar="LABEL", action="append", help="keep these instead of what is loaded here")
+    command.add_argument(
+        "--keep", metavar="LABEL", action="append", help="keep these variants instead of the one that is loaded here"
+    )
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("timeline", help="write a page of what the last build did, and when")
+    command = commands.add_parser("timeline", help="write a page that shows what the last build did, and when")
     command.add_argument("-o", "--output", metavar="FILE", type=path, required=True, help="the page, HTML")
     command.set_defaults(run=run)
 
@@ -28,9 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     file = pipeline.events_file(Path.cwd())
     if file is None:
-        raise ConfigurationError(
-            [f"No build of the project in {Path.cwd()} has left its events: run `hatch build` here first."]
-        )
+        raise ConfigurationError([f"{Path.cwd()} has no record of a build: run `hatch build` here first."])
     options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")
     terminal.say(options.output)
     return 0

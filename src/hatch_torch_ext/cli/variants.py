@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("variants", help="cut a wheel by backend into variant wheels (PEP 825)")
+    command = commands.add_parser("variants", help="split a wheel by backend into variant wheels (PEP 825)")
     command.add_argument("wheel", metavar="WHEEL", type=path)
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheels go")
     command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")

@@ -56,11 +56,12 @@ _HINTS = (
     ),
     (
         re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
-        "Where a Python package brings it, as pybind11 and nanobind do, that belongs to the dependencies of the "
-        "environment; another folder is named in `cmake.define`, as CMAKE_PREFIX_PATH.",
+        "If a Python package brings it, as pybind11 and nanobind do, add that package to the dependencies of the "
+        "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
+        "`cmake.define`.",
     ),
 )
-"""What the compiler's words do not say: a pattern of its output, and the sentence that helps."""
+"""What the compiler's message does not say: a pattern of its output, and the sentence that helps."""
 _NO_MODULE = re.compile(
     r"No\s+module\s+named\s+'?([A-Za-z_]\w*)|No\s+package\s+metadata\s+was\s+found\s+for\s+([A-Za-z_]\w*)"
 )
@@ -197,8 +198,8 @@ def check_folders(entry: str, *folders: Path) -> None:
         if taken := [letter for letter in _TAKEN if letter in str(folder)]:
             raise CompileError(
                 entry,
-                f"CMake cannot work in {folder}: {' '.join(taken)} in a path means something else to it or to what it "
-                "starts. Rename that folder",
+                f"CMake cannot work in {folder}: {' '.join(taken)} in a path has a special meaning to CMake or to the "
+                "tools that it starts. Rename that folder",
             )
 
 

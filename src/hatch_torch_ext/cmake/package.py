@@ -23,7 +23,7 @@ BEFORE = "CMAKE_PROJECT_INCLUDE_BEFORE"
 PYBIND11 = Path("pybind11-of-torch")
 """The folder, beside the SDK's, that holds no headers but those of torch's pybind11."""
 STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
-NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not at hand to be asked
+NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not available to be asked
 
 Value = str | bool | int | Path | None
 

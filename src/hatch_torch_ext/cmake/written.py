@@ -55,6 +55,6 @@ def note(job: Job, before: Mapping[Path, State]) -> str | None:
     shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return (
-        f"sources changed while CMake ran: {shown}{more}. What CMake writes there, every entry shares, and an sdist or "
-        "a wheel may take it in: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
+        f"sources changed while CMake ran: {shown}{more}. All entries share what CMake writes there, and it may end up "
+        "in an sdist or a wheel: let CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
     )

@@ -94,7 +94,7 @@ def parse(
 
     values = {option.name: value(option) for option in OPTIONS}
     if "strip" in raw and "debug-symbols" in raw:
-        options.fault("strip", "says the same as `debug-symbols`; keep one of the two")
+        options.fault("strip", "sets the same as `debug-symbols`; keep one of the two")
     package, package_dir = folders.package(options, root, project_name, sources)
     source = folders.source(options, root)
     problems += epoch_faults(environ)

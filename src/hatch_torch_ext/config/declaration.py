@@ -343,7 +343,7 @@ class Config:
         section=TORCH,
         default=8_000_000_000,
         says='`"8 GB"`',
-        sentence="how much may be fetched for one entry, in the notation of `max-size`; a server may send for ever",
+        sentence="the most that is downloaded for one entry, written as `max-size` is",
     )
     max_size: int | None = option(
         "max-size",
@@ -386,7 +386,7 @@ class Config:
         section=WHEEL,
         default=(),
         says="`[]`",
-        sentence="codes of the [audit](audit.md) that are not held against the wheel",
+        sentence="codes of the [audit](audit.md) to ignore",
     )
     audit_symbols: Literal["cached", "fetch"] = option(
         "audit-symbols",
@@ -394,7 +394,7 @@ class Config:
         section=WHEEL,
         default="cached",
         says='`"cached"`',
-        sentence='`"fetch"` also downloads the lists of torch\'s symbols that are not at hand (115 MB a release, once)',
+        sentence='`"fetch"` also downloads the symbol lists of torch that are not available (115 MB a release, once)',
     )
 
 

@@ -73,7 +73,7 @@ def _strings(options: Options, name: str) -> tuple[str, ...] | None:
 
 
 def _list(text: str) -> object:
-    """Return the parts of a variable's text, parted by commas or blanks; None where it has none."""
+    """Return the parts of a variable's text, separated by commas or spaces; None where it has none."""
     return list(filter(None, re.split(r"[,\s]+", text))) or None
 
 

@@ -173,7 +173,7 @@ class Options:
         The text itself is not repeated: it may hold secrets.
         """
         if re.search(r"[{}]", re.sub(r"\{\w+\}", "", text)):
-            self.fault(name, "has a brace that is part of no field such as `{cuda}`; correct or remove it")
+            self.fault(name, "has a brace that is not part of a field such as `{cuda}`; correct or remove it")
         for field in dict.fromkeys(re.findall(r"\{(\w+)\}", text)):
             if allowed and field not in allowed:
                 fields = alternatives([f"{{{field}}}" for field in allowed])

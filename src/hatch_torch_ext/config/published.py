@@ -96,4 +96,4 @@ def _description(option: Option) -> str:
 
 
 def _parted(option: Option) -> str:
-    return "; parted by commas or blanks" if option.kind.words.startswith("array") else ""
+    return "; separated by commas or spaces" if option.kind.words.startswith("array") else ""

@@ -79,7 +79,7 @@ def read(path: Path) -> ElfFile:
             return _facts(path, Image(data))
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error
+        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error
 
 
 def defined(path: Path) -> frozenset[str]:
@@ -92,7 +92,7 @@ def defined(path: Path) -> frozenset[str]:
             return frozenset(_defined(Image(data)))
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it anew, or leave it out") from error
+        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error
 
 
 def _defined(image: Image) -> Iterator[str]:

@@ -64,7 +64,7 @@ def archs(path: Path) -> tuple[str, ...]:
     try:
         return tuple(code.name for code in sorted(_codes_of(path)))
     except (FatbinError, Malformed) as error:
-        raise FatbinError(f"{path}: {error}; build it anew") from error
+        raise FatbinError(f"{path}: {error}; build it again") from error
     except OSError as error:
         raise FatbinError(f"{path}: {error.strerror}") from error
 

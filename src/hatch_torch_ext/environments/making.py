@@ -79,10 +79,10 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
         overrides = folder / "overrides.txt"
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         _write_scratch(folder, entry.python, dependencies, uv)
-        # By its bare name, seen from the scratch project: uv reads a list in the variable, parted by spaces.
+        # By its bare name, seen from the scratch project: uv reads a list in the variable, separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
         changes = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
-        # Nobody mends this environment by hand: what was made wrongly is made anew by the next build.
+        # Nobody mends this environment by hand: what was made wrongly is made again by the next build.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
         said = _run(entry, folder, "build", {**changes, "HATCH_ENV_TYPE_VIRTUAL_PATH": None}, removal=None)
         _check_complete(entry, said, dependencies, removal=None)
@@ -115,7 +115,7 @@ def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str]
 def _run(
     entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None], *, removal: str | None
 ) -> dict[str, Any]:
-    """Make the environment and return what its Python says; ``removal`` is None where the next build makes it anew."""
+    """Make the environment and return what its Python says; ``removal`` is None where the next build makes it again."""
     script = resources.files("hatch_torch_ext") / "resources" / "interpreter.py"
     with resources.as_file(script) as path:
         try:
@@ -158,11 +158,11 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str 
         )
     wanted = labels.python_tag(entry.python)
     if wanted not in {None, answer["tag"]}:
-        anew = f" and remove the environment with `{removal}`" if removal else ""
+        again = f" and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
             f"the matrix asks for Python {entry.python}, but the environment runs Python {answer['version']} "
-            f"({answer['python']}, {answer['tag']}). Put the right one on PATH{anew}.",
+            f"({answer['python']}, {answer['tag']}). Put the right one on PATH{again}.",
         )
 
 
@@ -189,12 +189,12 @@ def _check_complete(
     missing = _missing(answer, dependencies)
     if missing:
         listed = ", ".join(f"`{line}`" for line in missing)
-        anew = f", and remove the environment with `{removal}`" if removal else ""
+        again = f", and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
             f"hatch made the environment in {answer['prefix']}, and the installer said nothing, but {listed} is not in "
             "it: a setting sends packages elsewhere. `pip config list`, and the table `pip` of uv.toml, show it as "
-            f"`target`, `prefix`, `root`, `user`, `python` or `system`: take it out{anew}.",
+            f"`target`, `prefix`, `root`, `user`, `python` or `system`: take it out{again}.",
         )
 
 

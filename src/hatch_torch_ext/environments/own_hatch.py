@@ -1,6 +1,6 @@
 """hatch, to read a matrix and to make environments: the one that is importable here, else one made once and kept.
 
-hatch brings 30 packages, keyring and cryptography among them; an isolated build that had them would install them anew
+hatch brings 30 packages, keyring and cryptography among them; an isolated build that had them would install them again
 each time. They lie in a folder of the user's cache instead, which uv fills in a second.
 """
 

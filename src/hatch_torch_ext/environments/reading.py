@@ -72,7 +72,7 @@ def _variables(
     known = ", ".join(f"`{known}`" for known in sorted({*matrices, *configured}) if not known.startswith("hatch-"))
     raise ConfigurationError(
         [
-            f"Option `environment` for build hook `torch-ext` names `{name}`, which is no hatch environment of this "
+            f"Option `environment` for build hook `torch-ext` names `{name}`, which is not a hatch environment of this "
             f"project (there are: {known}). Add `[tool.hatch.envs.{name}]` with a matrix over `torch`."
         ]
     )

@@ -30,7 +30,7 @@ class Environment:
     """A hatch environment that exists: ``prefix`` is its folder, ``python`` its interpreter.
 
     ``bin`` is where its programs lie and ``site_packages`` where its packages are (purelib). ``removal`` is the command
-    that removes it, so that the next build makes it anew.
+    that removes it, so that the next build makes it again.
     """
 
     prefix: Path

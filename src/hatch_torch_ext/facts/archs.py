@@ -105,7 +105,7 @@ def capabilities(name: str) -> tuple[int, int]:
 def with_fallback(archs: Sequence[Arch]) -> tuple[Arch, ...]:
     """Return sorted ``archs`` with PTX of the newest that may run elsewhere.
 
-    torch's wheels hold none, but each release of torch is compiled anew for new cards, while a variant meets torch
+    torch's wheels hold none, but each release of torch is compiled again for new cards, while a variant meets torch
     builds that are younger than itself: of a newer minor of CUDA, and on the stable ABI of every later release.
     """
     newest = max((arch for arch in archs if not arch.suffix), default=None)

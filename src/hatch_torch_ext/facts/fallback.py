@@ -75,5 +75,5 @@ def from_json(data: object) -> Fallback:
 
 def _path(text: object) -> str:
     if not isinstance(text, str) or text.startswith("/") or ".." in text.split("/"):
-        raise ValueError(f"{text!r} is no path below the sources")
+        raise ValueError(f"{text!r} is not a path below the sources")
     return text

@@ -27,7 +27,7 @@ MINORS_PER_MAJOR = 40
 MAJORS = (1, 2, 3)
 
 # The builds that torch publishes, from the compatibility matrix in RELEASE.md of pytorch/pytorch (November 2026);
-# "experimental" ones included. Only the majors are held against a matrix: own builds may use other minors.
+# "experimental" ones included. Only the majors are compared with a matrix: own builds may use other minors.
 PUBLISHED_CUDA: dict[Minor, tuple[str, ...]] = {
     (1, 12): ("11.3", "11.6"),
     (1, 13): ("11.6", "11.7"),

@@ -7,7 +7,7 @@ import re
 TORCH = re.compile(
     r"lib(?:torch(?:_(?:cpu|cuda\w*|python|global_deps|hip|xpu|nvshmem))?|c10(?:_(?:cuda|hip|xpu))?|shm|caffe2\w*)"
 )
-"""torch's own: NEEDED of these is set anew from the symbols."""
+"""torch's own: NEEDED of these is set again from the symbols."""
 
 _CUDA = re.compile(
     r"lib(?:cudart|cublas|cublasLt|nvblas|cudnn\w*|cudss\w*|cufft|cufftw|cufile\w*|curand|cusolver|cusolverMg|cusparse|cusparseLt"

@@ -201,7 +201,7 @@ def _from(base: Path, path: Path) -> str:
 
 def _decode(kind: type[_Value], data: object, where: str) -> _Value:
     if not isinstance(data, dict):
-        raise WheelError(f"{where} must be an object, not {type(data).__name__}; build the wheel anew")
+        raise WheelError(f"{where} must be an object, not {type(data).__name__}; build the wheel again")
     known = _FIELDS[kind]
     if unknown := sorted(data.keys() - known.keys(), key=str):
         said = printable.name(unknown[0])
@@ -211,7 +211,7 @@ def _decode(kind: type[_Value], data: object, where: str) -> _Value:
         if name in data:
             values[name] = _value(hint, form, data[name], (where, name))
         elif needed:
-            raise WheelError(f"{where} lacks the field `{name}`; build the wheel anew")
+            raise WheelError(f"{where} lacks the field `{name}`; build the wheel again")
     return kind(**values)
 
 
@@ -247,7 +247,7 @@ def _value(hint: Any, form: re.Pattern[str] | None, data: object, where: tuple[o
             return data
     elif type(data) is hint and (not isinstance(data, str) or _is_text(data, form)) and _is_small(data):
         return data
-    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}; build the wheel anew")
+    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}; build the wheel again")
 
 
 def _joined(where: tuple[object, ...]) -> str:

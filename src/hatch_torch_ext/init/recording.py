@@ -93,7 +93,7 @@ def record(
 
     ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it looks for on its command
     line. Raises ``ConfigurationError`` for a ``setup.py`` that
-    is not there, raises, hangs, exits, or needs a package that is not at hand.
+    is not there, raises, hangs, exits, or needs a package that is not available.
     """
     if not (root / "setup.py").is_file():
         raise ConfigurationError(
@@ -129,7 +129,7 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     except ProcessError as error:
         told = process.tail(error.output, 8)
         raise ConfigurationError(
-            [f"The packages that setup.py is run with ({', '.join(wanted)}) cannot be had:\n{told}"]
+            [f"The packages that setup.py is run with ({', '.join(wanted)}) cannot be installed:\n{told}"]
         ) from error
     return python
 
@@ -177,7 +177,7 @@ def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float) -
         )
     except ProcessError as error:
         raise ConfigurationError(
-            [f"setup.py does not come to an end within {timeout:g} s: it may wait for input or for the network."]
+            [f"setup.py did not finish within {timeout:g} s: it may be waiting for input or for the network."]
         ) from error
     try:
         said = json.loads((copy.parent / RESULT).read_text(encoding="utf-8"))
@@ -194,7 +194,7 @@ def _failure(said: Mapping[str, Any], face: str) -> str:
     machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[face]
     if said.get("missing"):
         name = str(said["missing"]).partition(".")[0]
-        return f"{where} imports `{name}`, which is not at hand: add `--with {name}`."
+        return f"{where} imports `{name}`, which is not available: add `--with {name}`."
     return f"{where} fails when it is recorded as {machine}: {said['error']}"
 
 

@@ -103,15 +103,18 @@ def _changed(
             continue
         if told := _told(statement, tree, asked):
             edits += _without_loads(statement, lines)
-            why = f"it sets {', '.join(told)}, which is read elsewhere: see that it says what is true now"
-            notes.append(Note(line=0, text=f"{name}:{statement.lineno}: opened a library and stays, since {why}"))
+            why = f"it sets {', '.join(told)}, which is read elsewhere: check that this is still right"
+            notes.append(
+                Note(line=0, text=f"{name}:{statement.lineno}: opens a library and was left as it is, because {why}")
+            )
         else:
             edits.append((statement.lineno, statement.end_lineno or statement.lineno, []))
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
             notes.append(
                 Note(
-                    line=0, text=f"{name}:{node.lineno}: `{node.name}` opens a library: `_variants.load()` has done it"
+                    line=0,
+                    text=f"{name}:{node.lineno}: `{node.name}` opens a library; `_variants.load()` does so already",
                 )
             )
         elif isinstance(node, ast.Import) and len(node.names) == 1 and node.names[0].name in outside:

@@ -101,7 +101,7 @@ def join(
             continue
         for source in dict.fromkeys([*first.sources, *(other.sources if other else ())]):
             if not (root / source).is_file():
-                text = f"`{name}`: `{source}` is not there: what makes it belongs into CMakeLists.txt"
+                text = f"`{name}`: `{source}` is not there: what makes it belongs in CMakeLists.txt"
                 notes.append(Note(line=0, text=text))
         parent = name.rpartition(".")[0]
         if parent and parent != package and not parent.startswith(f"{package}."):

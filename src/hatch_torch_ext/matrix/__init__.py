@@ -137,7 +137,7 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
         if odd is not None:
             what = f"has the character {odd!a}, which CMake's cache does not keep"
         elif value != value.strip():
-            what = "begins or ends in a blank, which CMake drops"
+            what = "begins or ends with a space, which CMake drops"
         elif len(value) > 1 and value[0] == value[-1] == "'":
             what = "stands in single quotes, which CMake drops"
         else:
@@ -242,7 +242,7 @@ def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) 
 def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
     """Return the entries that ``only`` names (all when empty) and ``skip`` does not, in their order.
 
-    A glob that matches names of entries is about these; any other is held against every label that an entry may still
+    A glob that matches names of entries is about these; any other is compared with every label that an entry may still
     get: for certain a label is known after the build alone. Raises ``ConfigurationError`` when nothing is left, and
     when what ``skip`` leaves cannot be built into one wheel: two entries of one label, or a torch for a CUDA that it
     has no builds for.

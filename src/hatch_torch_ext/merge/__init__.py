@@ -181,9 +181,9 @@ def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
         if differing := sorted(path for path, _ in ours.items() ^ theirs.items()):
             names = f"{first.variant.build.entry} and {built.variant.build.entry}"
             raise MergeError(
-                f"{names} both give the variant {built.variant.label}, but `{differing[0]}` is not the same in them: a "
-                f"user's machine could not choose. Leave one out with `skip`, or let the build not depend on what "
-                f"tells them apart."
+                f"{names} both give the variant {built.variant.label}, but `{differing[0]}` differs between them, so "
+                f"the loader could not choose. Leave one out with `skip`, or make the build independent of what "
+                f"tells the entries apart."
             )
     return tuple(kept.values())
 
@@ -264,7 +264,7 @@ def _platform_tag(distinct: Sequence[BuiltVariant], manylinux: str | None) -> st
     for (machine, libc), met in strictest.items():
         wanted = policy.named(manylinux, machine)
         if wanted is None or wanted.name.startswith("musl") != (libc == "musl"):
-            raise MergeError(f'`manylinux = "{manylinux}"` is no policy for {libc} on {machine}; {_highest(met)}')
+            raise MergeError(f'`manylinux = "{manylinux}"` is not a policy for {libc} on {machine}; {_highest(met)}')
         if wanted.rank < met.rank:
             raise MergeError(_too_low(wanted, met, [built for built in distinct if built.variant.machine == machine]))
         asked.append(wanted.name)

@@ -110,7 +110,7 @@ def _check_versions(paths: Sequence[Path]) -> None:
 
 def _check_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is no folder: name another with `-o`")
+        raise MergeError(f"{out} is not a folder: name another with `-o`")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `index` made before")
 

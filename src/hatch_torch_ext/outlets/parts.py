@@ -52,7 +52,7 @@ class Part:
     """A wheel of ours that was unpacked below ``wheel.folder``.
 
     ``prefix`` is the package's folder in the wheel (``my_pkg/``); ``members`` come in the order of the archive;
-    ``generated`` are those that a build made and a writer makes anew: variants, files of CMake's, the loader.
+    ``generated`` are those that a build made and a writer makes again: variants, files of CMake's, the loader.
     """
 
     wheel: Wheel

@@ -89,7 +89,7 @@ def cut(path: Path, *, out: Path) -> Cut:
 
 
 def refuse_cut(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that is no fat wheel: it was cut from one, or is a part of one."""
+    """Raise ``MergeError`` for a wheel that is not a fat wheel: it was cut from one, or is a part of one."""
     name = part.wheel.path.name
     if part.partial is not None:
         raise MergeError(

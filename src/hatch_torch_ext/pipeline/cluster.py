@@ -223,7 +223,7 @@ class _Told:
         before = self._worker.setdefault(name, worker)
         if before != worker:
             self._worker[name] = worker
-            text = f"the worker {before} was lost: built again on {worker}"
+            text = f"the worker {before} was lost; the entry is built again on {worker}"
             self._stream(events.Note(text=text, entry=name, warning=True))
         with contextlib.suppress(KeyError, TypeError, ValueError):
             _, event = events.from_json(said["event"])
@@ -261,7 +261,10 @@ def pack(config: Config) -> bytes:
     """
     if not config.source.is_relative_to(config.root):
         raise ConfigurationError(
-            [f"`{config.source}` is outside of the project, which alone travels to the cluster: move it into it"]
+            [
+                f"`{config.source}` is outside of the project, and only the project is sent to the cluster: move the "
+                "folder into the project"
+            ]
         )
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -353,10 +356,11 @@ def _one_at_a_time() -> Any:
 def _lost(error: Exception) -> str:
     if type(error).__name__ == "KilledWorker":
         return (
-            "every worker that began it was lost, as when memory runs out: look at the workers' logs, give them more "
+            "every worker that started this entry was lost, which often means that memory ran out: look at the "
+            "workers' logs, give them more "
             "memory or fewer threads (`dask worker --nthreads`), and run the same command again"
         )
-    return f"the cluster could not build it: {_reason(error)}"
+    return f"the cluster could not build the entry: {_reason(error)}"
 
 
 def _reason(error: BaseException) -> str:

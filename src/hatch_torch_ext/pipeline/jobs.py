@@ -26,10 +26,10 @@ def pairs(text: str, option: str) -> dict[str, str]:
     for item in text.split():
         name, sign, value = item.partition("=")
         if not (name and sign and value):
-            raise ConfigurationError([f"`{option}`: `{item}` must be NAME=VALUE, several of them parted by blanks"])
+            raise ConfigurationError([f"`{option}`: `{item}` must be NAME=VALUE, several of them separated by spaces"])
         found[name] = value
     if not found:
-        raise ConfigurationError([f"`{option}` is empty: write NAME=VALUE, several of them parted by blanks"])
+        raise ConfigurationError([f"`{option}` is empty: write NAME=VALUE, several of them separated by spaces"])
     return found
 
 

@@ -115,7 +115,7 @@ class Records:
             return None
 
     def forget(self, task: Task) -> None:
-        """Remove the record: what it describes is about to be made anew."""
+        """Remove the record: what it describes is about to be made again."""
         (_folder(task) / FILE).unlink(missing_ok=True)
 
     def keep(self, task: Task, inputs: Inputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
@@ -233,7 +233,7 @@ def _contents(built: BuiltVariant, hashes: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _moved(built: BuiltVariant, folder: Path) -> BuiltVariant:
-    """Return the variant with the package's files in ``folder``: the install tree is made anew by the next build."""
+    """Return the variant with the package's files in ``folder``: the install tree is made again by the next build."""
     shutil.rmtree(folder, ignore_errors=True)
     moved = []
     for place, source in built.package_files:

@@ -41,9 +41,7 @@ def parse_shard(text: str, option: str = "--shard") -> Shard:
     number, count = int(found[1]), int(found[2])
     if count == 0 or not 1 <= number <= count:
         last = max(count, 1)
-        raise ConfigurationError(
-            [f"`{option} {text}`: there is no such part; {last} parts are counted from `1/{last}` to `{last}/{last}`"]
-        )
+        raise ConfigurationError([f"`{option} {text}`: there is no such part: write `1/{last}` to `{last}/{last}`"])
     return Shard(number=number, count=count)
 
 

@@ -98,7 +98,7 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
     if len(name) > LONGEST_PATH or any(len(part.encode(errors="replace")) > LONGEST_NAME for part in parts):
         raise ArchiveError(f"it has a file whose name is too long ({name[:40]!a}…)")
     if not info.filename.isprintable() or "" in parts or "." in parts:
-        raise ArchiveError(f"it has a file with an odd name ({name[:LONGEST_NAME]!a})")
+        raise ArchiveError(f"it has a file with a name that cannot be used ({name[:LONGEST_NAME]!a})")
     if stat.S_ISLNK(info.external_attr >> 16):
         raise ArchiveError(f"it has a link where a file belongs ({name!a})")
     if end - start < LOCAL_HEADER.size + info.compress_size:
@@ -111,7 +111,7 @@ def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member,
     """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches, several at once."""
     ordered = sorted(members, key=lambda member: member.start)
     if max(sum(member.size for member in ordered), sum(member.compressed for member in ordered)) > LARGEST_TOTAL:
-        raise ArchiveError("what is wanted of it is larger than any torch's headers")
+        raise ArchiveError("the files to read from it are larger than the headers of any torch")
     groups = list(gather(ordered))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         stretches = pool.map(lambda group: b"".join(source.stream(group[0].start, group[-1].end)), groups)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OF_UV = ("UV_CONSTRAINT", "UV_OVERRIDE")
 OF_PIP = ("PIP_CONSTRAINT",)
-"""Lists of files, parted by blanks; what is in them holds for every installation."""
+"""Lists of files, separated by spaces; what is in them holds for every installation."""
 
 
 def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool = True) -> str | None:

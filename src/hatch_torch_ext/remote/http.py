@@ -29,7 +29,7 @@ PROGRESS = 1 << 16
 HEADERS = 4
 """Times-out within which an answer must have begun."""
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
-CREDENTIALS_REMEDY = "Give user and password in the index address, or in .netrc"
+CREDENTIALS_REMEDY = "Put user name and password into the index address, or into .netrc"
 
 
 class RemoteError(Exception):
@@ -209,7 +209,7 @@ class Http:
             wait = response.headers.get("retry-after", "")
             raise _TransientError(f"the server answered {code}", float(wait) if wait.isdigit() else None)
         if code in {401, 407}:
-            raise RemoteError(f"{public(url)} wants other credentials ({code}). {CREDENTIALS_REMEDY}")
+            raise RemoteError(f"{public(url)} refuses these credentials ({code}). {CREDENTIALS_REMEDY}")
         if code == 403:  # noqa: PLR2004
             raise RemoteError(f"{public(url)} is forbidden (403). {CREDENTIALS_REMEDY}")
         if code in {404, 410}:

@@ -197,7 +197,7 @@ def without_credentials(url: str) -> str:
 def _anchored(place: str) -> str:
     """Return an index or a folder so that it means the same wherever uv runs: relative paths count from this folder.
 
-    A path with a blank or a comma becomes an address, since lists of paths are parted by these.
+    A path with a blank or a comma becomes an address, since lists of paths are separated by these.
     """
     named = re.fullmatch(r"([\w.-]+=)?(.+)", place)
     if named is None or re.match(r"[\w+.-]+:", place):

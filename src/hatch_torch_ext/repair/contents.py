@@ -87,7 +87,7 @@ def read(
         left_out = source.suffix in {".a", ".o"}
         facts = elf.read(source) if not left_out and elf.is_elf(source) else None
         if left_out:
-            report(f"{entry}: {first} is left out: static archives and object files serve no user of a wheel")
+            report(f"{entry}: {first} is left out: users of a wheel have no use for static archives and object files")
         elif facts is None:
             for link in links:
                 place = _fold(link, package)
@@ -98,7 +98,7 @@ def read(
         elif facts.machine == CUDA_MACHINE:
             _place(entry, beside, _fold(first, package, transparent=True), source)
         elif facts.type == "other":
-            report(f"{entry}: {first} is left out: an object file serves no user of a wheel")
+            report(f"{entry}: {first} is left out: users of a wheel have no use for an object file")
         else:
             _check_machine(entry, first, facts, machine)
             _add(entry, binaries, _binary(source, links, facts, package))
@@ -134,7 +134,9 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise RepairError(
-                entry, f"CMake installed the link `{relative}`, which leads nowhere; let it install the file as well"
+                entry,
+                f"CMake installed the link `{relative}`, which points to nothing; install the file that it names as "
+                "well",
             ) from error
         if real.is_file():
             groups[real].append(relative)

@@ -97,7 +97,7 @@ class Linker:
                 if binary.kind != "program":  # a module finds the interpreter's symbols in the program that opens it
                     draft.remove.add(name)
             case "torch" if sonames.is_torch(plain):
-                draft.remove.add(name)  # set anew from the symbols
+                draft.remove.add(name)  # set again from the symbols
             case "cuda":
                 self._cuda(binary, name, draft)
             case "openmp":
@@ -188,7 +188,7 @@ class Linker:
             raise RepairError(
                 self._entry,
                 f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} "
-                f"does not have, and two runtimes in one process do not get along; compile with GCC, or with "
+                f"does not have, and two OpenMP runtimes in one process break each other; compile with GCC, or with "
                 f"`-fopenmp=libgomp`",
             )
 
@@ -216,8 +216,8 @@ class Linker:
         )
         self._say_once(
             plain,
-            f"`{binary.place}` needs {plain}, {sonames.process_runtime(plain)}: a process has one, so that it is not "
-            f"copied into the wheel; {how}",
+            f"`{binary.place}` needs {plain}, {sonames.process_runtime(plain)}: a process can have only one, so it is "
+            f"not copied into the wheel; {how}",
         )
 
     def _say_once(self, name: str, text: str) -> None:

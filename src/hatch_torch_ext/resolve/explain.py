@@ -42,7 +42,7 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     if not fitting:
         nearest = ", ".join(str(version) for version in sorted(_nearest(requirement, found)[:SHOWN]))
         elsewhere = _elsewhere(asked, scope)
-        none = f"there is no release `{requirement}`. Nearest to it are {nearest}. {elsewhere or 'Correct the matrix'}"
+        none = f"no release matches `{requirement}`. The nearest are {nearest}. {elsewhere or 'Correct the matrix'}"
         return " ".join(problems) or none  # what an index has that does not answer is not known
     best = max(fitting)
     here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence
 
 # The package; the folder (beside this file) of what was built for it; its modules: dotted name -> file there; the
-# project's folder; the files that were compiled: path -> size, time of change in ns, sha256; whether to build anew.
+# project's folder; the files that were compiled: path -> size, time of change in ns, sha256; whether to build again.
 # fmt: off
 DATA: Dict[str, Any] = {"package": "package", "folder": "", "modules": {}, "root": "", "sources": {}, "rebuild": False}
 # fmt: on
@@ -51,7 +51,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, os.path.join(HERE, self.data["folder"], file))
 
     def _look(self) -> None:
-        """Build anew, or warn, where sources are not what was compiled."""
+        """Build again, or warn, where sources are not what was compiled."""
         wish = self._setting("REBUILD")
         if wish == "0":
             return

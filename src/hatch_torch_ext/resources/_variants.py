@@ -789,12 +789,12 @@ def cautions(choice: Choice) -> Iterator[str]:
         return
     if choice.reasons[choice.label]:
         against = choice.against(choice.label)
-        yield f"{PACKAGE}: {choice.label} was forced, though it was {against}: it may crash"
+        yield f"{PACKAGE}: {choice.label} was forced, although it was {against}: it may crash"
         return
     installed = _Release(here["torch"])
     if installed.final and not installed.of_torch and not variant["stable_abi"]:
         yield (
-            f"{PACKAGE}: torch {here['torch']} is somebody's own build of the release {variant['torch']}; "
+            f"{PACKAGE}: torch {here['torch']} is not an official build of the release {variant['torch']}; "
             f"{choice.label} was compiled for torch's and is loaded"
         )
     for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]

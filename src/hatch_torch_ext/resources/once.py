@@ -3,7 +3,8 @@
     python -I -S once.py LOCKS TORCH CACHE COMPILER ARGUMENT...
 
 A cache knows what is finished, not what others are at. Only sources that see none of torch's headers (below the folders
-TORCH, parted by colons) are waited for: the others give another object for each torch. Who waits lends its job to the
+TORCH, separated by colons) are waited for: the others give another object for each torch. Who waits lends its job
+to the
 pool. Whatever is guessed wrongly here costs time alone: what is compiled, and how, is the cache's and the compiler's.
 """
 

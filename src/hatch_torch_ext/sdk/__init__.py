@@ -48,7 +48,7 @@ class Sdk:
     nvidia_libraries: tuple[tuple[str, str], ...] = ()
     """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
     cuda_runtime: Path | None = None
-    """The CUDA runtime library that this torch comes with, where it is at hand: what kernels may call of it."""
+    """The CUDA runtime library that this torch comes with, where it is available: what kernels may call of it."""
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
     left_out: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
     except InvalidRequirement as error:
         raise SdkError(entry.name, f"`{entry.torch_requirement}` is not a requirement: {error}") from error
     remedy = (
-        f"Make the environment anew: `{removal}`"
+        f"Remove the environment; the next build makes it again: `{removal}`"
         if sdk.kind == "environment"
         else "Check `index-url` of the hook and the matrix"
     )

@@ -29,22 +29,22 @@ def acquire(entry: Entry, environment: Environment, *, found: Installed | None =
     ``found`` says where it lies, where that is known.
     """
     prefix, nvidia = (found.torch, found.nvidia) if found is not None else _probe(entry, environment)
-    anew = (
-        f'Make the environment anew: `{environment.removal}`, or use `sdk = "thin"`'
+    again = (
+        f'Remove the environment; the next build makes it again: `{environment.removal}`, or use `sdk = "thin"`'
         if found is None
-        else f"Install torch anew: `{environment.python} -m pip install --force-reinstall --no-deps torch`"
+        else f"Reinstall torch: `{environment.python} -m pip install --force-reinstall --no-deps torch`"
     )
     try:
         read = facts.read(prefix)
     except facts.FactError as error:
         raise SdkError(
             entry.name,
-            f"the torch in {prefix} is not one to compile against: {error}. {anew}",
+            f"the torch in {prefix} is not usable to compile against: {error}. {again}",
         ) from error
     if not (prefix / "lib" / "libtorch_cpu.so").is_file():
         raise SdkError(
             entry.name,
-            f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. {anew}",
+            f"the torch in {prefix} has no lib/libtorch_cpu.so: it is not a complete Linux build of torch. {again}",
         )
     libraries = _shared_objects(prefix / "lib")
     return Sdk(
@@ -77,13 +77,13 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
         raise SdkError(
             entry.name,
             f"the Python of the environment cannot be asked about torch: {error}\n{process.tail(error.output)}\n"
-            f"Make the environment anew: `{environment.removal}`",
+            f"Remove the environment; the next build makes it again: `{environment.removal}`",
         ) from error
     if found["torch"] is None:
         raise SdkError(
             entry.name,
             f"torch is not installed in {environment.prefix}, although `{entry.torch_requirement}` is asked for. "
-            f"Make the environment anew: `{environment.removal}`",
+            f"Remove the environment; the next build makes it again: `{environment.removal}`",
         )
     return Path(found["torch"]), tuple(Path(folder) for folder in found["nvidia"])
 

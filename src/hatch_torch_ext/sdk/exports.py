@@ -85,7 +85,7 @@ def of(
 ) -> Mapping[str, frozenset[str]] | None:
     """Return the names that each of torch's own libraries among ``sonames`` exports; others are left out.
 
-    None when one of them is not at hand and ``fetch`` does not allow to stream it. ``settings`` give credentials
+    None when one of them is not available and ``fetch`` does not allow to stream it. ``settings`` give credentials
     and certificates for that. Raises ``TorchExtError`` when it was allowed and failed.
     """
     wanted = sorted(set(sonames) & set(sdk.libraries))
@@ -152,7 +152,7 @@ def _version(store: Store, key: str) -> str | None:
 
 
 def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) -> None:
-    """Read and keep the names of every library while its wheel is at hand, so that it need not be fetched again."""
+    """Read and keep the names of every library while its wheel is available, so that it need not be fetched again."""
     for member in members:
         with contextlib.suppress(UnreadableError):  # said when its names are asked for
             _keep(store, key, Path(member.name).name, _unpacked(store, source, member, lambda _: None))

@@ -58,7 +58,7 @@ def read(
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
     http = scope.http
-    problem = "its hash is asked for, which only all of its bytes tell"
+    problem = "a hash is required, and only the whole file can be checked against it"
     try:
         if not wheel.pinned:
             source = HttpSource(http, wheel.url, wheel.size)
@@ -110,7 +110,7 @@ def sentence(error: FetchError | OSError, scope: Scope) -> str:
     root = scope.store.root
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return (
-            f"no room is left for the cache {root} ({error.strerror}). Make room with `hatch-torch-ext sdk prune`, "
+            f"no space is left for the cache {root} ({error.strerror}). Free some with `hatch-torch-ext sdk prune`, "
             "or name another folder with HATCH_TORCH_EXT_CACHE"
         )
     return f"the cache {root} cannot be used ({error}). Name another folder with HATCH_TORCH_EXT_CACHE"

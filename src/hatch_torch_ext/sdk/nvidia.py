@@ -107,7 +107,7 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
             requirement = Requirement(line)
         except InvalidRequirement as error:
             raise FetchError(
-                f"torch's wheel requires {ascii(line)[:100]}, which is no requirement: {ascii(str(error))[:100]}. "
+                f"torch's wheel requires {ascii(line)[:100]}, which is not a requirement: {ascii(str(error))[:100]}. "
                 "Tell the owner of the index"
             ) from error
         if PACKAGES.fullmatch(requirement.name) and (

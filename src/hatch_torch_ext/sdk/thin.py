@@ -137,7 +137,7 @@ def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
     except facts.FactError as error:
         raise SdkError(
             scope.entry.name,
-            f"the wheel of torch {wheel.version} is not one to compile against: {error}. Check `index-url`",
+            f"the wheel of torch {wheel.version} is not usable to compile against: {error}. Check `index-url`",
         ) from error
     for member in libraries:
         soname = Path(member.name).name

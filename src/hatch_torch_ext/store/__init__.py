@@ -116,7 +116,7 @@ class Store:
             said = self._believed(kind, key)
             whole(said)
         except ChangedError as error:
-            self.report(f"{kind} {key[:12]} in the cache was changed since it was made ({error}): it is made anew")
+            self.report(f"{kind} {key[:12]} in the cache was changed since it was made ({error}): it is made again")
         except FAULTS:
             pass
         else:
@@ -300,7 +300,7 @@ class Store:
         return True
 
     def verify(self) -> Verified:
-        """Read every byte of the store; remove what is not as it was made, so that the next build makes it anew."""
+        """Read every byte of the store; remove what is not as it was made, so that the next build makes it again."""
         whole, damaged = 0, []
         for one in self.listing():
             problem = self._problem(one)

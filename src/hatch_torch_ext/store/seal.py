@@ -57,7 +57,7 @@ class Seal:
             files = {str(name): (*map(int, facts[:4]), str(facts[4])) for name, facts in said["files"].items()}
             folders = {str(name): (int(facts[0]), int(facts[1])) for name, facts in said["folders"].items()}
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-            raise RecordError("it is no seal") from error
+            raise RecordError("it is not a seal") from error
         return cls(files=files, folders=folders)  # type: ignore[arg-type] # five of them
 
 

@@ -147,7 +147,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     try:
         torch = facts.read(request.torch)
     except facts.FactError as error:
-        raise ConfigurationError([f"the torch in {request.torch} is not one to compile against: {error}"]) from error
+        raise ConfigurationError([f"the torch in {request.torch} is not usable to compile against: {error}"]) from error
     shared = matrix.Common(variables=fallback.variables, env_vars=fallback.env_vars, stable_abi=fallback.stable_abi)
     entry = matrix.current(shared, torch=torch.version)
     config = _config(request, fallback, project)

@@ -148,7 +148,7 @@ def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -
         done = process.run([sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False)
         answer = json.loads(done.stdout) if done.returncode == 0 else None
     except ProcessError:
-        draft.problems.append(f"{library} does not answer within {timeout:g} s: the NVIDIA driver hangs")
+        draft.problems.append(f"{library} did not answer within {timeout:g} s: the NVIDIA driver hangs")
         return {}
     except ValueError:
         answer = None
@@ -206,7 +206,7 @@ def _smi(draft: _Draft, environ: Mapping[str, str], timeout: float, *, wsl: bool
         try:
             done = process.run([program, *query], timeout=timeout, check=False)
         except ProcessError:
-            draft.problems.append(f"{name} does not answer within {timeout:g} s: the NVIDIA driver hangs")
+            draft.problems.append(f"{name} did not answer within {timeout:g} s: the NVIDIA driver hangs")
             continue
         if done.returncode:
             first = next(iter(f"{done.stdout}\n{done.stderr}".strip().splitlines()), "")

@@ -110,7 +110,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
     """Read the wheel at ``path``; ELF files, metadata, manifests and what ``keep`` names are written below ``folder``.
 
     Every member is read once, and compared with RECORD; time and memory grow as the file does. Raises ``WheelError``
-    for what is no wheel at all.
+    for what is not a wheel at all.
     """
     distribution, version, tags, label = _parse_name(path)
     problems = Problems()
@@ -165,7 +165,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     except (*_DAMAGE, OverflowError) as error:
         said = printable.name(error)
         raise WheelError(
-            f"{path}: is no zip archive, or its end is missing ({said}). Build or fetch the wheel again"
+            f"{path}: is not a zip archive, or its end is missing ({said}). Build or fetch the wheel again"
         ) from error
 
 

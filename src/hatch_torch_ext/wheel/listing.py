@@ -58,7 +58,7 @@ def places(wheel: Wheel) -> tuple[str, ...]:
     if len(found) > MAX_MANIFESTS:
         raise WheelError(
             f"{wheel.path}: holds {len(found)} manifests (_torch_ext/manifest.json), and no wheel of ours has more "
-            f"than {MAX_MANIFESTS}. It is no wheel to trust"
+            f"than {MAX_MANIFESTS}. Do not trust this wheel"
         )
     return found
 
@@ -76,7 +76,7 @@ def parse(text: str, place: str) -> Manifest:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise WheelError(f"is no JSON: {printable.name(error)}") from error
+        raise WheelError(f"is not JSON: {printable.name(error)}") from error
     if not isinstance(data, dict) or not isinstance(data.get("variants"), list):
         raise WheelError("must be an object with a list `variants`")
     if len(data["variants"]) > MAX_VARIANTS:

@@ -68,7 +68,7 @@ def select(path: Path, archive: zipfile.ZipFile, problems: Problems) -> list[zip
     infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
         raise WheelError(
-            f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. It is no wheel to trust"
+            f"{path}: has {len(infos)} members, more than the {MAX_MEMBERS} that are read. Do not trust this wheel"
         )
     _refuse_bombs(path, archive, infos)
     chosen: dict[str, zipfile.ZipInfo] = {}
@@ -106,13 +106,13 @@ def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < end:
             raise WheelError(
-                f"{path}: members of the archive overlap, as in a zip bomb. Build or fetch the wheel again"
+                f"{path}: members of the archive overlap (as in a zip bomb). Build or fetch the wheel again"
             )
         end = info.header_offset + LOCAL_HEADER + info.compress_size
         total += info.file_size
     if end > archive.start_dir:
         raise WheelError(
-            f"{path}: members of the archive reach beyond its end: it was cut. Build or fetch the wheel again"
+            f"{path}: members of the archive reach beyond its end: it is truncated. Build or fetch the wheel again"
         )
     size = path.stat().st_size
     if total > MAX_RATIO * size + RATIO_FREE_BYTES:
@@ -134,7 +134,7 @@ def _name_fault(info: zipfile.ZipInfo) -> str | None:
         (name != info.filename or "\0" in name or "\\" in name, "its name holds a NUL or a backslash"),
         (name.startswith("/"), "its name is an absolute path"),
         (":" in parts[0], "its name begins with a drive"),
-        (".." in parts, "its name climbs out of the folder that it is unpacked to"),
+        (".." in parts, "its name leads out of the folder that it is unpacked into"),
         ("" in parts or "." in parts, "its name has an empty part"),
         (
             any(len(part.encode(errors="replace")) > MAX_NAME for part in parts),
