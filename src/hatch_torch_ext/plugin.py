@@ -156,6 +156,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                 installed=here.installed if here is not None else None,
                 here=here is not None,
                 version=str(self.metadata.version),
+                shipped=self._shipped(),
             )
         self._built = config, product
         if not promised:
@@ -163,7 +164,14 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             build_data["dependencies"].append(str(Requirement(_required(product, torch))))
         build_data["pure_python"] = not product.layout.variants
         if version == "editable":
-            pipeline.check_package(config, report=self._say)
+            pipeline.check_package(config, product.layout, report=self._say)
+            if not config.package_dir.is_dir():
+                self._say(f"{config.package} is made by CMake alone, and installed whole: install again after a change")
+                build_data["force_include"].update(self._inclusion(config, product))  # or hatchling finds nothing to do
+                build_data["force_include_editable"].update(
+                    {**self.build_config.get_force_include(), **self._inclusion(config, product)}
+                )
+                return
             # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
             inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
             editable.show_commands(config, selected, work)
@@ -298,6 +306,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; a file that the author's package has already is not added again."""
+        from hatch_torch_ext.pipeline import planned
+
         folder = config.package.replace(".", "/")
         shipped, included, clashes = self._shipped(), {}, []
         for file in product.layout.files:
@@ -305,10 +315,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             if place not in shipped:
                 included[str(file.source)] = place
             elif shipped[place].read_bytes() != file.source.read_bytes():
-                clashes.append(
-                    f"CMake installs `{file.target}`, which is in the package already, not the same "
-                    f"(`{shipped[place]}`): take one of them out, or install it under another name."
-                )
+                clashes.append(planned.in_both(file.target, shipped[place]))
         if clashes:
             raise ConfigurationError(clashes)
         included[str(product.variants_module)] = f"{folder}/_variants.py"

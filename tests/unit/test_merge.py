@@ -172,7 +172,7 @@ def test_package_files_that_differ_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MergeError) as caught:
         merge.merge(variants, package="pkg", distribution="d")
     assert str(caught.value) == (
-        "CMake installed `include/x.h` in matrix.a and in matrix.b, but not the same: the package has one place for "
+        "CMake installs `include/x.h` in matrix.a and in matrix.b, but not the same: the package has one place for "
         "it. Let CMake write the same everywhere, or give each variant its own, beside its libraries: "
         '`variant-data = ["include/x.h"]`.'
     )

@@ -78,9 +78,11 @@ def build(
     work: Path,
     slots: ninja.Slots,
     report: Callable[[str], None],
+    planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
     """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` bounds what compiles at once.
 
+    ``planned`` is told what will be installed before anything is compiled, and may raise.
     Raises ``CompileError`` when a step fails, when the project would install outside the prefix, or when nothing
     is installed; the message names the step, the command and the first errors, and where the whole log is.
     """
@@ -106,6 +108,7 @@ def build(
     if not reply.rules:
         # Said before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
+    planned(entry.name, replies.plan(reply, job.build, prefix=job.prefix, site=environment.site_packages))
     for path in (path for target in reply.targets for path in target.outside):
         with contextlib.suppress(OSError):
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 CLIENT = "client-hatch-torch-ext"
 OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=")
@@ -38,10 +39,29 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRule:
-    """An ``install()``: its destination as written, or None for one that runs code, and the file and line it is in."""
+    """An ``install()``: its destination as written, or None for one that runs code, and the file and line it is in.
+
+    ``files`` are (name below the destination, source) of what it installs that is no target; with ``folders`` they are
+    folders, of which patterns may leave files out.
+    """
 
     destination: str | None
     where: str
+    files: tuple[tuple[str, Path], ...] = ()
+    folders: tuple[tuple[str, Path], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPlan:
+    """What will be in the install tree that is no target, as far as it is known before anything is compiled.
+
+    ``files`` and ``folders`` are (place in the tree, source); ``code`` says that install rules run code, too, which may
+    bring anything.
+    """
+
+    files: tuple[tuple[str, Path], ...]
+    folders: tuple[tuple[str, Path], ...]
+    code: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +115,27 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
     return tuple(sorted(found))
 
 
+def plan(reply: Reply, build: Path, *, prefix: Path, site: Path) -> InstallPlan:
+    """Return what the install rules will bring; what Ninja makes, or a rule may leave out, is not in it."""
+    made = (build / "build.ninja").read_text(encoding="utf-8", errors="replace")
+    found: dict[str, list[tuple[str, Path]]] = {"files": [], "folders": []}
+    for rule in reply.rules:
+        folder = Path(os.path.normpath(prefix / (rule.destination or "")))
+        folder = Path(site.name) / folder.relative_to(site) if folder.is_relative_to(site) else folder
+        folder = folder.relative_to(prefix) if folder.is_relative_to(prefix) else folder
+        for kind, paths in (("files", rule.files), ("folders", rule.folders)):
+            found[kind] += [(os.path.normpath(folder / name), path) for name, path in paths]
+    return InstallPlan(
+        files=tuple(
+            (place, path)
+            for place, path in found["files"]
+            if path.is_file() and not (path.is_relative_to(build) and path.relative_to(build).as_posix() in made)
+        ),
+        folders=tuple(found["folders"]),
+        code=any(rule.destination is None for rule in reply.rules),
+    )
+
+
 def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
     graph = directory["backtraceGraph"]
     found = []
@@ -105,8 +146,23 @@ def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
             node = graph["nodes"][installer["backtrace"]]
             where = source / graph["files"][node["file"]]
             line = f":{node['line']}" if "line" in node else ""
-        found.append(InstallRule(destination=installer.get("destination"), where=f"{where}{line}"))
+        paths = tuple(_paths(installer, source=source))
+        found.append(
+            InstallRule(
+                destination=installer.get("destination"),
+                where=f"{where}{line}",
+                files=paths if installer["type"] == "file" and not installer.get("isExcludeFromAll") else (),
+                folders=paths if installer["type"] == "directory" else (),
+            )
+        )
     return found
+
+
+def _paths(installer: dict[str, Any], *, source: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (name below the destination, source): a path alone keeps its last part."""
+    for path in installer.get("paths", []):
+        pair = path if isinstance(path, dict) else {"from": path, "to": path.rpartition("/")[2]}
+        yield pair["to"], source / pair["from"]
 
 
 def _target(data: dict[str, Any]) -> Target:

@@ -27,6 +27,8 @@ def package(
 ) -> tuple[str, Path]:
     """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it.
 
+    The folder need not be there where CMake installs files: the package may be among them, which is known later.
+
     It is looked for where the wheel takes it from, by ``sources`` as hatchling makes them of ``packages`` and
     ``sources`` (``packages = ["python/my_pkg"]`` is ``{"python/": ""}``), in the root, and in ``src``.
     """
@@ -53,6 +55,8 @@ def package(
         for name, folder in folders:
             if is_package(folder):
                 return name, folder
+    if _installs_files(options, root):
+        return folders[-1]
     places = alternatives([folder.relative_to(root).as_posix() for _, folder in reversed(folders)])
     if named is None:
         options.problems.append(
@@ -62,6 +66,28 @@ def package(
     else:
         options.fault("package", f"is `{named}`, but there is no folder {places}; create it, or correct the name")
     return names[0], root
+
+
+_INSTALLING = re.compile(r"^\s*install\s*\(\s*(?!TARGETS|EXPORT)", re.IGNORECASE | re.MULTILINE)
+
+
+def _installs_files(options: Options, root: Path) -> bool:
+    """Say whether CMake files of the project install anything but targets; what it is, CMake says after configuring."""
+    named = options.raw.get("source")
+    folder = root / named if isinstance(named, str) else next((f for f in (root / "csrc", root) if _is_cmake(f)), root)
+    if not _is_cmake(folder):
+        return False
+    found = (path for pattern in ("CMakeLists.txt", "*.cmake") for path in sorted(folder.rglob(pattern)))
+    own = (
+        path
+        for path in found
+        if path.is_file() and not any(part == "build" or part[0] == "." for part in path.relative_to(folder).parts)
+    )
+    return any(_INSTALLING.search(path.read_text(encoding="utf-8", errors="replace")) for path in own)
+
+
+def _is_cmake(folder: Path) -> bool:
+    return (folder / "CMakeLists.txt").is_file()
 
 
 _NO_PACKAGE = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")

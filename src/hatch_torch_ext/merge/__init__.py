@@ -134,6 +134,21 @@ def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes, key=lambda pair: (-pair[1], pair[0]))[:count])
 
 
+def may_differ(target: str) -> bool:
+    """Say whether each variant may have a file ``target`` of its own; of others, the package has one."""
+    place = PurePosixPath(target)
+    return place.suffix in PER_VARIANT and place.name != "__init__.py"
+
+
+def not_the_same(target: str, first: str, second: str) -> str:
+    """Return the message for a file of the package that two entries do not give alike."""
+    return (
+        f"CMake installs `{target}` in {first} and in {second}, but not the same: the package has one place for it. "
+        "Let CMake write the same everywhere, or give each variant its own, beside its libraries: "
+        f'`variant-data = ["{target}"]`.'
+    )
+
+
 def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]) -> tuple[BuiltVariant, ...]:
     """Return the variants, each with those of its package files that are not the same in every entry as its own."""
     contents: dict[str, set[str]] = defaultdict(set)
@@ -143,8 +158,7 @@ def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]
             if file.path == f"{built.variant.label}/{file.installed}":
                 contents[file.installed].add(file.sha256)
         for target, path in built.package_files:
-            place = PurePosixPath(target)
-            if place.suffix in PER_VARIANT and place.name != "__init__.py":
+            if may_differ(target):
                 contents[target].add(digests[path])
     differing = {target for target, found in contents.items() if len(found) > 1}
     return tuple(_with_own(built, differing, digests) for built in ordered)
@@ -221,11 +235,7 @@ def _package_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str])
         for target, path in built.package_files:
             other, first = found.setdefault(target, (entry, path))
             if digests[first] != digests[path]:
-                raise MergeError(
-                    f"CMake installed `{target}` in {other} and in {entry}, but not the same: the package has one "
-                    f"place for it. Let CMake write the same everywhere, or give each variant its own, beside its "
-                    f'libraries: `variant-data = ["{target}"]`.'
-                )
+                raise MergeError(not_the_same(target, other, entry))
     return {target: path for target, (_, path) in sorted(found.items())}
 
 

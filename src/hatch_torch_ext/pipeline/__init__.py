@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
@@ -31,6 +32,7 @@ from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
 from hatch_torch_ext.pipeline.machine import Machine
+from hatch_torch_ext.pipeline.planned import Planned, no_package
 from hatch_torch_ext.pipeline.pressure import Pressure
 from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Slots, Task, prepare
@@ -228,13 +230,14 @@ def build(
     installed: Installed | None = None,
     here: bool = False,
     version: str = "",
+    shipped: Mapping[str, Path] = MappingProxyType({}),
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
     ``work`` is the folder that all work lives in; ``whole`` names the entries of the whole wheel, where these may be a
     part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry. ``installed``
     is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it is built for.
-    ``version`` is the project's.
+    ``version`` is the project's; ``shipped`` is what the wheel holds of its sources, by place in the wheel.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
     """
@@ -251,7 +254,8 @@ def build(
             for entry in entries
         ]
         records = Records(config, work)
-        built = _build_all(tasks, records, stream, version=version) if tasks else []
+        planned = Planned(config, shipped)
+        built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layout = merge.merge(
@@ -264,6 +268,8 @@ def build(
             ),
             sources=sources,
         )
+        if not config.package_dir.is_dir() and not any(file.target.endswith(".py") for file in layout.files):
+            raise ConfigurationError([no_package(config)])
         return _write(layout, distribution=distribution, folder=work / "wheel", here=here)
 
 
@@ -283,14 +289,14 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
     report(f"{wheel.name}: {size(wheel.stat().st_size)}, {variants}; largest: {largest}")
 
 
-def check_package(config: Config, *, report: Report) -> None:
-    """Say where the package in the project's sources loads no variant: an editable install has no wheel to audit."""
+def check_package(config: Config, layout: Layout, *, report: Report) -> None:
+    """Say where the package loads no variant: an editable install has no wheel to audit."""
     folder = config.package.replace(".", "/")
+    own = {path.relative_to(config.package_dir).as_posix(): path for path in config.package_dir.rglob("*.py")}
+    installed = {file.target: file.source for file in layout.files if file.target.endswith(".py")}
     files: dict[str, str | None] = {
-        f"{folder}/{path.relative_to(config.package_dir).as_posix()}": path.read_text(
-            encoding="utf-8", errors="replace"
-        )
-        for path in sorted(config.package_dir.rglob("*.py"))
+        f"{folder}/{target}": path.read_text(encoding="utf-8", errors="replace")
+        for target, path in sorted({**installed, **own}.items())
     }
     found = audit.settle(audit.check_loading(config.package, files), ignore=config.ignore)
     if found:
@@ -312,7 +318,9 @@ def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
-def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream, *, version: str) -> list[BuiltVariant]:
+def _build_all(
+    tasks: Sequence[Task], records: Records, planned: Planned, stream: events.Stream, *, version: str
+) -> list[BuiltVariant]:
     """Return every entry's variant, those that need no work first looked for. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
@@ -327,6 +335,7 @@ def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream, *
     stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:
         if (found := kept.get(task.name)) is not None:
+            planned.know(found.built)
             _say_kept(task, found, stream)
     if waiting and why is not None:
         stream(events.Note(text=why))
@@ -336,6 +345,7 @@ def _build_all(tasks: Sequence[Task], records: Records, stream: events.Stream, *
         per_job=per_job,
         tasks=waiting,
         records=records,
+        planned=planned,
         inputs=inputs,
         history=history,
         stream=stream,
@@ -389,6 +399,7 @@ class _Crew:
     per_job: int
     tasks: Sequence[Task]
     records: Records
+    planned: Planned
     inputs: Mapping[str, Inputs]
     history: History
     stream: events.Stream
@@ -430,7 +441,7 @@ class _Crew:
             with pool.token(), own.active():
                 began = time.monotonic()
                 self.records.forget(task)
-                result = build_task(task, ready, Slots(task, pool, own, self.stream), self.stream)
+                result = build_task(task, ready, Slots(task, pool, own, self.stream), self.planned, self.stream)
                 built = self._keep(task, result)
         except EntryError as error:
             time.sleep(INTERRUPTED)

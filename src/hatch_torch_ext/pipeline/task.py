@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.process import Family
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
@@ -98,7 +99,7 @@ class Result:
     cached: tuple[int, int] | None
 
 
-def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> Result:
+def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: Emit) -> Result:
     """Compile, repair and audit the entry; whoever calls holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
@@ -110,7 +111,9 @@ def build(task: Task, acquired: Acquired, slots: Slots, emit: Emit) -> Result:
     torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
-    tree = cmake.build(entry, config, environment, sdk, tools, work=work, slots=slots, report=report)
+    tree = cmake.build(
+        entry, config, environment, sdk, tools, work=work, slots=slots, report=report, planned=planned.check
+    )
     step("repair")
     built = repair.repair(
         entry,

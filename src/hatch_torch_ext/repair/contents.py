@@ -90,13 +90,13 @@ def read(
             report(f"{entry}: {first} is left out: users of a wheel have no use for static archives and object files")
         elif facts is None:
             for link in links:
-                place = _fold(link, package)
+                place = fold(link, package)
                 if matches(place, variant_data):
-                    _place(entry, beside, _fold(link, package, transparent=True), source)
+                    _place(entry, beside, fold(link, package, transparent=True), source)
                 else:
                     _place(entry, data, place, source)
         elif facts.machine == CUDA_MACHINE:
-            _place(entry, beside, _fold(first, package, transparent=True), source)
+            _place(entry, beside, fold(first, package, transparent=True), source)
         elif facts.type == "other":
             report(f"{entry}: {first} is left out: users of a wheel have no use for an object file")
         else:
@@ -156,7 +156,7 @@ def _leading_to(names: frozenset[str], data: Mapping[str, Path]) -> list[str]:
     return sorted(place for place, group in groups.items() if group in leading)
 
 
-def _fold(relative: str, package: str, *, transparent: bool = False) -> str:
+def fold(relative: str, package: str, *, transparent: bool = False) -> str:
     """Return the place in the package: a leading site-packages and the package's own path stand for its folder."""
     parts = list(PurePosixPath(relative).parts)
     for number, part in enumerate(parts[:-1]):
@@ -177,7 +177,7 @@ def _fold(relative: str, package: str, *, transparent: bool = False) -> str:
 def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Binary:
     names = {link.rpartition("/")[2] for link in links}
     link = next((link for link in links if link.rpartition("/")[2] == facts.soname), links[0])
-    place = _fold(link, package, transparent=True)
+    place = fold(link, package, transparent=True)
     module = _module(place, facts)
     kind: Literal["library", "module", "program"] = (
         "program" if facts.type == "program" else "module" if module else "library"
@@ -186,7 +186,7 @@ def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Bin
     return Binary(
         source=source,
         place=place,
-        installed=_fold(link, package),
+        installed=fold(link, package),
         names=frozenset(names),
         kind=kind,
         elf=facts,

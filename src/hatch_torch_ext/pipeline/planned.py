@@ -1,0 +1,79 @@
+"""What CMake is going to install, judged before the minutes that compiling takes: what clashes then clashes later, too.
+
+Only what is certain is told here. What Ninja makes, what install rules with code or patterns bring, is seen afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import elf, merge
+from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.facts import digest
+from hatch_torch_ext.repair import contents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake.replies import InstallPlan
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.facts.variant import BuiltVariant
+
+
+class Planned:
+    """The files of one build's package: ``shipped`` are the author's, by place in the wheel. Threads share it."""
+
+    def __init__(self, config: Config, shipped: Mapping[str, Path]) -> None:
+        self._config, self._shipped = config, shipped
+        self._folder = config.package.replace(".", "/")
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[str, str]] = {}
+
+    def know(self, built: BuiltVariant) -> None:
+        """Take the files of an entry that is finished already."""
+        for target, path in built.package_files:
+            self._seen.setdefault(target, (built.variant.build.entry, digest.sha256(path)))
+
+    def check(self, entry: str, plan: InstallPlan) -> None:
+        """Raise ``CompileError`` where what ``entry`` installs cannot be in one package with all the others."""
+        files = {contents.fold(place, self._config.package): source for place, source in plan.files}
+        if not (self._config.package_dir.is_dir() or plan.code or _brings_python(plan)):
+            raise CompileError(entry, no_package(self._config))
+        for target, source in sorted(files.items()):
+            if contents.matches(target, self._config.variant_data) or elf.is_elf(source):
+                continue
+            if (own := self._shipped.get(f"{self._folder}/{target}")) is not None:
+                if own.read_bytes() != source.read_bytes():
+                    raise CompileError(entry, in_both(target, own))
+            elif not merge.may_differ(target):
+                found = digest.sha256(source)
+                with self._lock:
+                    other, first = self._seen.setdefault(target, (entry, found))
+                if found != first:
+                    raise CompileError(entry, merge.not_the_same(target, other, entry))
+
+
+def in_both(target: str, own: Path) -> str:
+    """Return the message for a file that CMake installs, and the author's package has otherwise."""
+    return (
+        f"CMake installs `{target}`, which is in the package already, not the same (`{own}`): take one of them out, or "
+        "install it under another name."
+    )
+
+
+def no_package(config: Config) -> str:
+    """Return the message for a package that is neither in the sources nor among what CMake installs."""
+    place = config.package_dir.relative_to(config.root).as_posix()
+    return (
+        f"The package `{config.package}` has no folder `{place}`, and CMake installs no Python file for it. Create the "
+        "folder, name another package with option `package`, or let CMake install the package's files: "
+        f"`install(DIRECTORY <folder>/ DESTINATION {config.package.replace('.', '/')})`."
+    )
+
+
+def _brings_python(plan: InstallPlan) -> bool:
+    return any(place.endswith(".py") for place, _ in plan.files) or any(
+        next(folder.rglob("*.py"), None) is not None for _, folder in plan.folders
+    )
