@@ -95,7 +95,7 @@ class Http:
         self.settings = settings
         self.limits = limits or Limits()
         self.report = report or (lambda _: None)
-        """Is told of each further attempt."""
+        """Called for each further attempt."""
         self._received = 0
         self._clients: dict[bool, httpx.Client] = {}
         self._lock = threading.Lock()
