@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ import uv
 
 import wheels
 from hatch_torch_ext import cli, process
+from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
 
@@ -183,3 +185,43 @@ def test_nothing_is_pruned_where_nothing_fits(
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     assert "has no variant that this environment can load" in capsys.readouterr().err
     assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()
+
+
+def test_a_manifest_that_cannot_be_believed(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a problem with its way out, and not a package that is not there."""
+    install(environment, wheel)
+    (site(environment) / "my_pkg/_torch_ext/manifest.json").write_text("[" * 100_000)
+    status, said = doctor(environment, capsys, "my-pkg")
+    assert status == 1
+    (problem,) = said["problems"]
+    assert "my_pkg/_torch_ext/manifest.json cannot be believed: it is not JSON" in problem
+    assert problem.endswith(": pip install --force-reinstall --no-deps my_pkg==1.0")
+
+
+@pytest.mark.parametrize("said", ["[]", '{"chosen": [], "verdicts": 7}', '{"a":' * 100_000, ""])
+def test_a_loader_that_answers_anything(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    """A package whose own loader talks nonsense is one that does not work."""
+    install(environment, wheel)
+    (site(environment) / "my_pkg/_variants.py").write_text(f"print({said!r})")
+    status, found = doctor(environment, capsys)
+    assert (status, found["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
+
+
+def test_two_packages_of_one_namespace(environment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both register the same operators: importing the second would abort the process, which is said before."""
+    for name in ("my_pkg", "other_pkg"):
+        files = {f"{CPU28}/lib{name}.so": b"x"}
+        variant = wheels.variant(CPU28, files, machine=os.uname().machine)
+        file = replace(variant.files[0], namespaces=("ops",))
+        manifest = {"distribution": name, "variants": [variants.to_json(replace(variant, files=(file,)))]}
+        folder = site(environment) / name / "_torch_ext"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder.parent / "_variants.py").write_text(f"print({json.dumps({'chosen': CPU28})!r})")
+        record = site(environment) / f"{name}-1.0.dist-info" / "RECORD"
+        record.parent.mkdir()
+        record.write_text(f"{name}/_torch_ext/manifest.json,,\n")
+    _, said = doctor(environment, capsys)
+    assert said["problems"] == ["my_pkg and other_pkg both register the operator namespace `ops`"]

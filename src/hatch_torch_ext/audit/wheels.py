@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import elf, wheel
+from hatch_torch_ext import elf, foreign, wheel
 from hatch_torch_ext.audit import loading, opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
@@ -145,9 +144,9 @@ def _label(read: Wheel) -> Iterator[Finding]:
     """Hold the label in the name of a variant wheel (PEP 825) against what its ``variant.json`` describes."""
     text = read.text(f"{read.dist_info}/variant.json", limit=wheel.MAX_METADATA)
     try:
-        described = json.loads(text or "{}").get("variants", {})
+        described = foreign.json(text or "{}").get("variants", {})
         inside = sorted(str(label) for label in described)
-    except (ValueError, AttributeError, TypeError, RecursionError, MemoryError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         inside = []
     if (read.label is not None or text is not None) and inside != [read.label]:
         name = f"has the label `{read.label}` in its name" if read.label else "has no label in its name"

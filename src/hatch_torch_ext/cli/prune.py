@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             terminal.say(
                 f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
             )
-            terminal.say(f"the way back: pip install --force-reinstall --no-deps {each.distribution}=={each.version}")
+            terminal.say(f"the way back: {each.again}")
     if options.json:
         terminal.say_json(rows)
     return 0

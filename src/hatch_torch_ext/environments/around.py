@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext import foreign, process
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def _torch_of(python: Path) -> InstalledTorch | None:
         except ProcessError:
             return None
     try:
-        answer = json.loads(said.splitlines()[-1])
+        answer = foreign.json(said.splitlines()[-1])
         folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
     except (IndexError, KeyError, OSError, TypeError, ValueError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import process
+from hatch_torch_ext import foreign, process
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
@@ -73,7 +73,7 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
     with FileLock(folder / "lock"):
         finished = folder / "finished.json"
         if finished.is_file():
-            said = json.loads(finished.read_text(encoding="utf-8"))
+            said = foreign.json(finished.read_text(encoding="utf-8"))
             if Path(said["python"]).exists() and not _missing(said, dependencies):
                 return _parse(said, removal=removal)
         overrides = folder / "overrides.txt"
@@ -94,7 +94,7 @@ def of_python(python: Path) -> Environment:
     """Return the environment that a Python belongs to, as it is: nothing is made. Raises ``ProcessError``."""
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
         said = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
-    return _parse(json.loads(said.rpartition(_ANSWER)[2]), removal="")
+    return _parse(foreign.json(said.rpartition(_ANSWER)[2]), removal="")
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path) -> None:
@@ -124,7 +124,7 @@ def _run(
             raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
-            answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
+            answer: dict[str, Any] = foreign.json(line.removeprefix(_ANSWER))
             _check_interpreter(entry, answer, removal=removal)
             return answer
     raise EnvironmentCreationError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from hatch_torch_ext import foreign
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.environments.values import Matrix
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
@@ -58,7 +58,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
                     f"environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
                 ]
             ) from error
-    answer = json.loads(shown.stdout.rpartition(_ANSWER)[2])
+    answer = foreign.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]
 
 

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__, scrub
+from hatch_torch_ext import __version__, foreign, scrub
 from hatch_torch_ext.environments import own_hatch
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
@@ -48,8 +48,8 @@ def remembered(
         store = opened(path(environ))
     except (ImportError, OSError):  # the store's own requirements come with a wheel's build alone
         return read(root, name, project_name=project_name, optional=optional)
-    with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return _parse(json.loads(store.text("resolved", record) or b""))
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+        return _parse(foreign.json(store.text("resolved", record) or b""))
     matrix = read(root, name, project_name=project_name, optional=optional)
     for variables in matrix.env_vars.values():
         scrub.learn_environ(dict(variables))

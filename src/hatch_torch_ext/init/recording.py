@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uv
 
-from hatch_torch_ext import process
+from hatch_torch_ext import foreign, process
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float) -
             [f"setup.py did not finish within {timeout:g} s: it may be waiting for input or for the network."]
         ) from error
     try:
-        said = json.loads((copy.parent / RESULT).read_text(encoding="utf-8"))
+        said = foreign.json((copy.parent / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         told = process.tail(done.stdout + done.stderr, 8)
         raise ConfigurationError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
+from hatch_torch_ext import foreign, printable
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import partial as partials
@@ -130,7 +129,7 @@ def read(path: Path, *, folder: Path) -> Part:
         )
     (place,) = places
     manifest = listing.read(found, place)
-    head = json.loads(found.text(place) or "")
+    head = foreign.json(found.text(place) or "")
     fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
     for name, value in fields.items():
         if not isinstance(value, str):

@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import __version__, process
+from hatch_torch_ext import __version__, foreign, process
 from hatch_torch_ext.errors import ConfigurationError, EntryError, Stopped, WheelError
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import digests, events, record, schedule
@@ -478,7 +478,7 @@ def _follow(
         last = ended.wait(LOOK)
         with contextlib.suppress(OSError, ValueError):
             lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-            for event in map(json.loads, lines[told:]):
+            for event in map(foreign.json, lines[told:]):
                 if event.get("entry") == name and event["event"] in _NAMES:
                     tell(event)
             told = len(lines)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import foreign
 from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Digests:
         self._lock = threading.Lock()
         self._new: dict[str, tuple[int, int, str]] = {}
         try:
-            self._known = {path: tuple(known) for path, known in json.loads(file.read_text(encoding="utf-8")).items()}
+            self._known = {path: tuple(known) for path, known in foreign.json(file.read_text(encoding="utf-8")).items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._known = {}
 

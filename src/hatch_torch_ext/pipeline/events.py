@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext import foreign, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,7 +154,7 @@ def read(path: Path) -> Iterator[tuple[float, Event]]:
     with path.open(encoding="utf-8") as stream:
         for line in stream:
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                yield from_json(json.loads(line))
+                yield from_json(foreign.json(line))
 
 
 def _clean(event: Event) -> Event:

@@ -7,6 +7,7 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import foreign
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class History:
         self._file = work / name
         self._lock = threading.Lock()
         try:
-            said = json.loads(self._file.read_text(encoding="utf-8"))
+            said = foreign.json(self._file.read_text(encoding="utf-8"))
             self._took = {name: Took(**each) for name, each in said.items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._took = {}

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process, store
+from hatch_torch_ext import foreign, process, store
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
@@ -100,8 +100,8 @@ class Records:
     def take(self, task: Task, inputs: Inputs) -> Kept | None:
         """Return the finished entry; None where there is none, it is damaged, or anything it depends on changed."""
         try:
-            said = json.loads((_folder(task) / FILE).read_text(encoding="utf-8"))
-            if said["inputs"] != json.loads(json.dumps(dataclasses.asdict(inputs))):
+            said = foreign.json((_folder(task) / FILE).read_text(encoding="utf-8"))
+            if said["inputs"] != foreign.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
             if any(self.digests.of(path) != known for path, known in said["used"].items()):
                 return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
+from hatch_torch_ext import foreign
 from hatch_torch_ext.remote.http import RemoteError
 from hatch_torch_ext.remote.settings import public
 
@@ -56,7 +56,7 @@ def page(http: Http, url: str) -> tuple[IndexFile, ...]:
 
 def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
     try:
-        for file in json.loads(body)["files"]:
+        for file in foreign.json(body)["files"]:
             requires = file.get("requires-python")
             yield IndexFile(
                 name=str(file["filename"]),
@@ -64,7 +64,7 @@ def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
                 requires_python=requires if isinstance(requires, str) else None,
                 yanked=bool(file.get("yanked")),
             )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RemoteError(f"{public(url)} is not a package index") from error
 
 

@@ -5,12 +5,11 @@ torch need not be importable: ``pip install --no-deps torch`` is enough to compi
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext import foreign, process
 from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import Sdk, facts, stubs
@@ -72,7 +71,7 @@ def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
 def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ...]]:
     try:
         answer = process.run([environment.python, "-I", PROBE], timeout=PROBE_TIMEOUT).stdout
-        found = json.loads(answer)
+        found = foreign.json(answer)
     except ProcessError as error:
         raise SdkError(
             entry.name,

@@ -13,6 +13,8 @@ import stat
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hatch_torch_ext import foreign
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -66,7 +68,7 @@ def record(data: bytes) -> dict[str, Any]:
     if len(data) > LARGEST:
         raise RecordError("it is too large")
     try:
-        said = json.loads(data)
+        said = foreign.json(data)
         json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair cannot be written anywhere
     except (ValueError, RecursionError, MemoryError) as error:
         raise RecordError("it is not JSON") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shlex
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import __version__, printable, process, scrub
+from hatch_torch_ext import __version__, foreign, printable, process, scrub
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.user import drivers, pruning
 
@@ -94,9 +94,10 @@ def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Ma
     installed = [each for site in site_folders for each in pruning.packages(site)]
     wanted = {canonicalize_name(each) for each in asked}
     here = [each for each in installed if not wanted or canonicalize_name(each.distribution) in wanted]
-    health = tuple(_health(target, each) for each in here)
+    health = tuple(_health(target, each) for each in here if not each.fault)
     missing = sorted(wanted - {canonicalize_name(each.distribution) for each in installed})
-    problems = [*_of_packages(health, missing, target), *_of_torch(target, torch, machine), *machine.problems]
+    problems = [each.problem for each in here if each.fault]
+    problems += [*_of_packages(health, missing, target), *_of_torch(target, torch, machine), *machine.problems]
     problems += _twice(health)
     problems += [line for each in here for line in _ptx(each, health, machine)]
     return Diagnosis(
@@ -115,10 +116,12 @@ def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Ma
 def _torch(target: Target) -> dict[str, Any]:
     try:
         done = process.run([target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
-        answer = json.loads(done.stdout.splitlines()[-1])
+        answer = foreign.json(done.stdout.splitlines()[-1])
     except (ProcessError, ValueError, IndexError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("sites"), list):
         return {"sites": [], "error": "the Python cannot be asked about torch"}
-    return answer if isinstance(answer, dict) else {"sites": []}
+    return answer
 
 
 def sites(target: Target) -> list[Path]:
@@ -134,30 +137,33 @@ def chosen(target: Target, installed: pruning.Installed) -> str | None:
 def _health(target: Target, installed: pruning.Installed) -> PackageHealth:
     """Ask the package's own loader, as a file: whether the package imports does not matter."""
     module = installed.root / "_variants.py"
-    package = str(installed.manifest.get("package", installed.root.name))
-    said: dict[str, Any] = {}
+    said: Any = None
     told = ""
     try:
         done = process.run(
             [target.python, module, "--json"], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}
         )
         told = done.stderr.strip()
-        said = json.loads(done.stdout)
+        said = foreign.json(done.stdout)
     except (ProcessError, ValueError):
-        told = told or "its loader cannot be run"
-    label = said.get("chosen") or None
-    pruned = set(installed.manifest.get("pruned", []))
-    verdicts = said.get("verdicts") or {}
-    namespaces = {str(name) for each in said.get("variants", []) for name in each.get("namespaces", [])}
+        pass
+    if not isinstance(said, dict):
+        said, told = {}, told or "its loader cannot be run"
+    label, verdicts = said.get("chosen"), said.get("verdicts")
+    known = {name for variant, _ in installed.variants for file in variant.files for name in file.namespaces}
     return PackageHealth(
         distribution=installed.distribution,
         version=installed.version,
-        package=package,
-        chosen=None if label in pruned else label,
-        verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(verdicts.items())),
-        namespaces=tuple(sorted(namespaces)),
+        package=".".join(installed.root.relative_to(installed.record.parent.parent).parts),
+        chosen=label if isinstance(label, str) and label and label not in installed.pruned else None,
+        verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(_items(verdicts))),
+        namespaces=tuple(sorted(known)),
         remedy=told or None,
     )
+
+
+def _items(data: object) -> Iterable[tuple[str, object]]:
+    return data.items() if isinstance(data, dict) else ()
 
 
 def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: Target) -> Iterable[str]:
@@ -204,19 +210,19 @@ def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
 def _ptx(installed: pruning.Installed, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
     """Tell of PTX that this driver cannot compile: minor-version compatibility does not cover it."""
     chosen = {each.chosen for each in health if each.distribution == installed.distribution}
-    for variant in installed.manifest["variants"]:
-        if variant["label"] not in chosen or not variant.get("cuda") or not machine.supported:
+    for variant, _ in installed.variants:
+        if variant.label not in chosen or not variant.cuda or not machine.supported:
             continue
-        numbers = [re.sub(r"[^0-9]", "", arch) for arch in variant["archs"]]
-        code = [int(each) for each, arch in zip(numbers, variant["archs"], strict=True) if not MEANS_PTX.search(arch)]
+        numbers = [re.sub(r"[^0-9]", "", arch) for arch in variant.archs]
+        code = [int(each) for each, arch in zip(numbers, variant.archs, strict=True) if not MEANS_PTX.search(arch)]
         for gpu in machine.visible:
             if gpu.capability is None:
                 continue
             own = gpu.capability[0] * 10 + gpu.capability[1]
             direct = any(each // 10 == gpu.capability[0] and each <= own for each in code)
-            if not direct and machine.supported < drivers.numbers(variant["cuda"]):
+            if not direct and machine.supported < drivers.numbers(variant.cuda):
                 yield (
-                    f"{installed.distribution} has only PTX for GPU {gpu.index}, made by CUDA {variant['cuda']}, and "
+                    f"{installed.distribution} has only PTX for GPU {gpu.index}, made by CUDA {variant.cuda}, and "
                     f"this driver compiles PTX up to CUDA {'.'.join(map(str, machine.supported))}: update the driver"
                 )
 
@@ -241,7 +247,9 @@ def _next(
     health: Sequence[PackageHealth], missing: Sequence[str], target: Target, torch: Mapping[str, Any]
 ) -> str | None:
     broken = [each.distribution for each in health if not each.works]
-    names = [*broken, *missing]
+    names = [shlex.quote(name) for name in (*broken, *missing)]
     if names or not target.facts["torch"] or torch.get("error"):
-        return f"hatch-torch-ext install --python {os.fspath(target.python)} {' '.join(names or ['torch'])}"
+        return (
+            f"hatch-torch-ext install --python {shlex.quote(os.fspath(target.python))} {' '.join(names or ['torch'])}"
+        )
     return None

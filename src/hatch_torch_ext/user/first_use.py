@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import locks, store
+from hatch_torch_ext import foreign, locks, store
 from hatch_torch_ext.errors import ConfigurationError, EntryError, TorchExtError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _is_whole(cache: Store, request: Request) -> bool:
     folder = cache.root / VIEWS / request.view
     try:
         said = (folder / VARIANT).read_text(encoding="utf-8")
-        files = [(folder / file["path"], file["size"]) for file in json.loads(said)["variant"]["files"]]
+        files = [(folder / file["path"], file["size"]) for file in foreign.json(said)["variant"]["files"]]
         own = all(
             path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
         )
@@ -184,7 +184,7 @@ def _fallback(request: Request) -> Fallback:
 
     manifest = request.root / "manifest.json"
     try:
-        return fallback.from_json(json.loads(manifest.read_text(encoding="utf-8"))["fallback"])
+        return fallback.from_json(foreign.json(manifest.read_text(encoding="utf-8"))["fallback"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
 
@@ -443,7 +443,7 @@ def _entries(cache: Store) -> Iterator[_Entry]:
     views: dict[str, list[Path]] = {}
     for file in (cache.root / VIEWS).glob(f"*/{VARIANT}"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            views.setdefault(json.loads(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
+            views.setdefault(foreign.json(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
     for folder in (cache.root / BUILT).glob("*/"):
         own = views.get(folder.name, [])
         times = [0.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
+from hatch_torch_ext import foreign
 from hatch_torch_ext.errors import ConfigurationError, WheelError
 from hatch_torch_ext.facts import variant as variant_facts
 from hatch_torch_ext.merge import PlacedVariant, loader
@@ -173,9 +173,9 @@ def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
         texts = [data for _, data in archive.extract(source, wanted)]
         found = []
         for text in texts:
-            for item in json.loads(text)["variants"]:
+            for item in foreign.json(text)["variants"]:
                 described = {name: value for name, value in item.items() if name != "places"}
                 found.append(loader.fields(PlacedVariant(variant=variant_facts.from_json(described), places=())))
-    except (ArchiveError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ArchiveError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WheelError(f"the wheel's manifest cannot be read: {error}") from error
     return tuple(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 
-from hatch_torch_ext import process
+from hatch_torch_ext import foreign, process
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
     # PYTHONSAFEPATH: a file of the current folder must not stand for torch
     done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
     try:
-        facts = json.loads(done.stdout)["facts"]
+        facts = foreign.json(done.stdout)["facts"]
     except (ValueError, KeyError, TypeError):
         return None
     return facts if isinstance(facts, dict) else None

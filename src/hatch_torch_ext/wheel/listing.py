@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
+from hatch_torch_ext import foreign, printable
 from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import fallback as fallbacks
 from hatch_torch_ext.facts import partial as partials
@@ -74,8 +73,8 @@ def read(wheel: Wheel, place: str) -> Manifest:
 def parse(text: str, place: str) -> Manifest:
     """Return what the ``text`` of the manifest at the member ``place`` lists. Raises ``WheelError``."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError, MemoryError) as error:
+        data = foreign.json(text)
+    except ValueError as error:
         raise WheelError(f"is not JSON: {printable.name(error)}") from error
     if not isinstance(data, dict) or not isinstance(data.get("variants"), list):
         raise WheelError("must be an object with a list `variants`")

@@ -1,0 +1,34 @@
+"""Data that others wrote, or that a kill left half written: read whole, or refused with one kind of error."""
+
+from __future__ import annotations
+
+import json as _json
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
+    """Return what ``text`` holds as JSON. Raises ``ValueError`` for all that it cannot be, its depth included."""
+    try:
+        return _json.loads(text)
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def text(path: Path, limit: int) -> str:
+    """Return the text of a file of at most ``limit`` bytes.
+
+    Raises ``OSError``, and ``ValueError`` for a longer one, for what is no file (a pipe is not waited for), and for
+    bytes that are no UTF-8.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ValueError("it is no file")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has more than {limit >> 20} MiB")
+    return data.decode("utf-8")
