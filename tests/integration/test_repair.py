@@ -149,8 +149,8 @@ def test_another_openmp_runtime_is_refused(site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
-        "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two runtimes in "
-        "one process do not get along; compile with GCC, or with `-fopenmp=libgomp`"
+        "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two OpenMP "
+        "runtimes in one process break each other; compile with GCC, or with `-fopenmp=libgomp`"
     )
 
 
@@ -218,12 +218,13 @@ def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
     assert (variant.label, variant.cxx11_abi, variant.stable_abi) == ("stable2.8_cpu_x86_64", None, True)
 
 
-def test_what_leads_to_one_library_is_left_out(site: Site) -> None:
-    """A CMake package that an export made, with its configuration, and a .pc file; others describe no library."""
+def test_what_leads_to_one_library(site: Site) -> None:
+    """An exported CMake package leads to the variant's own; what cannot be followed is left out; others are data."""
     site.add("lib/libops.so", TORCH_CALL)
     texts = {
         "lib/cmake/ops/ops-targets-release.cmake": 'IMPORTED_LOCATION "${_IMPORT_PREFIX}/lib/libops.so"',
         "lib/cmake/ops/ops-config.cmake": "include(ops-targets.cmake)",
+        "lib/cmake/found/found-config.cmake": "find_library(LIB NAMES ops PATHS ${PACKAGE_PREFIX_DIR}/lib)",
         "lib/cmake/other/other-config.cmake": "set(libops.so.1 libopsx.so xlibops.so)",
         "ops-flat.cmake": "libops.so",
         "lib/pkgconfig/ops.pc": "Libs: -L${libdir} -lops",
@@ -234,12 +235,18 @@ def test_what_leads_to_one_library_is_left_out(site: Site) -> None:
         target = site.prefix / place
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    kept = ["lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc", "ops.txt"]
-    assert [target for target, _ in site.repair().package_files] == kept
+    led = ["lib/cmake/ops/ops-config.cmake", "lib/cmake/ops/ops-targets-release.cmake"]
+    kept = sorted([*led, "lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc", "ops.txt"])
+    built = site.repair()
+    assert [target for target, _ in built.package_files] == kept
+    data = [file.installed for file in built.variant.files if file.kind == "data"]
+    assert data == [f"exported/{path}" for path in led]
+    own = built.source(f"{built.variant.label}/exported/{led[1]}").read_text(encoding="utf-8")
+    assert own == 'IMPORTED_LOCATION "@torch-ext:libops.so@"'
     assert site.said[0] == (
-        "e: left out, since it leads to one library, and a wheel has one for each variant: "
-        f"{', '.join(sorted(texts.keys() - kept))}. C++ dependents ask `python -m pkg._variants --path libops.so`: "
-        "docs/loader.md, C++ programs, has the lines for CMake"
+        "e: left out, since it leads to one library in a way that cannot be followed, and a wheel has one for each "
+        f"variant: {', '.join(sorted(texts.keys() - kept))}. C++ dependents ask `python -m pkg._variants --path "
+        "libops.so`: docs/loader.md, C++ programs, has the lines for CMake"
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hatch_torch_ext import process
 from plain import CMAKE, Project, make_wheels
+from trees import TORCH_MODULE, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,3 +136,89 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built.json DESTINATION my_pkg)
     pyproject.write_text(text, encoding="utf-8")
     assert project.build().returncode == 0
     assert sum(name.endswith("/built.json") for name in names(project)) == 2
+
+
+EXPORTED = """
+cmake_minimum_required(VERSION 3.18)
+project(plain VERSION 1.2 LANGUAGES C)
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+string(REPLACE "." "" answer "${TORCH_EXT_TORCH}")
+add_library(plain SHARED plain.c)
+target_compile_definitions(plain PRIVATE ANSWER_HERE=${answer})
+target_include_directories(plain PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+set_target_properties(plain PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 1)
+install(TARGETS plain EXPORT plain-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES plain.h DESTINATION include)
+install(EXPORT plain-targets NAMESPACE plain:: DESTINATION lib/cmake/plain)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/in "@PACKAGE_INIT@
+set_and_check(PLAIN_INCLUDE \"@PACKAGE_CMAKE_INSTALL_INCLUDEDIR@\")
+set(PLAIN_TORCH @TORCH_EXT_TORCH@)
+include(\\${CMAKE_CURRENT_LIST_DIR}/plain-targets.cmake)
+")
+configure_package_config_file(${CMAKE_CURRENT_BINARY_DIR}/in ${CMAKE_CURRENT_BINARY_DIR}/plain-config.cmake
+  INSTALL_DESTINATION lib/cmake/plain PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(plain-config-version.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/plain-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/plain-config-version.cmake
+  DESTINATION lib/cmake/plain)
+"""
+DEPENDENT = """
+cmake_minimum_required(VERSION 3.19)
+project(dependent LANGUAGES C)
+find_package(plain 1.1 REQUIRED)
+add_executable(dependent main.c)
+target_link_libraries(dependent plain::plain)
+message(STATUS "made for ${PLAIN_TORCH}")
+"""
+MAIN = """
+#include <plain.h>
+#include <stdio.h>
+int main(void) { printf("%d\\n", answer()); }
+"""
+
+
+def test_the_projects_own_cmake_package(make: Make, tmp_path: Path) -> None:
+    """`find_package` in the installed wheel gives a dependent the library of the torch that is there, as configured."""
+    header, source = "int answer(void);\n", "int answer(void) { return ANSWER_HERE; }\n"
+    project = make(
+        {
+            "src/my_pkg/__init__.py": INIT,
+            "csrc/CMakeLists.txt": EXPORTED,
+            "csrc/plain.c": source,
+            "csrc/plain.h": header,
+        }
+    )
+    done = project.build()
+    assert done.returncode == 0, said(done)
+    assert "left out" not in said(done)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(project.wheel()) as archive:
+        archive.extractall(site)
+    (tmp_path / "dependent").mkdir()
+    (tmp_path / "dependent/CMakeLists.txt").write_text(DEPENDENT, encoding="utf-8")
+    (tmp_path / "dependent/main.c").write_text(MAIN, encoding="utf-8")
+    (site / "torch").mkdir()
+
+    def dependent(torch: str) -> process.Completed:
+        text = TORCH_MODULE.replace("2.8.0", torch)
+        (site / "torch/__init__.py").write_text(text, encoding="utf-8")
+        build = tmp_path / f"build-{torch}"
+        tools = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={program('ninja')}", f"-DPython_EXECUTABLE={sys.executable}"]
+        where = ["-S", tmp_path / "dependent", "-B", build, f"-DCMAKE_PREFIX_PATH={site / 'my_pkg'}"]
+        environ: dict[str, str | None] = {"PYTHONPATH": str(site)}
+        found = process.run([program("cmake"), *tools, *map(str, where)], env_changes=environ, check=False)
+        if not found.returncode:
+            process.run([program("cmake"), "--build", build])
+            assert process.run([build / "dependent"]).stdout == torch.replace(".", "")[:2] + "\n"
+        return found
+
+    assert "-- made for 2.8\n" in dependent("2.8.1").stdout
+    assert "-- made for 2.9\n" in dependent("2.9.0").stdout
+    assert (
+        f"no build of my_pkg serves the torch of {sys.executable}, or it has no CMake package. The reasons: "
+        f"{sys.executable} {site}/my_pkg/_variants.py."
+    ) in said(dependent("2.10.0"))
+    reasons = process.run(
+        [sys.executable, site / "my_pkg/_variants.py"], env_changes={"PYTHONPATH": str(site)}, check=False
+    )
+    assert "torch 2.10.0" in said(reasons)

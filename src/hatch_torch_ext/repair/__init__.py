@@ -16,7 +16,7 @@ from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.facts import digest, labels, owners, policy, registered
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
-from hatch_torch_ext.repair import contents, runpaths, search
+from hatch_torch_ext.repair import contents, exported, runpaths, search
 from hatch_torch_ext.repair.contents import matches
 from hatch_torch_ext.repair.linking import Linker
 from hatch_torch_ext.repair.provided import Provided
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.repair.contents import Binary, Contents
+    from hatch_torch_ext.repair.exported import Exported
     from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
@@ -80,9 +81,15 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         )
         links, linker = _links(entry, config, found, sdk, interpreter, build=folder / "build", report=report)
         identity = _identity(entry, sdk, interpreter, tree, links)
+        described = exported.read(
+            dict(found.data),
+            [binary for binary in links if binary.kind != "graft"],
+            package=config.package,
+            folder=folder / "exported",
+        )
     except (ElfError, FatbinError) as error:
         raise RepairError(entry.name, str(error)) from error
-    for line in _idle_globs(config, found):
+    for line in (*_idle_globs(config, found), *_left_out(config, described, links)):
         report(f"{entry.name}: {line}")
     around = runpaths.Surroundings(
         package=config.package,
@@ -109,13 +116,14 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     )
     written = writer.write(links)
     files = [_describe(each, config, tree, sdk) for each in written]
-    files += [_data(place, source, root, identity.label) for place, source in found.variant_data]
+    own_data = (*found.variant_data, *described.variant)
+    files += [_data(place, source, root, identity.label) for place, source in own_data]
     variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
     needed = {name for file in files for name in file.needed}
     external = tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed)
     variant = replace(variant, external=external)
     report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
-    return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, linker))
+    return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, described, linker))
 
 
 def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
@@ -126,6 +134,16 @@ def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
         for glob in globs:
             if not any(matches(place, (glob,)) for place in places):
                 yield f"`{glob}` of `{option}` matches nothing that CMake installed ({', '.join(places) or 'no file'})"
+
+
+def _left_out(config: Config, described: Exported, links: Iterable[Binary]) -> Iterator[str]:
+    if described.left:
+        first = min(binary.name for binary in links if binary.kind != "graft")
+        yield (
+            "left out, since it leads to one library in a way that cannot be followed, and a wheel has one for each "
+            f"variant: {', '.join(described.left)}. C++ dependents ask `python -m {config.package}._variants --path "
+            f"{first}`: docs/loader.md, C++ programs, has the lines for CMake"
+        )
 
 
 def _links(
@@ -325,9 +343,9 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
     )
 
 
-def _package_files(entry: Entry, found: Contents, linker: Linker) -> tuple[tuple[str, Path], ...]:
+def _package_files(entry: Entry, found: Contents, described: Exported, linker: Linker) -> tuple[tuple[str, Path], ...]:
     """Return what CMake installed for the package as a whole, and the licences of the grafts."""
-    files = dict(found.data)
+    files = {place: path for place, path in found.data if place not in described.left} | dict(described.package)
     for taken in ("_variants.py", "_torch_ext"):
         if clash := next((target for target in files if target.split("/")[0] == taken), None):
             raise RepairError(

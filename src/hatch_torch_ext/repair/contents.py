@@ -14,7 +14,7 @@ from hatch_torch_ext.errors import RepairError
 from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.elf import ElfFile
@@ -102,16 +102,6 @@ def read(
         else:
             _check_machine(entry, first, facts, machine)
             _add(entry, binaries, _binary(source, links, facts, package))
-    leading = _leading_to(frozenset().union(*(binary.names for binary in binaries.values())), data)
-    if leading:
-        first = min(binary.name for binary in binaries.values())
-        report(
-            f"{entry}: left out, since it leads to one library, and a wheel has one for each variant: "
-            f"{', '.join(leading)}. C++ dependents ask `python -m {package}._variants --path {first}`: docs/loader.md, "
-            f"C++ programs, has the lines for CMake"
-        )
-    for place in leading:
-        del data[place]
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
@@ -143,17 +133,6 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
     for real, links in sorted(groups.items()):
         links.sort(key=lambda link: ((tree.prefix / link).is_symlink(), link))
         yield real, links
-
-
-def _leading_to(names: frozenset[str], data: Mapping[str, Path]) -> list[str]:
-    """Return the places of what names a library of the tree: pkg-config files, and the whole of CMake packages."""
-    words = {*names, *(f"-l{name.partition('.so')[0].removeprefix('lib')}" for name in names)}
-    groups = {place: re.sub(r"[^/]*\.cmake$", "*.cmake", place) for place in data if place.endswith((".cmake", ".pc"))}
-    leading = set()
-    for place, group in groups.items():
-        if words.intersection(re.split(r"[^\w.+-]+", data[place].read_text(encoding="utf-8", errors="replace"))):
-            leading.add(group)
-    return sorted(place for place, group in groups.items() if group in leading)
 
 
 def fold(relative: str, package: str, *, transparent: bool = False) -> str:

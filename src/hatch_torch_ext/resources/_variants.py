@@ -1200,7 +1200,9 @@ def _as_json() -> str:
     import json
 
     choice = choose(must=False)
-    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts()}
+    files = choice.variant["files"] if choice.variant else ()
+    paths = {file["name"]: _path(file) for file in files if file["name"]}
+    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts(), "paths": paths}
     return json.dumps({**DATA, **found}, indent=2)
 
 

@@ -1,0 +1,80 @@
+"""CMake packages of the project itself: each variant has its own, and one place in the package leads to the right one.
+
+What CMake wrote names one library at one place, and a wheel has one for each variant. So the text goes to the variant,
+with a mark where the library's place stood; what lies in its place asks the loader, and runs the text that fits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.repair.contents import Binary
+
+FOLDER = "exported"
+"""Of a variant: what CMake wrote, by the place that it was installed to."""
+_SONAME = re.compile(r'^[ \t]*IMPORTED_SONAME\w*[ \t]+"[^"]*"[ \t]*\n', re.MULTILINE)
+"""It is another after the repair; CMake reads the file's own where it is not said."""
+_PLACE = re.compile(r"\$\{\w+\}/[^\s\"'()<>;]*?([^/\s\"'()<>;]+)(?=[\s\"'()<>;])")
+_FIND = re.compile(r"\bfind_library\s*\(([^)]*)\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What goes to the ``package`` and to the ``variant``; ``left`` are places that lead to one library still."""
+
+    package: tuple[tuple[str, Path], ...]
+    variant: tuple[tuple[str, Path], ...]
+    left: tuple[str, ...]
+
+
+def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, folder: Path) -> Exported:
+    """Return what becomes of the CMake packages and pkg-config files of ``data`` that lead to one of ``binaries``.
+
+    Files are written below ``folder``. A CMake package is all ``.cmake`` files of its folder, taken or left as one.
+    """
+    marks = {name: f"@torch-ext:{binary.place}@" for binary in binaries for name in binary.names}
+    stems = {name.partition(".so")[0].removeprefix("lib") for name in marks}
+    words = {*marks, *(f"-l{stem}" for stem in stems)}
+    texts = {
+        place: path.read_text(encoding="utf-8", errors="replace")
+        for place, path in data.items()
+        if place.endswith((".cmake", ".pc"))
+    }
+    groups = {place: re.sub(r"[^/]*\.cmake$", "*.cmake", place) for place in texts}
+    leading = {groups[place] for place, text in texts.items() if _leads(text, words, stems)}
+    marked = {place: _marked(text, marks) for place, text in texts.items() if groups[place] in leading}
+    lost = {groups[place] for place, text in marked.items() if _leads(text, words, stems)}
+    taken = {place: text for place, text in sorted(marked.items()) if groups[place] not in lost}
+    for place, text in taken.items():
+        for path, content in ((f"{FOLDER}/{place}", text), (place, redirect(place, package))):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(content, encoding="utf-8")
+    return Exported(
+        package=tuple((place, folder / place) for place in taken),
+        variant=tuple((f"{FOLDER}/{place}", folder / FOLDER / place) for place in taken),
+        left=tuple(sorted(marked.keys() - taken.keys())),
+    )
+
+
+def redirect(place: str, package: str) -> str:
+    """Return what lies at ``place`` of the package."""
+    template = (resources.files("hatch_torch_ext") / "resources" / "exported.cmake").read_text(encoding="utf-8")
+    up = "../" * place.count("/")
+    return template.replace("@PACKAGE@", package).replace("@PLACE@", f"{FOLDER}/{place}").replace("@UP@", up)
+
+
+def _leads(text: str, words: set[str], stems: set[str]) -> bool:
+    if words.intersection(re.split(r"[^\w.+-]+", re.sub(r"@torch-ext:[^@]+@", "", text))):
+        return True
+    return any(stems.intersection(re.split(r"[^\w.+-]+", match[1])) for match in _FIND.finditer(text))
+
+
+def _marked(text: str, marks: Mapping[str, str]) -> str:
+    return _PLACE.sub(lambda match: marks.get(match[1], match[0]), _SONAME.sub("", text))
