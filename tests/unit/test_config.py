@@ -272,6 +272,30 @@ def test_archs_by_cuda_version(
     assert parse(project, text).archs == (by_version if expected is None else expected)
 
 
+def test_cross_compilers_by_machine(project: Path) -> None:
+    """Paths count from the project's root, bare names are looked up later; every wrong name and value is told."""
+    text = "cross.aarch64 = { cxx = 'clang++', cc = 'bin/cc', sysroot = 'root', python = '/p/{python}' }"
+    expected = config.Cross(
+        machine="aarch64",
+        cxx="clang++",
+        cc=str(project / "bin/cc"),
+        sysroot=str(project / "root"),
+        python="/p/{python}",
+    )
+    found = parse(project, text)
+    assert (found.cross_for("aarch64"), found.cross_for("x86_64")) == (expected, None)
+    wrong = (
+        "cross.arm64 = {}\n[cross.aarch64]\ncxx = 1\ncpp = 'g++'\npython = '{version}'\n[cross.x86_64]\nsysroot = ''"
+    )
+    assert problems(project, wrong) == [
+        f"Option `cross.arm64` {HOOK} must be named for a machine, `x86_64` or `aarch64`",
+        f"Unknown option `cross.aarch64.cpp` {HOOK}: did you mean `cross.aarch64.cc`?",
+        f"Option `cross.aarch64.cxx` {HOOK} must be a string",
+        f"Option `cross.aarch64.python` {HOOK} may hold the field `{{python}}`, not `{{version}}`",
+        f"Option `cross.x86_64.sysroot` {HOOK} must not be empty if defined",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("", "strip"), ("strip = true", "strip"), ("strip = false", "keep"), ("debug-symbols = 'keep'", "keep")],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -310,8 +312,8 @@ def test_two_entries_of_one_label() -> None:
         matrix.select(found, only=["*2.9*"])
     assert str(caught.value) == (
         "`matrix.2.8-fast` and `matrix.2.8-small` would give variants of one label: they differ in `flavour` only, and "
-        "a user's machine is asked for torch's major.minor, ABI, CUDA version and Python alone; keep one of them, or "
-        "name the others in `skip`"
+        "a user's machine is asked for torch's major.minor, ABI, CUDA version, Python and processor alone; keep one of "
+        "them, or name the others in `skip`"
     )
     assert names(matrix.select(found, skip=["*small"])) == ["2.8-fast", "2.9-fast"]
 
@@ -328,6 +330,43 @@ def test_labels_are_compared_by_meaning() -> None:
         matrix.select(expand(envs, dependencies, {"m.c": "3.12"}))
     (problem,) = caught.value.problems
     assert problem.startswith("`m.a` and `m.b` would give variants of one label: they differ in `torch`, `cuda` only")
+
+
+def test_machine_tells_entries_apart() -> None:
+    """Entries for two machines are no collision; one without the variable is that of the machine that builds."""
+    found = entries("2.8-x86_64", "2.8-aarch64", torch=[], machine=[])
+    assert [entry.machine for entry in matrix.select(found)] == ["x86_64", "aarch64"]
+    assert names(matrix.select(found, only=["torch2.8_*_aarch64"])) == ["2.8-aarch64"]
+    here = platform.machine()
+    assert names(matrix.of_this_machine(found)) == [f"2.8-{here}"]
+    envs = {"m.own": {"torch": "2.8"}, "m.said": {"torch": "2.8", "machine": here}}
+    own = expand(envs, {name: ["torch==2.8.*"] for name in envs})
+    assert matrix.of_this_machine(own) == own
+    with pytest.raises(ConfigurationError, match="they differ in `machine` only"):
+        matrix.select(own)
+
+
+def test_wrong_machine_is_told_with_the_right_word() -> None:
+    """A name that others have for a machine is told with ours; any other with both."""
+    envs = {f"m.{machine}": {"torch": "2.8", "machine": machine} for machine in ("arm64", "riscv64")}
+    assert problems(envs, {name: ["torch==2.8.*"] for name in envs}) == [
+        "m.arm64: the variable `machine` must be `aarch64`, not `arm64`",
+        "m.riscv64: the variable `machine` must be `x86_64` or `aarch64`, not `riscv64`",
+    ]
+
+
+def test_markers_are_those_of_the_entrys_machine() -> None:
+    """A requirement for one machine holds for the entries of that machine, wherever they are built."""
+    lines = ["torch==2.8.*; platform_machine=='aarch64'", "torch==2.8.1; platform_machine=='x86_64'"]
+    envs = {f"m.{machine}": {"torch": "2.8", "machine": machine} for machine in ("aarch64", "x86_64")}
+    found = expand(envs, dict.fromkeys(envs, lines))
+    assert [entry.torch_requirement for entry in found] == lines
+
+
+def test_another_torch_is_built_for_this_machine() -> None:
+    """A matrix for another machine alone says nothing of the machine on which a build at first use runs."""
+    found = entries("2.8-aarch64-fast", "2.9-aarch64-fast", torch=[], machine=[], flavour=[])
+    assert matrix.common(found).variables == (("flavour", "fast"),)
 
 
 def test_newest_torch_of_the_matrix() -> None:

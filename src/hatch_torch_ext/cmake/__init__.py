@@ -20,6 +20,7 @@ from packaging.version import Version
 
 from hatch_torch_ext import process
 from hatch_torch_ext.cmake import (
+    crossing,
     cuda,
     definitions,
     failures,
@@ -91,6 +92,7 @@ def build(
     )
     failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)
+    crossing.write(job)
     launchers.write(job)
     cache = definitions.cache_entries(job)
     _fresh_build_folder(job.build, key=_key(job, cache))
@@ -169,7 +171,13 @@ class _Runner:
             return complaint
         job = self.job
         text = failures.step_failed(
-            step, command, output, log=job.log, source=job.config.source, left_out=job.sdk.left_out
+            step,
+            command,
+            output,
+            log=job.log,
+            source=job.config.source,
+            left_out=job.sdk.left_out,
+            hints=tuple(crossing.hints(job, output)),
         )
         cause = "\n".join(failures.first_errors(output)).replace(str(job.folder), "")
         return CompileError(job.entry.name, text, cause=cause)
@@ -216,6 +224,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "sdk": repr(job.sdk),
         "interpreter": repr(job.environment.interpreter),
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
+        "target": repr(toolchain.target),
         "launcher": launchers.words(job),
         "environ": {name: job.entry.environ(os.environ).get(name) for name in surroundings.READ_ONCE},
         "files": surroundings.contents_read_once(job.config, job.entry.environ(os.environ)),

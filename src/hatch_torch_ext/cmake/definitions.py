@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import cuda, package
+from hatch_torch_ext.cmake import crossing, cuda, package
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",  # for editors
         "CMAKE_INSTALL_PREFIX": job.prefix,
         "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
-        "CMAKE_CXX_COMPILER": job.toolchain.cxx.path,
+        **({"CMAKE_CXX_COMPILER": job.toolchain.cxx.path} if job.toolchain.target is None else {}),
+        **crossing.cache_entries(job),
         "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
         "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
         package.BEFORE: job.package / "TorchExtBefore.cmake",
@@ -81,7 +82,8 @@ def _python_library(job: Job) -> Path:
     """Return libpython, or an empty archive in its place: many Pythons have none, and modules need none."""
     library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
     try:
-        answer = process.run([job.environment.python, "-I", "-c", LIBRARY_OF_PYTHON]).stdout.strip()
+        asked: list[str | Path] = [job.environment.python, "-I", "-c", LIBRARY_OF_PYTHON]
+        answer = "" if job.environment.cross else process.run(asked).stdout.strip()
     except ProcessError:
         answer = ""
     real = library.parent.joinpath(answer) if answer.endswith(".so") else None

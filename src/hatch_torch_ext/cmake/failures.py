@@ -72,11 +72,18 @@ _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
 def step_failed(
-    step: str, command: Sequence[str], output: str, *, log: Path, source: Path, left_out: Sequence[str]
+    step: str,
+    command: Sequence[str],
+    output: str,
+    *,
+    log: Path,
+    source: Path,
+    left_out: Sequence[str],
+    hints: Sequence[str] = (),
 ) -> str:
     """Return the message of a failed step: the first errors, since those that follow are often their echo.
 
-    ``left_out`` are the modules that a full torch has with it and this entry's SDK lacks.
+    ``left_out`` are the modules that a full torch has with it and this entry's SDK lacks; ``hints`` what else is known.
     """
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
@@ -85,7 +92,7 @@ def step_failed(
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
     if shutil.disk_usage(log.parent).free < _FULL:
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
-    parts += [hint for pattern, hint in _HINTS if pattern.search(output)]
+    parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _missing_modules(output, left_out)
     parts += filter(None, [_empty_submodules(source)])
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""

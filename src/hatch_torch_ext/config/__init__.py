@@ -19,6 +19,7 @@ from hatch_torch_ext.config.declaration import (
     Option,
     declared,
 )
+from hatch_torch_ext.config.kinds import Cross
 from hatch_torch_ext.config.options import Options
 from hatch_torch_ext.errors import ConfigurationError
 
@@ -26,7 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["KNOWN", "OPTIONS", "RESERVED", "CMakeConfig", "Config", "Selection", "epoch_faults", "parse", "selection"]
+__all__ = [
+    "KNOWN",
+    "OPTIONS",
+    "RESERVED",
+    "CMakeConfig",
+    "Config",
+    "Cross",
+    "Selection",
+    "epoch_faults",
+    "parse",
+    "selection",
+]
 
 END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
@@ -110,6 +122,7 @@ def parse(
         config,
         debug_symbols="keep" if values["strip"] is False else config.debug_symbols,
         compiler_launcher=_below(root, config.compiler_launcher),
+        cross=tuple(_cross_below(root, each) for each in config.cross),
         cuda_home=config.cuda_home and os.path.join(root, config.cuda_home),  # noqa: PTH118 - a template, not yet a path
     )
 
@@ -133,6 +146,13 @@ def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]
         variable = Options(raw={name: raw}, problems=table.problems, variable=option.variable)
         return option.kind.read(variable, name)
     return option.default if value is None else value
+
+
+def _cross_below(root: Path, cross: Cross) -> Cross:
+    """Return what is said of a machine, its paths counted from the root."""
+    programs = {name: _below(root, program) for name in ("cc", "cxx") if (program := getattr(cross, name))}
+    folders = {name: str(root / folder) for name in ("sysroot", "python") if (folder := getattr(cross, name))}
+    return replace(cross, **programs, **folders)
 
 
 def _below(root: Path, program: str) -> str:

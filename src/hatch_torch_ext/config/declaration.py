@@ -120,6 +120,11 @@ class Config:
     """The folder of the package in the sources."""
     archs_source: str = ""
     """What ``archs`` are taken from where that is not the option: the GPUs that are there, a variable."""
+
+    def cross_for(self, machine: str | None) -> kinds.Cross | None:
+        """Return what the author says of compiling for ``machine``, or None."""
+        return next((each for each in self.cross if each.machine == machine), None)
+
     environment: str = option(
         "environment",
         kinds.TEXT,
@@ -251,6 +256,15 @@ class Config:
         says='`"5 GB"`',
         sentence="how large the cache of hatch-torch-ext's own ccache may grow, beside the torch SDKs",
         variable="HATCH_TORCH_EXT_COMPILER_CACHE_SIZE",
+    )
+    cross: tuple[kinds.Cross, ...] = option(
+        "cross",
+        kinds.CROSS,
+        section=COMPILED,
+        default=(),
+        says="what is found",
+        sentence="for each other machine of the matrix (`cross.aarch64`): `cxx` and `cc`, its compilers; `sysroot`; "
+        "`python`, the folder of its Python's headers; see [machines](machines.md)",
     )
     archs: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "archs",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hatch_torch_ext.config import grammar
 from hatch_torch_ext.config.options import Options, alternatives
+from hatch_torch_ext.facts.labels import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +126,50 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
     return tuple((version, table.parsed_strings(version, grammar.architecture)) for version in versions)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cross:
+    """What an author says of compiling for another machine: compilers by name or path, folders by path.
+
+    ``python`` is where the headers of that machine's Python lie; ``{python}`` in it is the version (``3.11``).
+    """
+
+    machine: str
+    cc: str | None = None
+    cxx: str | None = None
+    sysroot: str | None = None
+    python: str | None = None
+
+
+def _cross(options: Options, name: str) -> tuple[Cross, ...] | None:
+    if name not in options.raw:
+        return None
+    tables = options.table(name)
+    found = []
+    for machine in tables.names("|".join(MACHINES), f"a machine, {alternatives(sorted(MACHINES, reverse=True))}"):
+        table = tables.table(machine)
+        table.unknown([f"{table.prefix}{key}" for key in _CROSS])
+        values = {key: table.string(key) for key in _CROSS}
+        table.fields("python", values["python"] or "", ["python"])
+        found.append(Cross(machine=machine, **values))
+    return tuple(found)
+
+
+_CROSS = ("cc", "cxx", "sysroot", "python")
+CROSS = Kind(
+    words="table of tables",
+    schema={
+        "type": "object",
+        "patternProperties": {
+            f"^({'|'.join(MACHINES)})$": {
+                "type": "object",
+                "properties": dict.fromkeys(_CROSS, _TEXT),
+                "additionalProperties": False,
+            }
+        },
+        "additionalProperties": False,
+    },
+    read=_cross,
+)
 TEXT = Kind(words="string", schema=_TEXT, read=lambda options, name: options.string(name))
 FOUND: Kind[str] = Kind(words="string", schema=_TEXT, read=lambda _options, _name: None)
 """Text that ``folders`` reads: what it names is looked for on the disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hatch_torch_ext.environments.around import InstalledTorch, installed_torch, installs, parent
+from hatch_torch_ext.environments.crossing import for_machine
 from hatch_torch_ext.environments.making import of_entry, of_python, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
 from hatch_torch_ext.environments.reading import read
@@ -17,6 +18,7 @@ __all__ = [
     "InstalledTorch",
     "Interpreter",
     "Matrix",
+    "for_machine",
     "installed_torch",
     "installs",
     "of_entry",

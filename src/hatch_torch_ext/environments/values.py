@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Facts of a Python, as it reports them itself.
+    """Facts of a Python that is compiled for: as it reports them itself, but for that of another machine.
 
     ``tag`` is the CPython tag with its ABI flags (``cp311``, ``cp313t``); ``ext_suffix`` is that of its extension
     modules; ``machine`` is ``platform.machine()``; ``include`` is the folder of ``Python.h``.
@@ -30,7 +30,8 @@ class Environment:
     """A hatch environment that exists: ``prefix`` is its folder, ``python`` its interpreter.
 
     ``bin`` is where its programs lie and ``site_packages`` where its packages are (purelib). ``removal`` is the command
-    that removes it, so that the next build makes it again.
+    that removes it, so that the next build makes it again. With ``cross`` its ``interpreter`` is that of another
+    machine, which ``python`` stands in for: what is compiled does not run here.
     """
 
     prefix: Path
@@ -39,6 +40,7 @@ class Environment:
     site_packages: Path
     interpreter: Interpreter
     removal: str = ""
+    cross: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,18 +62,20 @@ def _suffix(python: str | None) -> str:
     return "" if python is None else "_" + python.partition("-")[0]
 
 
-def possible(*, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None) -> Iterator[str]:
+def possible(
+    *, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None, machine: str | None = None
+) -> Iterator[str]:
     """Yield every label that an entry may get, trying out what the matrix leaves open (backend, ABI, Python, machine).
 
     ``torch`` are the release lines it may be built for; ``cuda`` is ``cpu``, a version, or None for open; ``python``
-    is a CPython tag or None for open.
+    is a CPython tag or None for open, and so is ``machine``.
     """
     suffixes = [_suffix(tag) for tag in (None, "abi3", *((python,) if python else PYTHONS))]
     abis = (None,) if stable_abi else (None, False, True)
     for minor in torch:
         line = releases.format_minor(minor)
-        for backend, abi, machine in product(_backends(minor, cuda), abis, MACHINES):
-            stem = _stem(line, stable_abi, backend, abi, machine)
+        for backend, abi, each in product(_backends(minor, cuda), abis, (machine,) if machine else MACHINES):
+            stem = _stem(line, stable_abi, backend, abi, each)
             yield from [stem + suffix for suffix in suffixes]
 
 

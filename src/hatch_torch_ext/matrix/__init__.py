@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from dataclasses import dataclass, replace
 from fnmatch import translate
@@ -14,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from hatch_torch_ext import inside
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.labels import label, parse_cuda, possible, python_tag
+from hatch_torch_ext.facts.labels import MACHINES, label, parse_cuda, possible, python_tag
 from hatch_torch_ext.facts.releases import torch_requirement
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "expanded",
     "label",
     "newest",
+    "of_this_machine",
     "parse_cuda",
     "reached",
     "select",
@@ -71,6 +73,8 @@ class Entry:
     """What the variable ``cuda`` declares: ``cpu`` or a version (``12.8``); None where it is left open."""
     env_vars: tuple[tuple[str, str], ...] = ()
     """Environment variables that the hatch environment sets."""
+    machine: str | None = None
+    """What the variable ``machine`` declares (``aarch64``); None for that of the machine that builds."""
 
     @property
     def folder(self) -> str:
@@ -102,7 +106,10 @@ def expand(
     if not envs:
         raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
     problems: list[str] = []
-    found = {name: _torch_requirements(name, dependencies[name], pythons[name], problems) for name in envs}
+    found = {
+        name: _torch_requirements(name, dependencies[name], pythons[name], variables.get("machine"), problems)
+        for name, variables in envs.items()
+    }
     if not any(found.values()):
         having = "" if any("torch" in variables for variables in envs.values()) else " has no `torch` variable and"
         problems.append(
@@ -152,12 +159,16 @@ def expanded(found: Matrix) -> tuple[Entry, ...]:
     return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
 
 
-def _torch_requirements(name: str, dependencies: Sequence[str], python: str | None, problems: list[str]) -> list[str]:
-    """Return the torch requirements that hold for the entry's Python, each once."""
+def _torch_requirements(
+    name: str, dependencies: Sequence[str], python: str | None, machine: str | None, problems: list[str]
+) -> list[str]:
+    """Return the torch requirements that hold for the entry's Python and machine, each once."""
     tag = python_tag(python)
     version = f"{tag[2]}.{tag[3:].rstrip('t')}" if tag else None
     # The rest of the marker's variables are the machine's that runs the build, as for hatch itself.
     markers = {"python_version": version, "python_full_version": f"{version}.0"} if version else {}
+    if machine is not None:
+        markers["platform_machine"] = machine
     requirements = []
     for i, dependency in enumerate(dependencies, 1):
         try:
@@ -192,8 +203,13 @@ def _declare(entry: Entry, problems: list[str]) -> Entry:
             f"{entry.name}: `abi` is `stable`, but torch {releases.format_minor(torch)} has no stable ABI to build "
             f"for; take torch {releases.format_minor(releases.FIRST_STABLE_ABI)} or newer, or leave `abi` out here"
         )
+    machine = entry.variable("machine")
+    if machine is not None and machine not in MACHINES:
+        meant = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64"}.get(machine.lower())
+        known = f"`{meant}`" if meant else " or ".join(f"`{each}`" for each in sorted(MACHINES, reverse=True))
+        problems.append(f"{entry.name}: the variable `machine` must be {known}, not `{machine}`")
     line = releases.format_minor(torch) if torch else None
-    return replace(entry, stable_abi=abi == "stable", torch=line, cuda=cuda)
+    return replace(entry, stable_abi=abi == "stable", torch=line, cuda=cuda, machine=machine)
 
 
 def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str]) -> Minor | None:
@@ -278,7 +294,8 @@ def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) 
 class Common:
     """What all entries of a matrix have alike, and an entry for another torch has too.
 
-    Variables but for ``torch`` and ``python`` (``cuda`` only where it is ``cpu``), environment variables, the ABI.
+    Variables but for ``torch``, ``python`` and ``machine`` (``cuda`` only where it is ``cpu``), environment variables,
+    the ABI.
     """
 
     variables: tuple[tuple[str, str], ...]
@@ -296,7 +313,7 @@ def common(entries: Sequence[Entry]) -> Common:
     variables = [
         (name, value)
         for name, value in alike([entry.variables for entry in entries])
-        if name not in {"torch", "python", "cuda"} or (name, value) == ("cuda", "cpu")
+        if name not in {"torch", "python", "cuda", "machine"} or (name, value) == ("cuda", "cpu")
     ]
     return Common(
         variables=tuple(variables),
@@ -319,6 +336,11 @@ def current(shared: Common, *, torch: str) -> Entry:
         cuda=dict(shared.variables).get("cuda"),
         env_vars=shared.env_vars,
     )
+
+
+def of_this_machine(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries whose variants run on the machine that builds, in their order."""
+    return tuple(entry for entry in entries if entry.machine in {None, platform.machine()})
 
 
 def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -373,7 +395,13 @@ def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
             by_label.append(match)
     for entry in entries if by_label else ():
         python = python_tag(entry.python)
-        labels = possible(torch=_release_lines(entry), stable_abi=entry.stable_abi, cuda=entry.cuda, python=python)
+        labels = possible(
+            torch=_release_lines(entry),
+            stable_abi=entry.stable_abi,
+            cuda=entry.cuda,
+            python=python,
+            machine=entry.machine,
+        )
         if any(match(text) for text in labels for match in by_label):
             reached.add(entry.name)
     return reached
@@ -400,7 +428,7 @@ def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry.torch is not None:
             python = python_tag(entry.python) or entry.python
-            key = (entry.torch, entry.stable_abi, entry.cuda, python)
+            key = (entry.torch, entry.stable_abi, entry.cuda, python, entry.machine or platform.machine())
             groups.setdefault(key, []).append(entry)
     for group in groups.values():
         if len(group) > 1:
@@ -409,6 +437,6 @@ def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
             differing = ", ".join(f"`{name}`" for name in names if len({entry.variable(name) for entry in group}) > 1)
             yield (
                 f"{listed} would give variants of one label: they differ in {differing} only, and a user's machine is "
-                f"asked for torch's major.minor, ABI, CUDA version and Python alone; keep one of them, or name the "
-                f"others in `skip`"
+                f"asked for torch's major.minor, ABI, CUDA version, Python and processor alone; keep one of them, or "
+                f"name the others in `skip`"
             )

@@ -165,7 +165,7 @@ def select_editable(
     only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
         return matrix.select(entries, only=only, skip=config.skip)
-    selected = matrix.select(entries, only=(), skip=config.skip)
+    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
     if torch is not None:
@@ -174,6 +174,18 @@ def select_editable(
             return chosen
         report(f"editable: no entry of the matrix serves torch {torch.version} of {torch.python}: the newest is built")
     return matrix.newest(fitting)
+
+
+def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` where none is."""
+    if (found := matrix.of_this_machine(entries)) or not entries:
+        return found
+    raise ConfigurationError(
+        [
+            f"Every entry of the matrix is for another machine than {platform.machine()}, on which it is installed: "
+            f"add entries without the variable `machine`, or with `{platform.machine()}`."
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +219,7 @@ def select_here(
             ]
         )
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    selected = matrix.select(entries, only=(), skip=config.skip)
+    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
     fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
     newest = matrix.newest(fitting)
     names = ", ".join(entry.name for entry in newest) or "nothing but the sources"

@@ -27,7 +27,7 @@ from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
 from hatch_torch_ext.pipeline.digests import Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
-from hatch_torch_ext.toolchain import tools
+from hatch_torch_ext.toolchain import crossing, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.task import Result, Task
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
@@ -163,7 +164,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
-        "programs": {name: shutil.which(name) for name in (*_compilers(environ), "nvcc")},
+        "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), "nvcc")},
         "environ": {name: environ.get(name) for name in ENVIRON},
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
@@ -195,8 +196,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _compilers(environ: Mapping[str, str]) -> list[str]:
-    return shlex.split(environ.get("CXX", ""))[:2] or list(tools.COMPILERS)
+def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
+    others = crossing.programs(entry.machine) if entry.machine not in {None, platform.machine()} else ()
+    return [*(shlex.split(environ.get("CXX", ""))[:2] or tools.COMPILERS), *others]
 
 
 def _variables(project: Iterable[str]) -> Iterator[str]:

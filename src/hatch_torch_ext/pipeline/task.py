@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import uv
 
 from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
-from hatch_torch_ext.errors import EntryError, ProcessError
+from hatch_torch_ext.errors import EntryError, ProcessError, SdkError
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -74,6 +75,12 @@ def prepare(task: Task, emit: Emit) -> Acquired:
         environment = task.installed.environment
         return environment, sdk_environment.acquire(entry, environment, found=task.installed), environ
     if config.sdk == "environment":
+        if entry.machine not in {None, platform.machine()}:
+            raise SdkError(
+                entry.name,
+                f'`sdk = "environment"` compiles against an installed torch, and one for {entry.machine} cannot be '
+                f'installed on {platform.machine()}: take `sdk = "thin"`, or build this entry on {entry.machine}',
+            )
         # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
         lasting = not (config.root / "PKG-INFO").exists()
         environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
@@ -81,6 +88,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     environment = environments.without_torch(
         entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
     )
+    environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
     report = _notes(task, emit)
     sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
     return environment, sdk, environ

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import json
 import os
+import platform
 import sys
 import time
 from dataclasses import asdict
@@ -131,6 +132,9 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     lines += [f"--find-links {link}" for link in settings.find_links]
     command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "compile", "--quiet", "--no-header"]
     command += ["--format", "pylock.toml", "--python", str(scope.python), "--only-binary", ":all:"]
+    if scope.interpreter.machine != platform.machine():
+        # The newest glibc that uv knows: which one a wheel asks for is the user's machine's concern.
+        command += ["--python-platform", f"{scope.interpreter.machine}-manylinux_2_40"]
     if not dependencies:
         command.append("--no-deps")
     if settings.strategy is not None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext import resolve
+from hatch_torch_ext.facts.cmakefiles import cmake_files
 from hatch_torch_ext.sdk import fetch
 from hatch_torch_ext.sdk.fetch import FetchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
@@ -30,8 +30,6 @@ WANTED = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
 """Headers, and the CUDA runtime: 0.7 MB, of which the audit reads the names."""
 RUNTIME = re.compile(r"libcudart\.so\.[\d.]+")
 LIBRARY = re.compile(r"((?:[^/]+/)*lib)/([^/]+\.so(?:\.[^/]+)?)")
-LEFT_OUT = frozenset({"build", "dist", "node_modules"})
-MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
 
 
@@ -54,19 +52,8 @@ def wanted(config: Config) -> bool:
     Comments count too; being wrong in that direction costs three megabytes.
     """
     return any(
-        MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in _cmake_files(config.source)
+        MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in cmake_files(config.source)
     )
-
-
-def _cmake_files(source: Path) -> Iterator[Path]:
-    """Yield the CMake files below ``source``, without those of environments, build folders, caches and the like."""
-    for parent, folders, names in os.walk(source):
-        here = Path(parent)
-        if here != source and not MADE_BY_TOOLS.isdisjoint(names):
-            folders.clear()
-            continue
-        folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in LEFT_OUT)
-        yield from (here / name for name in sorted(names) if name == "CMakeLists.txt" or name.endswith(".cmake"))
 
 
 def acquire(scope: Scope, record: Record) -> CudaParts:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.toolchain import compilercache, cuda, tools
-from hatch_torch_ext.toolchain.values import CompilerCache, CudaToolkit, Tool, Toolchain
+from hatch_torch_ext.toolchain import compilercache, crossing, cuda, tools
+from hatch_torch_ext.toolchain.values import CompilerCache, CudaToolkit, Target, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
 
-__all__ = ["CompilerCache", "CudaToolkit", "Tool", "Toolchain", "find"]
+__all__ = ["CompilerCache", "CudaToolkit", "Target", "Tool", "Toolchain", "find"]
 
 
 def find(
@@ -39,11 +39,22 @@ def find(
         for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
     environ = entry.environ(os.environ)
-    cxx = tools.compiler(entry=entry.name, environ=environ)
-    folder = environment.prefix if work is None else work / entry.folder
-    toolkit, problem = cuda.find(entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ)
+    target: Target | None = None
+    toolkit: CudaToolkit | None = None
+    problem: str | None
+    if environment.cross:
+        cxx, target = crossing.compiler(entry, config, environment.interpreter.machine, environ=environ)
+        target = crossing.without_own_flags(entry, cxx, target, environ=environ, report=report)
+        problem = cuda.no_cross(target.machine)
+    else:
+        cxx = tools.compiler(entry=entry.name, environ=environ)
+        folder = environment.prefix if work is None else work / entry.folder
+        toolkit, problem = cuda.find(
+            entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ
+        )
     cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
-    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version} ({cxx.path})")
+    made_for = f" for {target.machine}" if target is not None else ""
+    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({cxx.path})")
     # A toolkit is told of once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
     if toolkit is None and sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
@@ -55,6 +66,11 @@ def find(
         cuda_problem=problem,
         cache=cache,
         patchelf=patchelf,
-        strip=tools.beside(cxx.path, "strip"),
-        objcopy=tools.beside(cxx.path, "objcopy"),
+        strip=_binutil("strip", cxx, target),
+        objcopy=_binutil("objcopy", cxx, target),
+        target=target,
     )
+
+
+def _binutil(name: str, cxx: Tool, target: Target | None) -> Path | None:
+    return tools.beside(cxx.path, name) if target is None else crossing.binutil(name, cxx, target.machine)

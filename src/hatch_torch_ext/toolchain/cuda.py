@@ -89,6 +89,15 @@ def find(
         return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.cuda)}"
 
 
+def no_cross(machine: str) -> str:
+    """Return why an entry for another machine has no toolkit."""
+    return (
+        f"CMake asks for CUDA, and CUDA sources are not compiled for {machine} on another machine: build this entry on "
+        f"{machine}, and join the wheels by `hatch-torch-ext merge`, or leave the CUDA sources out where "
+        f"TORCH_EXT_MACHINE is `{machine}` (`include(CheckLanguage)`, `check_language(CUDA)`)"
+    )
+
+
 def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
     if entry.variable("cuda") == "cpu":
         why = 'the matrix says cuda = "cpu"'

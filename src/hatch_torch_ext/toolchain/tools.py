@@ -127,16 +127,20 @@ INSTALLING = {
 RELEASE = Path("/etc/os-release")
 
 
+def distribution(release: Path = RELEASE) -> list[str]:
+    """Return what this system calls itself and those that it is like (``ubuntu``, ``debian``), nearest first."""
+    try:
+        text = release.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return " ".join(re.findall(r"^ID(?:_LIKE)?=(.*)$", text, re.MULTILINE)).replace('"', "").split()
+
+
 def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
     """Return the command of this distribution, else of the best known ones."""
     if environ.get("CONDA_PREFIX"):
         return "`conda install -c conda-forge cxx-compiler`"
-    try:
-        text = release.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    words = " ".join(re.findall(r"^ID(?:_LIKE)?=(.*)$", text, re.MULTILINE)).replace('"', "").split()
-    command = next((INSTALLING[word] for word in words if word in INSTALLING), None)
+    command = next((INSTALLING[word] for word in distribution(release) if word in INSTALLING), None)
     if command is not None:
         return f"`{command}`"
     return "`apt-get install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images)"

@@ -49,6 +49,22 @@ class CudaToolkit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Another machine that is compiled for: the C compiler, where there is one, and how compilers are called.
+
+    ``flags`` go before all others (``--target=aarch64-linux-gnu``); ``emulator`` runs that machine's programs here.
+    """
+
+    machine: str
+    cc: Path | None = None
+    flags: tuple[str, ...] = ()
+    sysroot: Path | None = None
+    emulator: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the process's ``CXXFLAGS`` and the like, those that hold flags for this processor: without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCache:
     """The program that goes before every compiler call; one that is no cache of compiled files may be asked for, too.
 
@@ -82,3 +98,5 @@ class Toolchain:
     patchelf: Tool | None = None
     strip: Path | None = None
     objcopy: Path | None = None
+    target: Target | None = None
+    """What is compiled for, where that is another machine than this one."""

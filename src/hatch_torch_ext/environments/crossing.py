@@ -1,0 +1,103 @@
+"""The Python of another machine: what is compiled for it, while this machine's Python stands in for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hatch_torch_ext.config import Cross
+    from hatch_torch_ext.environments.values import Environment, Interpreter
+
+
+def for_machine(environment: Environment, machine: str | None, cross: Cross | None, *, data: Path) -> Environment:
+    """Return ``environment`` as one that is compiled in for ``machine`` (None: this one).
+
+    ``cross`` is what the author says of that machine; without its Python's headers, ``data`` gets one that says which.
+    """
+    here = environment.interpreter
+    if machine is None or machine == here.machine:
+        return environment
+    major, minor = here.version.split(".")[:2]
+    name = f"python{major}.{minor}{'t' if here.tag.endswith('t') else ''}"
+    include = headers(name, machine, cross, data=data)
+    there = replace(
+        here,
+        machine=machine,
+        ext_suffix=f".cpython-{here.tag.removeprefix('cp')}-{machine}-linux-gnu.so",
+        include=include if include is not None else _stand_in(name, here, machine, data),
+    )
+    return replace(environment, interpreter=there, cross=True)
+
+
+def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path | None:
+    """Return the folder of ``Python.h`` of the Python ``name`` (``python3.11``) for ``machine``, or None.
+
+    Debian parts a ``pyconfig.h`` for each machine from the headers that all have: they are joined below ``data``. A
+    single one is taken to be that machine's where the author named the folder, and nowhere else.
+    """
+    for root, named in _roots(name, cross):
+        for place in (root / "usr" / "include" / name, root / "include" / name):
+            own = place.parent / f"{machine}-linux-gnu" / name / "pyconfig.h"
+            if not (place / "Python.h").is_file():
+                continue
+            if own.is_file():
+                return _joined(place, own, data / "environments" / f"{name}-{machine}")
+            if named and (place / "pyconfig.h").is_file() and not _chooses(place / "pyconfig.h"):
+                return place
+    return None
+
+
+def _roots(name: str, cross: Cross | None) -> Iterator[tuple[Path, bool]]:
+    """Yield the places to look in, and whether the author named them."""
+    if cross is not None and cross.python is not None:
+        yield Path(cross.python.replace("{python}", name.removeprefix("python"))), True
+    if cross is not None and cross.sysroot is not None:
+        yield Path(cross.sysroot), True
+    yield Path("/"), False
+
+
+def _chooses(pyconfig: Path) -> bool:
+    """Say whether it is Debian's, which includes that of the machine by its macros."""
+    return (
+        re.search(r"include\s*<[\w.-]+-linux-gnu/", pyconfig.read_text(encoding="utf-8", errors="replace")) is not None
+    )
+
+
+def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {path.name: path for path in place.iterdir()} | {"pyconfig.h": pyconfig}
+    for name, target in sorted(wanted.items()):
+        link = folder / name
+        if not (link.is_symlink() and link.readlink() == target):
+            new = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
+            new.symlink_to(target)
+            new.replace(link)
+    return folder
+
+
+def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
+    """Return a folder whose ``Python.h`` ends a compile with the remedy; CMake finds a Python there all the same."""
+    folder = data / "environments" / f"{name}-{machine}-missing"
+    folder.mkdir(parents=True, exist_ok=True)
+    debian = f"lib{name}-dev:{'arm64' if machine == 'aarch64' else 'amd64'}"
+    said = (
+        f"The headers of Python {name.removeprefix('python')} for {machine} are not here: install {debian} (Debian, "
+        f"Ubuntu), or unpack it with `dpkg -x` and name the folder by the option cross.{machine}.python"
+    )
+    _write(folder / "Python.h", [f"#error {said}"])
+    _write(folder / "patchlevel.h", [f'#define PY_VERSION "{here.version}"'])
+    _write(folder / "pyconfig.h", ['#include "Python.h"'])
+    return folder
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")

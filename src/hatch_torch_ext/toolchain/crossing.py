@@ -1,0 +1,181 @@
+"""Compilers for another machine: found, tried out, described."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext.process import run
+from hatch_torch_ext.toolchain import tools
+from hatch_torch_ext.toolchain.values import Target, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
+
+VENDORS = ("", "unknown-", "redhat-", "suse-", "conda-")
+"""What stands between machine and system in the names of cross compilers: Debian and Arch, crosstool-NG, others."""
+PACKAGES = {
+    "alpine": "no package: name a compiler by the option `cross.{machine}.cxx`",
+    "arch": "`pacman -S {machine}-linux-gnu-gcc`",
+    "debian": "`apt-get install g++-{debian}-linux-gnu`",
+    "fedora": "`dnf install gcc-c++-{machine}-linux-gnu` brings no C library: install clang, and name a "
+    "sysroot by the option `cross.{machine}.sysroot`",
+    "suse": "`zypper install cross-{machine}-gcc13`",
+}
+"""ID or ID_LIKE of /etc/os-release -> what brings a cross compiler."""
+FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+PROBE = (
+    "#include <string>\n#include <cmath>\nstd::string torch_ext(double x) { return std::to_string(std::sqrt(x)); }\n"
+)
+
+
+def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str, str]) -> tuple[Tool, Target]:
+    """Return the C++ compiler for ``machine``, and how it is called. Raises ``ToolchainError``.
+
+    The option `cross.<machine>.cxx` goes first, then ``CXX`` of the entry's hatch environment, then the compilers of
+    the GNU toolchain by their usual names, then Clang, where it has a sysroot. ``CXX`` of the process is for this
+    machine.
+    """
+    said = config.cross_for(machine)
+    asked = (said.cxx if said is not None else None) or dict(entry.env_vars).get("CXX")
+    names = [asked] if asked else _names(machine)
+    sysroot = Path(said.sysroot) if said is not None and said.sysroot is not None else None
+    if sysroot is not None and not sysroot.is_dir():
+        raise ToolchainError(entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which is no folder")
+    for name in names:
+        words = [word for word in shlex.split(name) if Path(word).name not in tools.LAUNCHERS]
+        path = shutil.which(words[0]) if words else None
+        if path is None:
+            continue
+        tool = Tool(path=Path(path), version=tools.describe_compiler(Path(path), entry=entry.name))
+        flags, folder = tuple(words[1:]), sysroot
+        if tool.version.startswith("Clang"):
+            flags = (*flags, f"--target={machine}-linux-gnu")
+            if folder is None and not asked and not _usual_sysroot(machine).is_dir():
+                continue
+        if (why := _unfit(tool.path, flags, folder, machine)) is not None:
+            raise ToolchainError(
+                entry.name,
+                f"{tool.version} ({tool.path}) does not compile for {machine}: {why}\nName another compiler by the "
+                f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
+                + (f" (it is {folder} now)" if folder is not None else ""),
+            )
+        cc = said.cc if said is not None and said.cc is not None else _c_compiler(tool.path)
+        return tool, Target(
+            machine=machine,
+            cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
+            flags=flags,
+            sysroot=folder,
+            emulator=emulator(machine),
+        )
+    missing = f"`{asked}`, which is asked for, is not there" if asked else f"looked for {', '.join(names)} on PATH"
+    raise ToolchainError(
+        entry.name,
+        f"no C++ compiler for {machine} was found ({missing}). Install one: {_how_to_install(machine, environ)}, or "
+        f"name one by the option `cross.{machine}.cxx`",
+    )
+
+
+def programs(machine: str | None) -> tuple[str, ...]:
+    """Return the names of what is looked for on PATH to compile for ``machine``."""
+    return (*_names(machine), f"qemu-{machine}", f"qemu-{machine}-static") if machine is not None else ()
+
+
+def emulator(machine: str) -> tuple[str, ...]:
+    """Return the command that runs programs for ``machine`` here, with its C library as Debian has it; or nothing."""
+    program = next(filter(None, map(shutil.which, (f"qemu-{machine}", f"qemu-{machine}-static"))), None)
+    if program is None:
+        return ()
+    root = _usual_sysroot(machine)
+    return (program, "-L", str(root)) if root.is_dir() else (program,)
+
+
+def binutil(name: str, tool: Tool, machine: str) -> Path | None:
+    """Return the program of binutils (``strip``) that works on files of ``machine``, or None."""
+    own = (f"{machine}-{vendor}linux-gnu-{name}" for vendor in VENDORS)
+    path = next(filter(None, map(shutil.which, (*own, f"llvm-{name}"))), None)
+    return Path(path) if path is not None else tools.beside(tool.path, name)
+
+
+def without_own_flags(
+    entry: Entry, tool: Tool, target: Target, *, environ: Mapping[str, str], report: Callable[[str], None]
+) -> Target:
+    """Return ``target`` with the process's flags less those that its compiler refuses, and say which these are.
+
+    What the entry's hatch environment sets was written for the entry, and stays.
+    """
+    changed = []
+    for name in FLAGS:
+        words = shlex.split(environ.get(name, "")) if name not in dict(entry.env_vars) else []
+        dropped = [word for word in words if word.startswith("-m") and not _takes(tool.path, target.flags, word)]
+        if dropped:
+            changed.append((name, shlex.join(word for word in words if word not in dropped)))
+            report(f"{entry.name}: {name}: {' '.join(dropped)} is not for {target.machine}, and is left out here")
+    return replace(target, variables=tuple(changed))
+
+
+def _names(machine: str) -> list[str]:
+    return [*(f"{machine}-{vendor}linux-gnu-g++" for vendor in VENDORS), "clang++"]
+
+
+def _usual_sysroot(machine: str) -> Path:
+    return Path(f"/usr/{machine}-linux-gnu")
+
+
+def _c_compiler(cxx: Path) -> str | None:
+    """Return the C compiler that lies beside a C++ compiler, by its name."""
+    for old, new in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
+        head, found, tail = cxx.name.rpartition(old)
+        if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
+            return str(path)
+    return None
+
+
+@cache
+def _takes(path: Path, flags: tuple[str, ...], flag: str) -> bool:
+    try:
+        run([path, *flags, flag, "-fsyntax-only", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT)
+    except ProcessError:
+        return False
+    return True
+
+
+@cache
+def _unfit(path: Path, flags: tuple[str, ...], sysroot: Path | None, machine: str) -> str | None:
+    """Return why the compiler gives no shared library for ``machine``, or None: one is made, of C++'s own headers."""
+    command: Sequence[str | Path] = [path, *flags, *([f"--sysroot={sysroot}"] if sysroot is not None else [])]
+    try:
+        macros = run([*command, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT).stdout
+        if f"#define __{machine}__ 1" not in macros:
+            known = next(
+                (each for each in ("x86_64", "aarch64") if f"#define __{each}__ 1" in macros), "another machine"
+            )
+            return f"it compiles for {known}"
+        with tempfile.TemporaryDirectory(prefix="torch-ext-cross-") as folder:
+            source = Path(folder) / "probe.cpp"
+            source.write_text(PROBE, encoding="ascii")
+            run([*command, "-shared", "-fPIC", source, "-o", source.with_suffix(".so")], timeout=tools.TIMEOUT)
+    except ProcessError as error:
+        lines = [line for line in error.output.splitlines() if "error" in line or "cannot find" in line]
+        return "\n".join(lines[:3]) or str(error)
+    return None
+
+
+def _how_to_install(machine: str, environ: Mapping[str, str]) -> str:
+    names = {"machine": machine, "debian": machine.replace("_", "-")}
+    if environ.get("CONDA_PREFIX"):
+        return f"`conda install -c conda-forge gxx_linux-{'64' if machine == 'x86_64' else machine}`"
+    for word in tools.distribution():
+        known = {"rhel": "fedora", "ubuntu": "debian"}.get(word, word)
+        if known in PACKAGES:
+            return PACKAGES[known].format(**names)
+    return f"{PACKAGES['debian'].format(**names)} (Debian, Ubuntu), {PACKAGES['arch'].format(**names)} (Arch)"

@@ -1,0 +1,85 @@
+"""The Python of another machine: where its headers are looked for, and what stands in for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hatch_torch_ext import environments
+from hatch_torch_ext.config import Cross
+from hatch_torch_ext.environments import Environment, Interpreter
+
+
+def environment(prefix: Path) -> Environment:
+    """Return an environment of x86-64's Python 3.11."""
+    interpreter = Interpreter(
+        version="3.11.2",
+        tag="cp311",
+        ext_suffix=".cpython-311-x86_64-linux-gnu.so",
+        machine="x86_64",
+        include=Path("/usr/include/python3.11"),
+    )
+    return Environment(
+        prefix=prefix,
+        python=prefix / "bin" / "python",
+        bin=prefix / "bin",
+        site_packages=prefix / "site-packages",
+        interpreter=interpreter,
+    )
+
+
+def python_of(root: Path, machine: str) -> None:
+    """Write headers as Debian lays them out: those of all machines, and one for each."""
+    for folder in ("python3.11/cpython", f"{machine}-linux-gnu/python3.11"):
+        (root / "usr" / "include" / folder).mkdir(parents=True)
+    for name in ("Python.h", "patchlevel.h", "cpython/object.h"):
+        (root / "usr" / "include" / "python3.11" / name).touch()
+    choice = f"#if defined(__{machine}__)\n# include <{machine}-linux-gnu/python3.11/pyconfig.h>\n#endif\n"
+    (root / "usr" / "include" / "python3.11" / "pyconfig.h").write_text(choice)
+    (root / "usr" / "include" / f"{machine}-linux-gnu" / "python3.11" / "pyconfig.h").write_text("own")
+
+
+def test_own_machine_changes_nothing(tmp_path: Path) -> None:
+    """An entry without a machine, or of this one, has the environment as it is."""
+    here = environment(tmp_path)
+    assert environments.for_machine(here, None, None, data=tmp_path) is here
+    assert environments.for_machine(here, "x86_64", None, data=tmp_path) is here
+
+
+def test_headers_of_debian_are_joined(tmp_path: Path) -> None:
+    """Common headers and those of the machine are one folder; run twice, it is the same."""
+    python_of(tmp_path / "debian", "aarch64")
+    cross = Cross(machine="aarch64", python=str(tmp_path / "{python}").replace("{python}", "debian"))
+    for _ in range(2):
+        there = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path / "work")
+    assert there.cross
+    assert there.interpreter.machine == "aarch64"
+    assert there.interpreter.ext_suffix == ".cpython-311-aarch64-linux-gnu.so"
+    include = there.interpreter.include
+    assert sorted(path.name for path in include.iterdir()) == ["Python.h", "cpython", "patchlevel.h", "pyconfig.h"]
+    assert (include / "pyconfig.h").read_text() == "own"
+    assert (include / "cpython" / "object.h").is_file()
+
+
+def test_headers_of_another_machine_are_not_taken(tmp_path: Path) -> None:
+    """Debian's headers of x86-64 are none for aarch64: a compile ends in the sentence that says what to install."""
+    python_of(tmp_path / "debian", "x86_64")
+    cross = Cross(machine="aarch64", sysroot=str(tmp_path / "debian"))
+    include = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include
+    said = (include / "Python.h").read_text()
+    assert said.startswith(
+        "#error The headers of Python 3.11 for aarch64 are not here: install libpython3.11-dev:arm64"
+    )
+    assert "cross.aarch64.python" in said
+    assert (include / "patchlevel.h").read_text() == '#define PY_VERSION "3.11.2"\n'  # what CMake reads
+
+
+def test_headers_of_a_prefix(tmp_path: Path) -> None:
+    """A Python that has one folder of headers is taken where the author names it, for each version its own."""
+    include = tmp_path / "python-3.11" / "include" / "python3.11"
+    include.mkdir(parents=True)
+    for name in ("Python.h", "pyconfig.h"):
+        (include / name).touch()
+    cross = Cross(machine="aarch64", python=f"{tmp_path}/python-{{python}}")
+    assert (
+        environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include == include
+    )
