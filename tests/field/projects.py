@@ -25,8 +25,9 @@ class Project:
     """One project. ``package`` is its import name; ``check`` the script in ``checks/`` that compares with a reference.
 
     ``folder`` is where the package lies, ``source`` the folder of CMakeLists.txt. ``options`` are lines of the hook's
-    table, ``edits`` what must be changed by hand, ``needs`` what the check needs installed. ``built`` is False for a
-    project that is read and turned, but not compiled; ``why`` says why.
+    table, ``edits`` what must be changed by hand, ``needs`` what the check needs installed, ``beside`` the keys of
+    projects whose wheels it needs, built before. ``built`` is False for a project that is read and turned, but not
+    compiled; ``why`` says why.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Project:
     options: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     needs: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     init: tuple[str, ...] = ()
     fast: bool = False
     built: bool = True
@@ -59,9 +61,17 @@ def _pyg(name: str, version: str) -> Project:
     return Project(name=name, version=version, way="cmake", package=name, check=name, edits=(loop,))
 
 
-def _turned(name: str, version: str, *init: str, needs: tuple[str, ...] = (), fast: bool = False) -> Project:
+def _turned(
+    name: str,
+    version: str,
+    *init: str,
+    package: str = "",
+    needs: tuple[str, ...] = (),
+    beside: tuple[str, ...] = (),
+    fast: bool = False,
+) -> Project:
     """Return a project that ``init`` turns, built for the CPU."""
-    package = name.replace("-", "_")
+    package = package or name.replace("-", "_")
     return Project(
         name=name,
         version=version,
@@ -70,6 +80,7 @@ def _turned(name: str, version: str, *init: str, needs: tuple[str, ...] = (), fa
         check=package,
         init=("--cpu", *init),
         needs=needs,
+        beside=beside,
         fast=fast,
     )
 
@@ -83,14 +94,17 @@ def _read(name: str, version: str, why: str, *init: str) -> Project:
 PROJECTS = (
     _turned("torchsort", "0.1.9", fast=True),
     _turned("chamferdist", "1.0.3"),
+    _turned("torch-discounted-cumsum", "1.1.0"),
+    _turned("torchlpc", "0.7.2", needs=("numba",)),
     _turned("torch_spline_conv", "1.2.2", "--force"),
+    _turned("pytorch-fast-transformers", "0.4.0", package="fast_transformers"),
     _turned("torch-points-kernels", "0.7.0", needs=("numba", "scikit-learn")),
     _turned("torch_scatter", "2.1.2", "--force"),
     _turned("torch_cluster", "1.6.3", "--force", needs=("scipy",)),
+    _turned("torch_sparse", "0.6.18", "--force", needs=("scipy",), beside=("torch_scatter:init",)),
     _pyg("torch_spline_conv", "1.2.2"),
     _pyg("torch_scatter", "2.1.2"),
     _pyg("torch_cluster", "1.6.3"),
-    _read("torch_sparse", "0.6.9", "it needs torch_scatter beside it"),
     _read("torchani", "2.9.0", "its extensions are for CUDA in the first place", "--argument", "ext"),
     _read("warp_rnnt", "0.7.0", "CUDA alone, and its operators need a GPU"),
     _read("causal_conv1d", "1.7.0", "CUDA alone, and its operators need a GPU"),

@@ -23,7 +23,7 @@ def test_operators_of_others_are_right(project: Project, tmp_path: Path, torch_c
     assert outcome.failed is None
     assert [release.split("+")[0] for release in outcome.checked] == ["2.13.0"]
     assert (outcome.lines_by_hand, outcome.listed) == (0, [])
-    assert outcome.written == ["CMakeLists.txt", "pyproject.toml", "torchsort/__init__.py"]
+    assert outcome.written == [".gitignore", "CMakeLists.txt", "pyproject.toml", "torchsort/__init__.py"]
 
 
 def test_every_project_that_is_built_has_its_check() -> None:

@@ -183,16 +183,18 @@ def build(root: Path, out: Path, environ: Mapping[str, str | None]) -> Path:
     return wheel
 
 
-def check(project: Project, wheel: Path, torch: Path, folder: Path) -> str:
+def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) -> str:
     """Install the wheel into a fresh environment that sees ``torch``, a Python that has one; run the check there.
 
-    Returns the release of torch under which the operators gave what the reference gives.
+    ``work`` has the projects that are needed beside it. Returns the release of torch under which the operators gave
+    what the reference gives.
     """
     shutil.rmtree(folder, ignore_errors=True)
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
     python = folder / "bin" / "python"
     install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
-    process.run([*install, "--no-deps", wheel])
+    others = [work / key.replace(":", "-") / "dist" for key in project.beside]
+    process.run([*install, "--no-deps", wheel, *(each for other in others for each in other.glob("*.whl"))])
     if project.needs:
         process.run([*install, *project.needs])
     said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
@@ -218,7 +220,7 @@ def run(project: Project, folder: Path, torches: Mapping[str, Path], environ: Ma
             outcome.seconds = time.monotonic() - start
             outcome.size = wheel.stat().st_size
             for python in torches.values():
-                outcome.checked.append(check(project, wheel, python, root / "build" / "installed"))
+                outcome.checked.append(check(project, wheel, python, root / "build" / "installed", folder))
     except Exception as error:  # noqa: BLE001 -- the next project is tried, and the row says what went wrong
         said = getattr(error, "output", "").strip().splitlines()
         outcome.failed = "fails: " + " ".join([str(error), *said[-3:]]).replace("|", "/")[:500]

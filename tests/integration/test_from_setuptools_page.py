@@ -16,6 +16,7 @@ ROWS = [
     for argument, cmake in re.findall(r"^\| `([^`]+)` \| (.+) \|$", TABLE, re.MULTILINE)
 ]
 SETUP = """
+import numpy
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CUDAExtension
 setup(

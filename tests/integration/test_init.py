@@ -106,7 +106,7 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
         ("print('hello')", f"setup.py {FAILS}never calls setup()"),
         (
             "import urllib.request\nurllib.request.urlopen('https://example.org')",
-            f"setup.py (line 2) {FAILS}OSError: no network while setup.py is recorded",
+            f"setup.py (line 2) {FAILS}OSError: no network while setup.py is recorded. Put what it downloads",
         ),
     ],
 )
@@ -172,6 +172,63 @@ def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
     assert "Python_add_library(plain MODULE" in command(root, "--dry-run", "--argument", "ext").stdout
 
 
+def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
+    """Names that a recording does not know are nothing, at any depth, and are told; until one fails, none is there."""
+    text = (
+        "import abc, torch\nfrom setuptools import setup\nfrom torch._C import parse_schema\n"
+        "from torch.distributed.tensor import DTensor\n"
+        "class Function(torch.autograd.Function, abc.ABC): pass\n"
+        "@torch.jit.script\ndef f(x: DTensor): return x\n"
+        "memory = torch.mps.current_allocated_memory() + int(torch.finfo(0).bits) or parse_schema('f()')[0]\n"
+        "setup(name='pkg' if not memory and torch.mps.is_available() is False else 'other')\n"
+    )
+    cpu, _ = recording.record(project(tmp_path / "asks", text))
+    assert cpu.metadata["name"] == "pkg"
+    asked = "torch._C.parse_schema, torch.distributed.tensor.DTensor, torch.autograd, torch.jit, torch.mps.current_"
+    assert [note.text.startswith(f"asks torch for {asked}") for note in cpu.notes] == [True]
+    text = "import torch\nfrom setuptools import setup\nsetup(name=str(hasattr(torch, 'npu')))\n"
+    assert recording.record(project(tmp_path / "asks-not", text))[0].metadata["name"] == "False"
+
+
+def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:
+    """An extension for CUDA cannot be declared on a machine without, as with torch: what is caught is caught."""
+    text = (
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension, CUDAExtension\n"
+        "found = [CppExtension('pkg.a', ['a.cpp'])]\n"
+        "try:\n    found.append(CUDAExtension('pkg.b', ['b.cu']))\nexcept OSError:\n    pass\n"
+        "setup(name='pkg', ext_modules=found)\n"
+    )
+    cpu, cuda = recording.record(project(tmp_path, text))
+    assert [[each.name for each in face.extensions] for face in (cpu, cuda)] == [["pkg.a"], ["pkg.a", "pkg.b"]]
+
+
+def test_files_that_are_written_again_are_told(tmp_path: Path) -> None:
+    """A file of the project with another content: what it holds is of the machine that builds."""
+    text = (
+        "from setuptools import setup\nopen('pkg/_build.py', 'w').write('TORCH = \"2.8\"')\n"
+        "import numpy, pybind11, sysconfig\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "folders = [numpy.get_include(), pybind11.get_include(), sysconfig.get_path('include'), 'csrc']\n"
+        "setup(name='pkg', ext_modules=[CppExtension('pkg._C', ['a.cpp'], include_dirs=folders)])\n"
+    )
+    cpu, _ = recording.record(project(tmp_path, text, **{"pkg/_build.py": "TORCH = None", "a.cpp": ""}))
+    assert cpu.notes == (Note(line=0, text="writes `pkg/_build.py` while it runs"),)
+    assert (cpu.extensions[0].packages, cpu.extensions[0].include_dirs) == (("numpy", "pybind11"), ("csrc",))
+
+
+def test_extensions_that_a_variable_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy of the message, performed; folders of a build are left out of git then."""
+    text = (
+        "import os\nfrom setuptools import setup, Extension\n"
+        "given = [Extension('pkg.plain', ['plain.c'])] if os.environ.get('PKG_BUILD') == '1' else []\n"
+        "setup(name='pkg', version='1', packages=['pkg'], ext_modules=given)\n"
+    )
+    root = project(tmp_path, text, **{"plain.c": PLAIN, ".gitignore": "*.o\n/dist"})
+    assert "It reads PKG_BUILD: `PKG_BUILD=1 hatch-torch-ext init` sets one" in command(root, check=False).stderr
+    monkeypatch.setenv("PKG_BUILD", "1")
+    command(root)
+    assert (root / ".gitignore").read_text(encoding="utf-8") == "*.o\n/dist\n/build/\n"
+
+
 def command(root: Path, *options: str, check: bool = True) -> process.Completed:
     """Run ``hatch-torch-ext init``."""
     return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)
@@ -204,7 +261,7 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
     assert command(root, *options).stdout == shown.stdout
     assert "CMakeLists.txt is there: `--force` replaces it" in command(root, *options, check=False).stderr
     assert [name for name, _ in listing(root)] == [
-        "CMakeLists.txt", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
+        ".gitignore", "CMakeLists.txt", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
     ]  # fmt: skip
     build: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
     process.run(build, cwd=root)

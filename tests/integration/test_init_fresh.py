@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMBINATIONS = [
-    Choices(cuda=cuda, module=module, stable=stable)
-    for cuda, module, stable in itertools.product((False, True), repeat=3)
+    Choices(cuda=cuda, module=module, stable=stable, jit=jit)
+    for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
 ]
 
 
 def named(choices: Choices) -> str:
     """Return the options of a combination as a test's name."""
-    chosen = [name for name in ("cuda", "module", "stable") if getattr(choices, name)]
+    chosen = [name for name in ("cuda", "module", "stable", "jit") if getattr(choices, name)]
     return "-".join(chosen) or "plain"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import migrating, rendering, sources, targets
+from hatch_torch_ext.init import migrating, rendering, sources, splitting, targets
 from hatch_torch_ext.init.recording import Extension, Face, Note
 
 if TYPE_CHECKING:
@@ -302,10 +303,168 @@ def test_the_matrix(tmp_path: Path) -> None:
 
 
 def test_pythons_that_are_named() -> None:
-    """Classifiers name them, as far as the chosen releases have them; else all that those have."""
-    every = rendering.pythons({})
-    assert rendering.pythons({"classifiers": [f"Programming Language :: Python :: {every[0]}"]}) == every[:1]
-    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}) == every
+    """Classifiers or a range name them, as far as the chosen releases have them; else all that those have."""
+    every = rendering.pythons({}, ["2.8", "2.9"])
+    assert every == ["3.10", "3.11", "3.12", "3.13"]
+    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.10"]}, ["2.8", "2.9"]) == every[:1]
+    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}, ["2.8", "2.9"]) == every
+    assert rendering.pythons({"python_requires": ">=3.8,<3.12"}, ["2.8", "2.9"]) == every[:2]
+    assert rendering.pythons({"python_requires": "<3"}, ["2.8", "2.9"]) == every
+
+
+def test_releases_that_are_named() -> None:
+    """The project's requirement of torch chooses among all releases; without one, the newest are taken."""
+    newest = rendering.torch_releases()
+    assert len(newest) == rendering.NEWEST
+    assert rendering.torch_wanted(["numpy", "not one!", "torch"]) is None
+    assert rendering.torch_releases(rendering.torch_wanted(["numpy", "Torch>=2.0,<2.4"])) == [
+        "2.0",
+        "2.1",
+        "2.2",
+        "2.3",
+    ]
+    assert rendering.torch_releases(rendering.torch_wanted(["torch==2.3.1"])) == ["2.3"]
+    assert rendering.torch_releases(rendering.torch_wanted(["torch>=1.4"])) == newest
+    assert rendering.torch_releases(rendering.torch_wanted(["torch==1.7"])) == []
+
+
+@pytest.mark.parametrize(
+    ("existing", "metadata", "written"),
+    [
+        ('[tool.setuptools.dynamic]\nversion = {attr = "pkg.about.__version__"}', {}, "3.4"),
+        ('[tool.setuptools.dynamic]\nversion = {file = "VERSION"}', {}, "5.6"),
+        ("[tool.setuptools_scm]", {}, None),
+        ("", {"use_scm_version": True}, None),
+    ],
+    ids=["an attribute", "a file", "tags", "tags, by setup()"],
+)
+def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written: str | None, tmp_path: Path) -> None:
+    """Where setuptools reads the version, hatch reads it at the same place, and nothing is told."""
+    found, _ = joined(tmp_path, face(extension()), src__pkg__about_py="", VERSION="5.6\n")
+    (tmp_path / "src" / "pkg" / "about.py").write_text("__version__: str = '3.4'\n", encoding="utf-8")
+    existing = f'[project]\nname = "p"\ndynamic = ["version"]\n{existing}\n'
+    assert rendering.versioned(existing, metadata, tmp_path)
+    assert not rendering.versioned('[project]\nname = "p"\ndynamic = ["version"]\n', {}, tmp_path)
+    tables = pyproject(tmp_path, metadata, found, existing=existing)
+    assert tables["project"] == {"name": "p", "dynamic": ["dependencies", "version"]}
+    asked = tables["tool"]["hatch"]["version"]
+    if written is None:
+        assert asked == {"source": "vcs"}
+        assert "hatch-vcs" in tables["build-system"]["requires"]
+    else:
+        text = (tmp_path / asked["path"]).read_text(encoding="utf-8")
+        match = re.search(asked["pattern"], text, re.MULTILINE)
+        assert match is not None
+        assert match["version"] == written
+
+
+def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
+    """`package_dir` gives the folder `frameworks/torch` the name `pkg`: the wheel has it under that name."""
+    found, _ = joined(tmp_path, face(extension()), frameworks__torch____init___py="", src__more__x_py="")
+    metadata = {"package_dir": {"pkg": "frameworks/torch", "": "src"}, "packages": ["pkg", "more"]}
+    wheel = pyproject(tmp_path, metadata, found)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["only-include"] == ["frameworks/torch", "src/more"]
+    assert wheel["sources"] == {"frameworks/torch": "pkg", "src": ""}
+    assert "packages" not in wheel
+
+
+def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
+    """One without sources is built by a command of the project; SYCL has no variant: both are told."""
+    own, sycl = extension("pkg.own", "other", ()), extension("pkg.x", "sycl")
+    found, notes = joined(tmp_path, face(own, sycl, extension()))
+    assert [each.name for each in found] == ["_C"]
+    assert texts(notes) == [
+        "`pkg.own` names no sources, so that a command of the project builds it: add its target to CMake",
+        "`pkg.x` is for SYCL, which no variant is built for: it is left out",
+    ]
+
+
+def test_headers_of_python_packages(tmp_path: Path) -> None:
+    """Those of numpy come with CMake's target; pybind11's with torch, or with pybind11 where torch is not used."""
+    both = ("numpy", "pybind11")
+    found, notes = joined(tmp_path, face(extension(packages=both), extension("pkg.p", "other", packages=both)))
+    assert notes == ()
+    text = rendering.cmake("pkg", found)
+    assert "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)" in text
+    assert "target_link_libraries(_C PRIVATE Python::NumPy)" in text
+    assert "find_package(pybind11 CONFIG REQUIRED)" in text
+    assert "target_link_libraries(p PRIVATE Python::NumPy pybind11::headers)" in text
+    assert "pybind11" in pyproject(tmp_path, {}, found)["tool"]["hatch"]["envs"]["matrix"]["dependencies"]
+    _, notes = joined(tmp_path, face(extension(packages=("other_headers",))))
+    assert texts(notes) == ["headers of the Python package `other_headers` are not carried over: find them in CMake"]
+
+
+def test_macros_of_torch_are_each_torchs_own(tmp_path: Path) -> None:
+    """The C++ ABI that the machine's torch had is none of a wheel for many."""
+    macros = (("_GLIBCXX_USE_CXX11_ABI", "0"), ("TORCH_EXTENSION_NAME", "_C"), ("MINE", None))
+    flags = ("-D_GLIBCXX_USE_CXX11_ABI=0", "-DTORCH_API_INCLUDE_EXTENSION_H", "-O3")
+    (target,), notes = joined(tmp_path, face(extension(macros=macros, cxx=flags)))
+    assert (target.flags.macros, target.flags.cxx, notes) == (("MINE",), ("-O3",), ())
+
+
+def test_operators_under_the_name_of_the_extension(tmp_path: Path) -> None:
+    """`TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)` alone makes no module, and needs that name."""
+    text = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\nTORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {}\n"
+    (target,), _ = joined(tmp_path, face(extension()), a_cpp=text)
+    assert target.kind == "library"
+    assert "target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)" in rendering.cmake("pkg", [target])
+
+
+GAIN = splitting.Gain(entries=4, pythons=3)
+SENTENCE = "the operators are compiled 4 times instead of 12, in 4 files that serve every Python, and C++ programs"
+
+
+def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
+    """Told without `--split`; with it two targets, by what each file makes, and operators keep their namespace."""
+    sources = ("ops.cpp", "bind.cpp")
+    cuda = face(extension(kind="cuda", sources=(*sources, "k.cu"), macros=(("X", None),)))
+    cpu = face(extension(sources=sources, macros=(("X", None),)))
+    ops = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\n"
+    found, _ = joined(tmp_path, cpu, cuda, ops_cpp=ops, bind_cpp=MODULE, k_cu="")
+    same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=False)
+    assert same == found
+    assert texts(notes) == [
+        f"`pkg._C` registers operators and has functions for Python: `init --split` parts it, and {SENTENCE}"
+    ]
+    (library, module), notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=True)
+    assert texts(notes) == [
+        f"`pkg._C` is parted: in `pkg_c_ops` {SENTENCE}; the module keeps what bind.cpp has for Python, in 12 files"
+    ]
+    assert (library.kind, library.sources, library.cuda_sources) == ("library", ("ops.cpp",), ("k.cu",))
+    assert (module.kind, module.sources, module.cuda_sources) == ("module", ("bind.cpp",), ())
+    text = rendering.cmake("pkg", (library, module))
+    assert "target_compile_definitions(pkg_c_ops PRIVATE X TORCH_EXTENSION_NAME=_C)" in text
+    assert "target_link_libraries(_C PRIVATE pkg_c_ops)" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            f'{LIBRARY}\nPYBIND11_MODULE(_C, m) {{\n  m.def("f", &f);\n}}\n',
+            "in one file: move the module (a.cpp:3) into a file of its own, then `init --split --force` parts it: ",
+        ),
+        (
+            f"{LIBRARY}\nPYBIND11_MODULE(_C, m) {{\n}}\n",
+            "operators, and the Python module that a.cpp:3 makes is empty: without it, _C is a library, and ",
+        ),
+        (
+            'extern "C" PyObject *PyInit__C(void) {\n  static struct PyModuleDef d = {};\n  return '
+            'PyModule_Create(&d);\n}\nTORCH_LIBRARY(pkg, m) {\n  m.def("f() -> ()");\n}\n',
+            "operators, and the Python module that a.cpp:1 makes is empty: without it, _C is a library, and ",
+        ),
+    ],
+    ids=["functions", "an empty module", "an empty module in C"],
+)
+def test_one_file_with_both(text: str, told: str, tmp_path: Path) -> None:
+    """Code is the author's: the place is named, and nothing is changed."""
+    found, _ = joined(tmp_path, face(extension()), a_cpp=text)
+    for write in (False, True):
+        same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=write)
+        assert same == found
+        assert len(notes) == 1
+        assert told in notes[0].text
+        assert SENTENCE in notes[0].text
 
 
 INIT = '''"""Docs."""

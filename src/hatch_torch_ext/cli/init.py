@@ -18,6 +18,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--cuda", action="store_true", help="the new package has a CUDA kernel")
     command.add_argument("--module", action="store_true", help="the new package has a Python module made with pybind11")
     command.add_argument("--stable", action="store_true", help="the new package's operator is on torch's stable ABI")
+    command.add_argument("--jit", action="store_true", help="the new package is built at first use where no build fits")
     command.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
     command.add_argument("--force", action="store_true", help="replace a CMakeLists.txt that is there")
     command.add_argument(
@@ -45,6 +46,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=[],
         help="a Python for the matrix, as 3.12, where Python modules are built (default: those that setup.py names)",
     )
+    command.add_argument(
+        "--split", action="store_true", help="part a module that registers operators too into a library and a module"
+    )
     command.add_argument("--cpu", action="store_true", help="leave CUDA out of the matrix")
     command.add_argument("--timeout", metavar="SECONDS", type=int, default=60, help="for setup.py (60)")
     command.set_defaults(run=run)
@@ -66,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
         torch=options.torch,
         pythons=options.python,
         cpu_alone=options.cpu,
+        split=options.split,
     )
     terminal.say(migration.diff(), end="")
     if not options.dry_run:
@@ -81,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 def _fresh(options: argparse.Namespace) -> int:
     from hatch_torch_ext.init import fresh
 
-    choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable)
+    choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable, jit=options.jit)
     for path in fresh.create(options.name, Path.cwd(), choices):
         terminal.say(path.relative_to(Path.cwd()))
     terminal.complain(f"next: cd {options.name} && hatch build && hatch run matrix:test")

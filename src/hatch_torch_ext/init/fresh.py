@@ -16,7 +16,9 @@ from hatch_torch_ext.init.rendering import torch_releases
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TEMPLATES = Path(__file__).parent.parent / "resources" / "fresh"
+RESOURCES = Path(__file__).parent.parent / "resources"
+TEMPLATES = RESOURCES / "fresh"
+WORKFLOWS = RESOURCES / "ci"
 CUDA = "cu130"
 CUDA_COMPILER = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The compiler of that CUDA, as the package index has it."""
@@ -30,6 +32,7 @@ class Choices:
     cuda: bool = False
     module: bool = False
     stable: bool = False
+    jit: bool = False
 
 
 def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
@@ -76,7 +79,9 @@ def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str
     yield f"src/{package}/ops.py", template("package/ops.py")
     yield f"src/{package}/py.typed", ""
     yield "tests/test_ops.py", template("tests/test_ops.py")
-    yield "README.md", template("README.md")
+    yield "README.md", template("README.md") + (template("README-jit.md") if choices.jit else "")
+    for workflow in sorted(WORKFLOWS.glob("*.yml")):
+        yield f".github/workflows/{workflow.name}", workflow.read_text(encoding="utf-8")
     yield ".gitignore", template("gitignore")
     yield "pyproject.toml", _pyproject(name, package, choices)
 
@@ -152,6 +157,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         "",
         "[tool.hatch.build.targets.wheel.hooks.torch-ext]",
         'source = "csrc"',
+        *(['fallback = "build"  # where no variant fits, the wheel builds one at first use'] if choices.jit else []),
         "",
         "# The one place that says which torch is served.",
         "[tool.hatch.envs.matrix]",

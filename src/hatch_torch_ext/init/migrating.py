@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import recording, rendering, sources, targets
+from hatch_torch_ext.init import recording, rendering, sources, splitting, targets
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -68,64 +68,100 @@ def migrate(
     torch: Sequence[str] = (),
     pythons: Sequence[str] = (),
     cpu_alone: bool = False,
+    split: bool = False,
 ) -> Migration:
     """Return what ``init`` would write for the project in ``root``.
 
-    ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. Raises
-    ``ConfigurationError``.
+    ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. ``split``
+    parts modules that register operators too. Raises ``ConfigurationError``.
     """
     cpu, cuda, notes = _faces(root, extra, arguments, timeout)
-    face = cuda or cpu
-    assert face is not None  # noqa: S101 -- _faces raises where there is none
-    if not face.extensions:
-        raise ConfigurationError(
-            [
-                f"setup.py in {root} declares no extension: there is nothing to compile. "
-                "If it looks for a word on its command line, as `ext`, add `--argument ext`."
-            ]
-        )
-    package = _package(root, face.metadata, [each.name for each in face.extensions])
+    faces = [each for each in (cuda, cpu) if each is not None]
+    metadata = faces[0].metadata
+    asked = sorted({name for each in faces for name in each.asked})
+    if not faces[0].extensions:
+        raise ConfigurationError([_nothing(root, asked)])
+    package = _package(root, metadata, [each.name for each in faces[0].extensions])
     joined, more = targets.join(root, cpu, cuda, package=package)
-    folder = rendering.package_folder(face.metadata, package, root)
-    changes, places = sources.change(root, folder, package, joined)
+    if not joined:
+        raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in more)])
     only_cuda = targets.cuda_only(cpu, cuda)
     backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
-    torch = torch or rendering.torch_releases()
-    left = [each for each in torch if "cuda" in backends and each not in rendering.with_compiler(torch)]
-    if left:
+    path = root / PYPROJECT
+    existing = path.read_text(encoding="utf-8") if path.is_file() else None
+    declared = tomlkit.parse(existing or "").get("project", {})
+    torch = torch or _releases([*metadata.get("install_requires", []), *declared.get("dependencies", [])], notes)
+    pythons = pythons or rendering.pythons({**_of_project(declared), **metadata}, torch)
+    compiled = rendering.with_compiler(torch)
+    if left := [each for each in torch if "cuda" in backends and each not in compiled]:
         why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
-    pyproject = root / PYPROJECT
-    existing = pyproject.read_text(encoding="utf-8") if pyproject.is_file() else None
-    declared = tomlkit.parse(existing or "").get("project", {}).get("name")
-    name = str(face.metadata.get("name") or declared or root.name)
+    entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
+    gain = splitting.Gain(entries=entries, pythons=len(pythons))
+    parted, told = splitting.part(root, joined, package=package, gain=gain, write=split)
+    folder = rendering.package_folder(metadata, package, root)
+    changes, places = sources.change(root, folder, package, parted)
+    name = str(metadata.get("name") or declared.get("name") or root.name)
+    tables = rendering.pyproject(
+        existing,
+        metadata,
+        parted,
+        root=root,
+        package=package,
+        sources=".",
+        torch=torch,
+        pythons=pythons,
+        backends=backends,
+    )
     files = [
-        (CMAKE, rendering.cmake(name, joined, cuda_only=only_cuda)),
-        (
-            PYPROJECT,
-            rendering.pyproject(
-                existing,
-                face.metadata,
-                joined,
-                root=root,
-                package=package,
-                sources=".",
-                torch=torch,
-                pythons=pythons or rendering.pythons(face.metadata),
-                backends=backends,
-            ),
-        ),
+        (CMAKE, rendering.cmake(name, parted, cuda_only=only_cuda)),
+        (PYPROJECT, tables),
         *((each.name, each.text) for each in changes),
+        *_ignored(root),
     ]
-    faces = [each for each in (cpu, cuda) if each is not None]
-    if not face.metadata.get("version") and "version = " not in (existing or ""):
+    if not rendering.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
         notes.append(Note(line=0, text=text))
-    if asked := sorted({name for each in faces for name in each.asked}):
+    if asked:
         text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
         notes.append(Note(line=0, text=text))
-    everything = dict.fromkeys([*notes, *(note for each in faces for note in each.notes), *more, *places])
-    return Migration(root=root, files=tuple(files), notes=tuple(everything))
+    of_faces = [note for each in reversed(faces) for note in each.notes]
+    return Migration(
+        root=root, files=tuple(files), notes=tuple(dict.fromkeys([*notes, *of_faces, *more, *told, *places]))
+    )
+
+
+def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
+    """Return the releases of torch for the matrix: of those that the project asks for, the newest."""
+    required = rendering.torch_wanted(requirements)
+    found = rendering.torch_releases(required)
+    if not found:
+        text = f"requires torch{required}, of which no release is known: the matrix has the newest"
+        notes.append(Note(line=0, text=text))
+    return found or rendering.torch_releases()
+
+
+def _nothing(root: Path, asked: Sequence[str]) -> str:
+    text = (
+        f"setup.py in {root} declares no extension: there is nothing to compile. "
+        "If it looks for a word on its command line, as `ext`, add `--argument ext`."
+    )
+    return f"{text} It reads {', '.join(asked)}: `{asked[0]}=1 hatch-torch-ext init` sets one." if asked else text
+
+
+def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a [project] table says, by setuptools' names."""
+    names = {"classifiers": "classifiers", "python_requires": "requires-python"}
+    return {name: declared[key] for name, key in names.items() if key in declared}
+
+
+def _ignored(root: Path) -> list[tuple[str, str]]:
+    """Return the .gitignore with the folders of a build: what git leaves out, no sdist holds."""
+    path = root / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    there = {line.strip().strip("/") for line in text.splitlines()}
+    new = "".join(f"/{name}/\n" for name in ("build", "dist") if name not in there)
+    return [(".gitignore", f"{text.rstrip()}\n{new}".lstrip())] if new else []
 
 
 def _faces(
@@ -159,7 +195,8 @@ def _package(root: Path, metadata: Mapping[str, Any], extensions: Sequence[str])
     found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
     named = str(metadata.get("name") or root.name).replace("-", "_")
-    candidates = [*sorted(parents), *([named] if named in packages else []), *packages]
+    there = [named] if any((root / base / named).is_dir() for base in ("", "src")) else []
+    candidates = [*sorted(parents), *([named] if named in packages else []), *packages, *there]
     if not candidates:
         raise ConfigurationError(
             [f"setup.py in {root} names no package: extensions need one to lie in. Make a folder with `__init__.py`."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -26,15 +27,15 @@ RESULT = "result.json"
 TIMEOUT = 60.0
 PREPARING = 600.0
 """Seconds that fetching them may take."""
+OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
+"""Python's own headers, which CMake finds."""
 FACES: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
-LARGEST = 512 << 20
-"""Bytes of a project that is copied at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """One extension as it is declared. ``kind`` is ``cpp`` or ``cuda``; ``other`` where it is not torch's.
+    """One extension as it is declared. ``kind`` is ``cpp``, ``cuda`` or ``sycl``; ``other`` where it is not torch's.
 
     ``macros`` are (name, value or None); paths are POSIX, relative to the project where they lie in it.
     """
@@ -44,6 +45,8 @@ class Extension:
     sources: tuple[str, ...]
     include_dirs: tuple[str, ...] = ()
     macros: tuple[tuple[str, str | None], ...] = ()
+    packages: tuple[str, ...] = ()
+    """Packages whose headers are included, as ``numpy`` and ``pybind11``."""
     undefined: tuple[str, ...] = ()
     library_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -135,11 +138,14 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
 
 def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float) -> Face:
     face = arguments[0]
-    copy, result = scratch / root.name, scratch / RESULT
-    shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
-    before = _listing(copy)
-    said = _run(copy, [*driver, result, "setup.py", *arguments], face, timeout)
-    written = sorted(_listing(copy) - before)
+    for unknown in (False, True):  # with names of torch that nobody knows only where it fails without
+        copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
+        shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
+        before = _contents(copy)
+        said = _run(copy, [*driver, result, "setup.py", *arguments], face, timeout, unknown=unknown)
+        if not said.get("lacks"):
+            break
+    written = sorted(name for name, content in _contents(copy).items() if before.get(name) != content)
     notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
     if said.get("error"):
         if said.get("missing"):
@@ -154,11 +160,12 @@ def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: 
     )
 
 
-def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float) -> dict[str, Any]:
+def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float, *, unknown: bool) -> dict[str, Any]:
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TORCH_EXT_RECORDING_FACE": face,
+        "TORCH_EXT_RECORDING_UNKNOWN": "1" if unknown else None,
         "FORCE_CUDA": "1" if face == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if face == "cuda" else None,
         "CUDA_PATH": None,
@@ -194,11 +201,20 @@ def _failure(said: Mapping[str, Any], face: str) -> str:
     if said.get("missing"):
         name = str(said["missing"]).partition(".")[0]
         return f"{where} imports `{name}`, which is not available: add `--with {name}`."
-    return f"{where} fails when it is recorded as {machine}: {said['error']}"
+    failed = f"{where} fails when it is recorded as {machine}: {said['error']}"
+    if "no network while setup.py is recorded" in str(said["error"]):
+        return f"{failed}. Put what it downloads into its place in the project, then run `init` again"
+    return failed
 
 
-def _listing(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+def _contents(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return when each file was last written, and its size."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            state = path.stat()
+            found[path.relative_to(folder).as_posix()] = state.st_mtime_ns, state.st_size
+    return found
 
 
 def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
@@ -209,11 +225,14 @@ def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
         except ValueError:
             return path.replace("\\", "/")
 
+    folders = [each.replace("\\", "/") for each in said["include_dirs"] if str(TORCH) not in each]
+    packages = {each: re.search(r"/site-packages/(\w+)/", each) for each in folders}
     return Extension(
         name=str(said["name"]),
         kind=str(said["kind"]),
         sources=tuple(inside(each.replace("\\", "/")) for each in said["sources"]),
-        include_dirs=tuple(inside(each.replace("\\", "/")) for each in said["include_dirs"] if str(TORCH) not in each),
+        include_dirs=tuple(inside(each) for each in folders if not packages[each] and not OF_PYTHON.search(each)),
+        packages=tuple(sorted({found[1] for found in packages.values() if found})),
         macros=tuple((str(name), value) for name, value in said["define_macros"]),
         undefined=tuple(said["undef_macros"]),
         library_dirs=tuple(inside(each) for each in said["library_dirs"] if str(TORCH) not in each),

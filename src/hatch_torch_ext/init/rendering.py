@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.facts import releases
@@ -52,12 +53,20 @@ def cmake(project: str, targets: Sequence[Target], *, cuda_only: bool = False) -
             "",
         ]
     lines.append("find_package(Torch REQUIRED)")
+    libraries = {each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries)}
     if modules:
         kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
+        kinds |= {"NumPy"} & {each.removeprefix("Python::") for each in libraries}
         lines.append(f"find_package(Python REQUIRED COMPONENTS Interpreter {' '.join(sorted(kinds))})")
-    if any(
-        each.startswith("CUDA::") for target in targets for each in (*target.flags.libraries, *target.cuda.libraries)
-    ):
+    if "pybind11::headers" in libraries:
+        lines += [
+            "execute_process(",
+            "  COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir",
+            "  OUTPUT_VARIABLE pybind11_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE",
+            ")",
+            "find_package(pybind11 CONFIG REQUIRED)",
+        ]
+    if any(each.startswith("CUDA::") for each in libraries):
         lines += (
             ["if(WITH_CUDA)", "  find_package(CUDAToolkit REQUIRED)", "endif()"]
             if with_cuda
@@ -166,8 +175,9 @@ def pyproject(
     there already is kept; else it is made of what ``setup()`` was given.
     """
     document = tomlkit.parse(existing) if existing else tomlkit.document()
+    version = _version(document, metadata, root)
     build = tomlkit.table()
-    build["requires"] = ["hatchling", "hatch-torch-ext"]
+    build["requires"] = ["hatchling", "hatch-torch-ext", *(["hatch-vcs"] if version.get("source") == "vcs" else [])]
     build["build-backend"] = "hatchling.build"
     document["build-system"] = build
     own = [_requirement(each) for each in metadata.get("install_requires") or []]
@@ -177,8 +187,11 @@ def pyproject(
     if isinstance(project, dict) and "dependencies" in project:
         own = [str(each) for each in project.pop("dependencies")]
     if isinstance(project, dict):
-        project["dynamic"] = sorted({*map(str, project.get("dynamic", [])), "dependencies"} - {"version"})
-        if "version" not in project:
+        kept = {*map(str, project.get("dynamic", [])), "dependencies"} - {"version"}
+        project["dynamic"] = sorted({*kept, *(["version"] if version else [])})
+        if version:
+            project.pop("version", None)
+        elif "version" not in project:
             project["version"] = str(metadata.get("version") or "0.1.0")
     dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
@@ -186,8 +199,39 @@ def pyproject(
     about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root)
     with_pythons = any(each.kind == "module" and each.python_abi is None for each in targets)
     about["envs"]["matrix"] |= _matrix(torch, list(pythons) if with_pythons else [], backends)
+    if version:
+        about = {"version": version, **about}
     _merge(hatch, about)
     return tomlkit.dumps(document)
+
+
+def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> bool:
+    """Say whether something names the version of the project."""
+    document = tomlkit.parse(existing or "")
+    given = metadata.get("version") or "version" in document.get("project", {})
+    return bool(given or _version(document, metadata, root))
+
+
+def _version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Return hatch's table for a version that setuptools reads out of tags or a file; empty where it does neither."""
+    tool = document.get("tool", {})
+    if metadata.get("version") or "version" in document.get("project", {}):
+        return {}
+    said = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
+    if "file" in said:
+        listed = said["file"] if isinstance(said["file"], str) else said["file"][0]
+        return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
+    if "attr" in said:
+        module, _, variable = str(said["attr"]).rpartition(".")
+        parts = module.replace(".", "/")
+        places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")]
+        for place in places:
+            if (root / place).is_file():
+                return {"path": place, "pattern": rf"^{variable}[^=]*= *['\"](?P<version>[^'\"]+)"}
+    required = " ".join(map(str, document.get("build-system", {}).get("requires", [])))
+    if metadata.get("use_scm_version") or "setuptools_scm" in tool or re.search(r"setuptools[-_]scm", required):
+        return {"source": "vcs"}
+    return {}
 
 
 def _matrix(torch: Sequence[str], pythons: list[str], backends: Sequence[str]) -> dict[str, Any]:
@@ -227,12 +271,16 @@ def _hatch(
     root: Path,
 ) -> dict[str, Any]:
     folder = package_folder(metadata, package, root)
+    folders = _packages(metadata, folder, package, root)
     inside = [name for each in targets for name in (*each.sources, *each.cuda_sources) if name.startswith(f"{folder}/")]
-    wheel: dict[str, Any] = {"packages": _packages(metadata, folder, package, root)}
+    wheel: dict[str, Any] = {"packages": folders}
+    if folder.rpartition("/")[2] != package:  # hatch gives a package the name of its folder
+        wheel = {"only-include": folders, "sources": {folder: package, **_bases(folders[1:])}}
     if inside:  # sources that lie in the package have no use in the wheel
         wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
     wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
-    environment = {"skip-install": True, "dependencies": ["torch=={matrix:torch}.*", "numpy", "pytest"]}
+    needed = ["pybind11"] if any("pybind11::headers" in each.flags.libraries for each in targets) else []
+    environment = {"skip-install": True, "dependencies": ["torch=={matrix:torch}.*", "numpy", *needed, "pytest"]}
     about: dict[str, Any] = {"hooks": {"torch-ext": {"dependencies": list(dependencies)}}}
     extras = [each for listed in (metadata.get("extras_require") or {}).values() for each in listed]
     if any("@" in str(each) for each in (*dependencies, *extras)):
@@ -252,6 +300,11 @@ def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path
     return [folder, *(each for each in [*others, *modules] if (root / each).exists())]
 
 
+def _bases(folders: Iterable[str]) -> dict[str, str]:
+    """Return where folders of packages lie that a wheel does not have, as ``src``."""
+    return {base: "" for each in folders if (base := each.rpartition("/")[0])}
+
+
 def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
     """Return where an import package lies, POSIX, relative to the project."""
     folders = metadata.get("package_dir") or {}
@@ -264,19 +317,38 @@ def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str
     return f"{base}/{path}" if base else path
 
 
-def torch_releases() -> list[str]:
-    """Return the newest releases of torch."""
-    return [releases.format_minor(minor) for minor in sorted(releases.PUBLISHED_PYTHONS)[-NEWEST:]]
+def torch_releases(wanted: SpecifierSet | None = None) -> list[str]:
+    """Return the newest releases of torch, of those that ``wanted`` has; none where it has none that is known."""
+    known = sorted(releases.PUBLISHED_PYTHONS)
+    kept = known if wanted is None else sorted({*known} & {*releases.minors_of(releases.admitted_versions(wanted))})
+    return [releases.format_minor(minor) for minor in kept[-NEWEST:]]
 
 
-def pythons(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the Pythons that the project names in its classifiers, else the newest that every chosen torch has."""
-    chosen = sorted(releases.PUBLISHED_PYTHONS)[-NEWEST:]
-    first = max(releases.PUBLISHED_PYTHONS[minor][0] for minor in chosen) - 300
-    last = min(releases.PUBLISHED_PYTHONS[minor][1] for minor in chosen) - 300
+def torch_wanted(requirements: Iterable[str]) -> SpecifierSet | None:
+    """Return what the requirements say about torch; None where they say nothing."""
+    for each in requirements:
+        try:
+            requirement = Requirement(each)
+        except InvalidRequirement:
+            continue
+        if canonicalize_name(requirement.name) == "torch" and requirement.specifier:
+            return requirement.specifier
+    return None
+
+
+def pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:
+    """Return the Pythons that the project names, in its classifiers or by a range, of those that every torch has."""
+    chosen = [releases.published_pythons(each, later=False) for each in torch]
+    newest = max(high for _, high in releases.PUBLISHED_PYTHONS.values())
+    first, last = max(low for low, _ in chosen) - 300, min(newest, *(high for _, high in chosen)) - 300
+    try:
+        asked = SpecifierSet(str(metadata.get("python_requires") or ""))
+    except InvalidSpecifier:
+        asked = SpecifierSet()
     served = [f"3.{minor}" for minor in range(first, last + 1)]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(map(str, metadata.get("classifiers") or [])))
-    return [each for each in served if each in named] or served
+    inside = [each for each in served if asked.contains(f"{each}.99")]
+    return [each for each in inside if each in named] or inside or served
 
 
 def _requirement(text: str) -> str:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from hatch_torch_ext.init.recording import Extension, Face
 
 When = Literal["always", "cpu", "cuda"]
-REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?\s*\(|\bRegisterOperators\b|\btorch::class_\b")
+REGISTERS = re.compile(
+    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(|\bRegisterOperators\b|\btorch::class_\b"
+)
 MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(|\bPyMODINIT_FUNC\b|\bPyInit_\w+|\bNB_MODULE\s*\(|\bTORCH_EXTENSION_NAME\b")
+NAMED = re.compile(r"\b\w*TORCH_LIBRARY\w*\s*\(\s*(?:CONCAT\s*\(\s*)?TORCH_EXTENSION_NAME\b")
 PYBIND11 = re.compile(r"\bPYBIND11_MODULE\b|\bpybind11/|\btorch/(extension|python)\.h\b")
 OF_CUDA = {
     "cudart": "cudart", "cublas": "cublas", "cublasLt": "cublasLt", "cufft": "cufft", "curand": "curand",
@@ -29,6 +32,10 @@ TAKES_VALUE = frozenset(
     {"-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-include", "-isystem", "-I", "-L", "-maxrregcount"}
 )
 """Flags whose value, the next argument, may start with a dash."""
+OF_PACKAGES = {"numpy": "Python::NumPy", "pybind11": "pybind11::headers"}
+"""Targets that bring a Python package's headers; torch brings those of pybind11."""
+OF_TORCHS_TARGETS = frozenset({"_GLIBCXX_USE_CXX11_ABI", "TORCH_EXTENSION_NAME", "TORCH_API_INCLUDE_EXTENSION_H"})
+"""Macros that torch's targets define, each torch its own value."""
 RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
 """Flags of device code that is linked: CMake has a property of the target for it."""
 TAKEN = frozenset({
@@ -95,6 +102,13 @@ def join(
         one, other = ours.get(name), theirs.get(name)
         first = one or other
         assert first is not None  # noqa: S101 -- the name is of one of them
+        if first.kind == "sycl":
+            notes.append(Note(line=0, text=f"`{name}` is for SYCL, which no variant is built for: it is left out"))
+            continue
+        if not first.sources and not (other and other.sources):
+            text = f"`{name}` names no sources, so that a command of the project builds it: add its target to CMake"
+            notes.append(Note(line=0, text=text))
+            continue
         strange = [source for source in first.sources if _of_cython(root, source)]
         if strange:
             notes.append(Note(line=0, text=f"`{name}` is made by Cython of `{strange[0]}`: build it by hand in CMake"))
@@ -150,13 +164,18 @@ def _target(
         cpu_sources = tuple(each for each in cpu.sources if each not in cuda.sources)
         everything = _flags(cuda, notes)
         common, added = _common(common, everything), _without(everything, common)
+    everywhere = (*sources, *cuda_sources, *cpu_sources)
+    is_module = any(makes_module(root, each) for each in everywhere)
+    if not is_module and any("TORCH_EXTENSION_NAME" in source_text(root, each) for each in everywhere):
+        named = f"TORCH_EXTENSION_NAME={first.name.rpartition('.')[2]}"  # operators that are registered under that name
+        common = replace(common, macros=(*common.macros, named))
     parents, _, name = first.name.rpartition(".")
     below = parents.removeprefix(package).strip(".")
     return Target(
         name=name,
         output=name,
         dotted=first.name,
-        kind="module" if _is_module(root, (*sources, *cuda_sources, *cpu_sources)) else "library",
+        kind="module" if is_module else "library",
         destination=below.replace(".", "/") if parents.startswith(package) and below else ".",
         when="cuda" if cpu is None and has_cpu else "always",
         sources=sources,
@@ -164,7 +183,7 @@ def _target(
         cpu_sources=cpu_sources,
         flags=common,
         cuda=added,
-        python_abi=_limited(root, first, (*sources, *cuda_sources, *cpu_sources), notes),
+        python_abi=_limited(root, first, everywhere, notes),
         uses_torch=first.kind in {"cpp", "cuda"},
         device_linked=any(_is_device_linked(each) for each in (cpu, cuda) if each is not None),
     )
@@ -175,7 +194,7 @@ def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target
     of_cuda = [target for target in targets if target.when == "cuda"]
     for target in targets:
         shares = any(
-            REGISTERS.search(_text(root, source))
+            REGISTERS.search(source_text(root, source))
             for other in of_cuda
             if other.name != target.name
             for source in set(target.sources) & set(other.sources)
@@ -183,8 +202,9 @@ def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target
         yield replace(target, when="cpu") if target.when == "always" and shares else target
 
 
-def _is_module(root: Path, sources: Iterable[str]) -> bool:
-    return any(MODULE.search(_for_linux(_text(root, source))) for source in sources)
+def makes_module(root: Path, source: str) -> bool:
+    """Say whether a file makes a Python module: operators may be registered under an extension's name too."""
+    return MODULE.search(NAMED.sub("", _for_linux(source_text(root, source)))) is not None
 
 
 def _for_linux(text: str) -> str:
@@ -203,7 +223,8 @@ def _for_linux(text: str) -> str:
     return "\n".join(kept)
 
 
-def _text(root: Path, source: str) -> str:
+def source_text(root: Path, source: str) -> str:
+    """Return a source file; nothing where it is not there."""
     try:
         return (root / source).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -219,7 +240,7 @@ def _is_device_linked(extension: Extension) -> bool:
 def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: list[Note]) -> str | None:
     """Return the limited API that a module is for; None, and a note, where pybind11 is used, which has none."""
     abi = _python_abi(extension)
-    if abi is not None and any(PYBIND11.search(_text(root, source)) for source in sources):
+    if abi is not None and any(PYBIND11.search(source_text(root, source)) for source in sources):
         why = "asks for Python's limited API, which pybind11 does not have: it is made for each Python"
         notes.append(Note(line=0, text=f"`{extension.name}` {why}"))
         return None
@@ -257,22 +278,42 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         cxx.append(f"-U{undefined}")
         if nvcc:
             nvcc.append(f"-U{undefined}")
-    libraries = [*_libraries(extension.libraries), *(_object(each) for each in extension.objects)]
-    for folder in extension.runtime_library_dirs:
-        leave(f"the RPATH `{folder}` is not carried over: INSTALL_RPATH of the target, where a library is found by it")
+    objects = (_object(each) for each in extension.objects)
+    libraries = [*_libraries(extension.libraries), *objects, *_of_packages(extension)]
+    for told in _outside(extension):
+        leave(told)
     folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
-    for folder in (*folders, *extension.library_dirs):
-        if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
-            leave(f"the folder `{folder}` lies outside the project: find the library with find_package() instead")
     link = [each for each in _kept(extension.link, leave) if each not in {"-s", "-shared"}]
     return Flags(
-        macros=tuple(_quoted(name if value is None else f"{name}={value}") for name, value in extension.macros),
+        macros=tuple(
+            _quoted(name if value is None else f"{name}={value}")
+            for name, value in extension.macros
+            if name not in OF_TORCHS_TARGETS
+        ),
         cxx=tuple(cxx),
         nvcc=tuple(nvcc),
         link=tuple(link),
         include_dirs=tuple(_path(each) for each in folders if not each.startswith("/")),
         libraries=tuple(libraries),
     )
+
+
+def _of_packages(extension: Extension) -> Iterable[str]:
+    for package in extension.packages:
+        if package in OF_PACKAGES and not (package == "pybind11" and extension.kind != "other"):
+            yield OF_PACKAGES[package]
+
+
+def _outside(extension: Extension) -> Iterable[str]:
+    """Yield what is told about things that lie outside the project."""
+    for package in extension.packages:
+        if package not in OF_PACKAGES:
+            yield f"headers of the Python package `{package}` are not carried over: find them in CMake"
+    for folder in extension.runtime_library_dirs:
+        yield f"the RPATH `{folder}` is not carried over: INSTALL_RPATH of the target, where a library is found by it"
+    for folder in (*extension.include_dirs, *extension.library_dirs):
+        if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
+            yield f"the folder `{folder}` lies outside the project: find the library with find_package() instead"
 
 
 def _libraries(names: Iterable[str]) -> Iterable[str]:
@@ -298,6 +339,8 @@ def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
             rest.pop(0)
         elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64", *RELOCATABLE}:
             continue  # torch's targets ask for the standard that its headers need
+        elif flag.startswith("-D") and _macro(flag)[0] in OF_TORCHS_TARGETS:
+            continue
         elif flag in {"-march=native", "-mtune=native"}:
             say(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
         elif rest and (flag in TAKES_VALUE or (flag.startswith("-") and not rest[0].startswith("-"))):

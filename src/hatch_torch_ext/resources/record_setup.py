@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -72,6 +73,7 @@ PLAIN = (
     "name", "version", "description", "author", "author_email", "maintainer", "maintainer_email", "url", "download_url",
     "project_urls", "license", "python_requires", "install_requires", "extras_require", "classifiers", "keywords",
     "packages", "package_dir", "package_data", "include_package_data", "entry_points", "scripts", "py_modules", "options",
+    "use_scm_version",
 )  # fmt: skip
 
 
@@ -147,6 +149,10 @@ ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", 
 def finish(found):
     """Write the result."""
     found["asked"] = sorted(name for name in asked if name not in ANSWERED)
+    unknown = getattr(sys.modules.get("torch._unknown"), "ASKED", [])
+    if unknown:
+        what = "asks torch for {}, which a recording does not know: taken for nothing".format(", ".join(unknown))
+        notes.append({"line": 0, "text": what})
     found["notes"] = notes
     with open(RESULT, "w", encoding="utf-8") as stream:
         json.dump(found, stream)
@@ -262,7 +268,8 @@ def main():
     except BaseException as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         text = "{}: {}".format(type(error).__name__, error)
-        finish({"error": text[:500], "missing": missing, "line": last_line(error)})
+        lacks = isinstance(error, (AttributeError, ImportError)) and re.search(r"\btorch\b", text) is not None
+        finish({"error": text[:500], "missing": missing, "line": last_line(error), "lacks": lacks})
         return
     finish({"error": "never calls setup()", "line": 0})
 

@@ -4,6 +4,7 @@ It has two faces: a machine for the CPU alone and one with CUDA (``TORCH_EXT_REC
 """
 
 import os
+import sys
 import types
 
 CUDA_FACE = os.environ.get("TORCH_EXT_RECORDING_FACE") == "cuda"
@@ -18,8 +19,6 @@ def compiled_with_cxx11_abi():
 
 
 def _module(name, **content):
-    import sys
-
     module = types.ModuleType(f"torch.{name}")
     for key, value in content.items():
         setattr(module, key, value)
@@ -67,5 +66,17 @@ backends = _module(
     cudnn=types.SimpleNamespace(version=lambda: 91002 if CUDA_FACE else None, is_available=lambda: CUDA_FACE),
     openmp=types.SimpleNamespace(is_available=lambda: True),
 )
+has_cuda = CUDA_FACE
+has_mps = has_mkldnn = False
 xpu = _module("xpu", is_available=lambda: False, device_count=lambda: 0)
 mps = _module("mps", is_available=lambda: False)
+
+
+if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN"):
+    # Asked only where a first run failed for want of a name: until then `hasattr` tells what torch has.
+    from torch import _unknown
+
+    for _each in [_known for _name, _known in list(sys.modules.items()) if _name.split(".")[0] == "torch"]:
+        if not hasattr(_each, "__getattr__"):
+            _each.__getattr__ = _unknown.attribute_of(_each.__name__)
+    sys.meta_path.append(_unknown.Finder())

@@ -45,7 +45,8 @@ def CppExtension(name, sources, *args, **kwargs):
 
 
 def CUDAExtension(name, sources, *args, **kwargs):
-    """Record an extension with CUDA."""
+    """Record an extension with CUDA. Raises OSError without CUDA, as torch does: some projects catch it."""
+    _join_cuda_home()
     return _declared("cuda", name, sources, *args, **kwargs)
 
 
@@ -113,7 +114,9 @@ def _find_cuda_home():
 
 
 def _join_cuda_home(*parts):
-    return os.path.join(CUDA_HOME or "/usr/local/cuda", *parts)
+    if CUDA_HOME is None:
+        raise OSError("CUDA_HOME is not set, which an extension for CUDA needs")
+    return os.path.join(CUDA_HOME, *parts)
 
 
 def load(*args, **kwargs):

@@ -1,0 +1,99 @@
+"""Names of torch that the recording one does not know: each is nothing, whatever is done with it, and is kept for a note.
+
+``setup.py`` may import a module of its package, which asks torch for much that has no say in what is declared.
+"""
+
+import abc
+import importlib.machinery
+import types
+
+ASKED = []
+"""The names, as ``torch.mps.current_allocated_memory``."""
+
+
+class Kind(abc.ABCMeta):
+    """What nothing is: false, empty, zero; called, indexed or asked for a part, it is nothing again.
+
+    It is a class, so that classes of torch can be subclassed, beside abstract ones too.
+    """
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __call__(cls, *args, **kwargs):
+        """Return nothing; an instance where ``setup.py`` made a class of it."""
+        return cls if cls is Nothing else type.__call__(cls)
+
+    def __bool__(cls):
+        return False
+
+    def __iter__(cls):
+        return iter(())
+
+    def __len__(cls):
+        return 0
+
+    def __int__(cls):
+        return 0
+
+    __index__ = __hash__ = __int__
+
+    def __float__(cls):
+        return 0.0
+
+    def __repr__(cls):
+        return "nothing"
+
+    def __same(cls, *rest):
+        return cls
+
+    def __never(cls, other):
+        return False
+
+    __getitem__ = __enter__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __or__ = __same
+    __contains__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __never
+
+    def __exit__(cls, *rest):
+        return None
+
+
+class Nothing(metaclass=Kind):
+    """The answer."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+
+def attribute_of(module):
+    """Return the ``__getattr__`` of a module of torch."""
+
+    def answer(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        full = "{}.{}".format(module, name)
+        if full not in ASKED:
+            ASKED.append(full)
+        return Nothing
+
+    return answer
+
+
+class Finder:
+    """Finds every module of torch that is not there: an empty one."""
+
+    def find_spec(self, name, path=None, target=None):
+        """Answer Python's import."""
+        if name.split(".")[0] != "torch":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        """Make the module."""
+        module = types.ModuleType(spec.name)
+        module.__getattr__ = attribute_of(spec.name)
+        return module
+
+    def exec_module(self, module):
+        """Do nothing: it is empty."""
