@@ -6,6 +6,7 @@ Nothing secret is logged: what a program prints goes through ``scrub`` line by l
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import shlex
@@ -174,6 +175,24 @@ def run(
             f"`{typed}` failed with exit status {completed.returncode}", returncode=completed.returncode, output=output
         )
     return completed
+
+
+def answer(program: Path, *arguments: str, timeout: float | None = None) -> str:
+    """Return what a program prints of itself, its version for one: asked once, while it and the environment last.
+
+    Raises ``ProcessError`` as ``run`` does.
+    """
+    try:
+        stat = program.stat()
+    except OSError:
+        return run([program, *arguments], timeout=timeout).stdout
+    stamp = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return _answer((program, *arguments), timeout, stamp, frozenset(os.environ.items()))
+
+
+@functools.cache
+def _answer(command: tuple[Path | str, ...], timeout: float | None, *_: object) -> str:
+    return run(command, timeout=timeout).stdout
 
 
 def _capture(

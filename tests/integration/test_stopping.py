@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kills import KilledBuilds
+from killed import KilledBuilds
 from plain import CMAKE, Project, make_wheels
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """A few of the points that `python tests/kills.py` has by hundreds."""
+    """A few of the points that `python benchmarks/kills.py matrix` has by hundreds."""
     builds = KilledBuilds(tmp_path, seed=7)
     for _ in range(4):
         builds.kill()

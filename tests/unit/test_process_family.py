@@ -123,3 +123,24 @@ def test_the_largest_process_is_known(tmp_path: Path) -> None:
     grand = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray({200 << 20})'])"
     done = process.run([sys.executable, "-c", grand], log=tmp_path / "log", line=str)
     assert done.peak > 200 << 20
+
+
+def test_a_program_is_asked_about_itself_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again only when it is another file, or in another environment: what it says may depend on both."""
+    program, asked = tmp_path / "program", tmp_path / "asked"
+
+    def write(version: int) -> None:
+        program.write_text(f'#!/bin/sh\necho "$1" >> "{asked}"\necho {version}\n', encoding="utf-8")
+        program.chmod(0o755)
+        os.utime(program, (version, version))
+
+    write(1)
+    assert [process.answer(program, "--version") for _ in range(3)] == ["1\n"] * 3
+    assert asked.read_text(encoding="utf-8") == "--version\n"
+    write(2)
+    assert process.answer(program, "--version") == "2\n"
+    monkeypatch.setenv("ELSEWHERE", "1")
+    assert process.answer(program, "--version") == "2\n"
+    assert asked.read_text(encoding="utf-8") == "--version\n" * 3
+    with pytest.raises(ProcessError, match=r"^cannot start"):
+        process.answer(tmp_path / "none", "--version")

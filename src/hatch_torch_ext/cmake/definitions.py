@@ -82,8 +82,8 @@ def _python_library(job: Job) -> Path:
     """Return libpython, or an empty archive in its place: many Pythons have none, and modules need none."""
     library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
     try:
-        asked: list[str | Path] = [job.environment.python, "-I", "-c", LIBRARY_OF_PYTHON]
-        answer = "" if job.environment.cross else process.run(asked).stdout.strip()
+        python = job.environment.python
+        answer = "" if job.environment.cross else process.answer(python, "-I", "-c", LIBRARY_OF_PYTHON).strip()
     except ProcessError:
         answer = ""
     real = library.parent.joinpath(answer) if answer.endswith(".so") else None

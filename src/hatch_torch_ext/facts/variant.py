@@ -127,6 +127,11 @@ class BuiltVariant:
     package_files: tuple[tuple[str, Path], ...] = ()
     elsewhere: tuple[tuple[str, Path], ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of its files together."""
+        return sum(file.size for file in self.variant.files)
+
     def source(self, path: str) -> Path:
         """Return where the file of the variant called ``path`` lies."""
         return dict(self.elsewhere).get(path) or self.root / path

@@ -6,7 +6,6 @@ all variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -14,34 +13,26 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
 from hatch_torch_ext.environments import Installed
-from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError, EntryError, Stopped
+from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import events, schedule, shards
 from hatch_torch_ext.pipeline import machine as machines
-from hatch_torch_ext.pipeline.cluster import Cluster
-from hatch_torch_ext.pipeline.history import History, Took
-from hatch_torch_ext.pipeline.jobserver import Pool
-from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.pipeline.history import History
 from hatch_torch_ext.pipeline.machine import Machine
 from hatch_torch_ext.pipeline.planned import Planned, no_package
-from hatch_torch_ext.pipeline.pressure import Pressure
 from hatch_torch_ext.pipeline.record import Records
-from hatch_torch_ext.pipeline.task import Slots, Task, prepare
-from hatch_torch_ext.pipeline.task import build as build_task
-from hatch_torch_ext.process import Family
+from hatch_torch_ext.pipeline.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -52,13 +43,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.events import View
-    from hatch_torch_ext.pipeline.record import Inputs, Kept
-    from hatch_torch_ext.pipeline.task import Acquired, Result
+    from hatch_torch_ext.pipeline.record import Kept
 
     Report = Callable[[str], None]
 
-INTERRUPTED = 0.2
-"""Seconds for which a failure is held back: Ctrl-C ends a compiler before this process knows of it."""
 MACHINES = ("aarch64", "x86_64")
 
 
@@ -351,23 +339,27 @@ def _build_all(
             _say_kept(task, found, stream)
     if waiting and why is not None:
         stream(events.Note(text=why))
-    crew = _Crew(
-        config=config,
-        machine=machine,
-        per_job=per_job,
-        tasks=waiting,
-        records=records,
-        planned=planned,
-        inputs=inputs,
-        history=history,
-        stream=stream,
-        leftovers=Leftovers(work, len(waiting)) if config.keep == "results" else None,
-    )
+    outcomes: list[schedule.Outcome[Task, BuiltVariant]] = []
     if waiting and config.dask:
+        from hatch_torch_ext.pipeline.cluster import Cluster
+
         sources = shards.sources_digest(config, records.project)
         outcomes = Cluster(config.dask, config, version=version).run(waiting, sources=sources, stream=stream)
-    else:
-        outcomes = crew.run(jobs) if waiting else []
+    elif waiting:
+        from hatch_torch_ext.pipeline.crew import Crew
+
+        crew = Crew(
+            config=config,
+            machine=machine,
+            per_job=per_job,
+            tasks=waiting,
+            records=records,
+            planned=planned,
+            inputs=inputs,
+            history=history,
+            stream=stream,
+        )
+        outcomes = crew.run(jobs)
     records.digests.save()
     errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error is not None}
     failures = [errors[task.name] for task in tasks if task.name in errors]
@@ -393,101 +385,13 @@ def _say_kept(task: Task, kept: Kept, stream: events.Stream) -> None:
         events.Done(
             entry=task.name,
             label=kept.built.variant.label,
-            size=_bytes(kept.built),
+            size=kept.built.size,
             seconds=0.0,
             peak=kept.peak,
             reused=True,
             log=str(task.log),
         )
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Crew:
-    """The work on the entries that have to be built."""
-
-    config: Config
-    machine: Machine
-    per_job: int
-    tasks: Sequence[Task]
-    records: Records
-    planned: Planned
-    inputs: Mapping[str, Inputs]
-    history: History
-    stream: events.Stream
-    leftovers: Leftovers | None
-
-    def run(self, jobs: int) -> list[schedule.Outcome[Task, BuiltVariant]]:
-        work = self.tasks[0].work
-        family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
-        family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
-        pool = Pool(jobs)
-        pressure = Pressure(pool, self.machine, self.per_job, self.stream)
-        with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
-            return schedule.run(
-                self.tasks,
-                prepare=self._prepare,
-                work=partial(self._work_on, pool, family),
-                threads=jobs,
-                family=family,
-                pool=pool,
-                keep_going=self.config.keep_going,
-            )
-
-    def _prepare(self, task: Task) -> Acquired:
-        prefix = None
-        try:
-            acquired = prepare(task, self.stream)
-            prefix = acquired[0].prefix
-        finally:
-            if self.leftovers is not None:
-                self.leftovers.prepared(prefix)
-        return acquired
-
-    def _work_on(self, pool: Pool, family: Family, task: Task, acquired: Future[Acquired]) -> BuiltVariant:
-        began = time.monotonic()
-        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
-        try:
-            ready = acquired.result()
-            self.stream(events.Step(entry=task.name, step="wait"))
-            with pool.token(), own.active():
-                began = time.monotonic()
-                self.records.forget(task)
-                result = build_task(task, ready, Slots(task, pool, own, self.stream), self.planned, self.stream)
-                built = self._keep(task, result)
-        except EntryError as error:
-            time.sleep(INTERRUPTED)
-            if family.stopped:
-                raise Stopped from error
-            log = str(task.log) if task.log.exists() else ""
-            seconds = time.monotonic() - began
-            self.stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
-            raise
-        seconds = time.monotonic() - began
-        self.history.note(task.name, Took(seconds=seconds, peak=result.peak))
-        self.stream(
-            events.Done(
-                entry=task.name,
-                label=built.variant.label,
-                size=_bytes(built),
-                seconds=seconds,
-                peak=result.peak,
-                log=str(task.log),
-                cached=result.cached,
-            )
-        )
-        return built
-
-    def _keep(self, task: Task, result: Result) -> BuiltVariant:
-        used = self.records.used(task, result.environment, result.sdk, result.toolchain)
-        built = self.records.keep(task, self.inputs[task.name], result, used)
-        if self.leftovers is not None:
-            self.leftovers.finished(task, result.environment.prefix)
-        return built
-
-
-def _bytes(built: BuiltVariant) -> int:
-    return sum(file.size for file in built.variant.files)
 
 
 def _write(layout: Layout, *, distribution: str, folder: Path, here: bool) -> Product:

@@ -200,7 +200,7 @@ class Cluster:
             events.Done(
                 entry=task.name,
                 label=built.variant.label,
-                size=sum(file.size for file in built.variant.files),
+                size=built.size,
                 seconds=float(done.get("seconds", 0.0)),
                 peak=int(done.get("peak", 0)),
                 reused=reused,

@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline import record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.process import Family
 
 KEPT = ("debug", "log.txt", "package", record.FILE, "repaired")
 """What stays of an entry's folder: what it gave, and what was said."""
+LOOK = 0.1
 
 
 class Leftovers:
-    """Counts who needs which environment. Those outside ``work`` are the author's own, and stay."""
+    """Lets ``most`` entries at once have an environment, and removes one that no entry has any more.
 
-    def __init__(self, work: Path, entries: int) -> None:
-        self._work, self._unprepared = work, entries
+    An entry that comes later makes it anew. Environments outside ``work`` are the author's own, and stay; so do those
+    of failed entries, for the next run.
+    """
+
+    def __init__(self, work: Path, *, most: int) -> None:
+        self._work, self._room = work, threading.Semaphore(most)
         self._users: Counter[Path] = Counter()
+        self._preparing = False
         self._lock = threading.Lock()
 
-    def prepared(self, environment: Path | None) -> None:
-        """Note that an entry has its environment (None: it will get none)."""
+    @contextlib.contextmanager
+    def preparing(self, family: Family) -> Iterator[Callable[[Path], None]]:
+        """Wait until there is room, and give what takes down the environment that the context makes.
+
+        Nothing is removed meanwhile: it may be just what is about to be used. Raises ``Stopped`` with ``family``.
+        """
+        while not self._room.acquire(timeout=LOOK):
+            if family.stopped:
+                raise Stopped
         with self._lock:
-            self._unprepared -= 1
-            if environment is not None:
-                self._users[environment] += 1
-            self._remove_unused()
+            self._preparing = True
+        made: list[Path] = []
+        try:
+            yield made.append
+        finally:
+            with self._lock:
+                self._preparing = False
+                self._users.update(made)
+                self._remove_unused()
 
     def finished(self, task: Task, environment: Path) -> None:
-        """Remove what is left of a finished entry, and environments that no other needs."""
+        """Remove what is left of a finished entry, and its environment unless another has it."""
         for path in (task.work / task.entry.folder).iterdir():
             if path.name not in KEPT:
                 _remove(path)
@@ -43,14 +65,18 @@ class Leftovers:
             self._users[environment] -= 1
             self._remove_unused()
 
+    def ended(self) -> None:
+        """Make room for another entry: one has finished, or failed."""
+        self._room.release()
+
     def _remove_unused(self) -> None:
-        if self._unprepared:
-            return  # the next may need any of them
-        for environment, users in list(self._users.items()):
-            if users == 0 and environment.is_relative_to(self._work):
+        if self._preparing:
+            return
+        for environment in [each for each, users in self._users.items() if users == 0]:
+            del self._users[environment]
+            if environment.is_relative_to(self._work):
                 (environment.parent / "finished.json").unlink(missing_ok=True)
                 _remove(environment)
-                del self._users[environment]
 
 
 def _remove(path: Path) -> None:

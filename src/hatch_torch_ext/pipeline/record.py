@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.pipeline.task import Result, Task
+    from hatch_torch_ext.pipeline.stages import Result
+    from hatch_torch_ext.pipeline.task import Task
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
 

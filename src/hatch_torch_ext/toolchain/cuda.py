@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ProcessError
-from hatch_torch_ext.process import run
+from hatch_torch_ext.process import answer, run
 from hatch_torch_ext.toolchain.cudafit import (
     Unfit,
     check_cmake,
@@ -178,7 +178,7 @@ def _system(cuda: str) -> Iterator[Candidate]:
 
 def _describe(nvcc: Path) -> Tool | None:
     try:
-        output = run([nvcc, "--version"], timeout=TIMEOUT).stdout
+        output = answer(nvcc, "--version", timeout=TIMEOUT)
     except ProcessError:
         return None
     match = re.search(r"\bV(\d+\.\d+\.\d+)", output)

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.facts import archs
-from hatch_torch_ext.process import run
+from hatch_torch_ext.process import answer, run
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
 
@@ -133,7 +133,7 @@ def _newest_host(root: Path, vendor: str) -> int | None:
 
 def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk) -> CudaToolkit:
     """Return the toolkit with the entry's architectures and flags, all of which this nvcc has."""
-    supported = archs.from_nvcc(run([toolkit.nvcc.path, "--list-gpu-code"], timeout=TIMEOUT).stdout)
+    supported = archs.from_nvcc(answer(toolkit.nvcc.path, "--list-gpu-code", timeout=TIMEOUT))
     wanted, source = _wanted(toolkit, config, environment, sdk, supported)
     refused = archs.unsupported(wanted, supported) or _refused_suffixes(toolkit, wanted)
     if refused:
@@ -184,7 +184,7 @@ def _refused_suffixes(toolkit: CudaToolkit, wanted: tuple[archs.Arch, ...]) -> t
 def _compression(toolkit: CudaToolkit, config: Config) -> tuple[str, ...]:
     if config.cuda_compress == "default":
         return ()
-    if "--compress-mode" not in run([toolkit.nvcc.path, "--help"], timeout=TIMEOUT).stdout:
+    if "--compress-mode" not in answer(toolkit.nvcc.path, "--help", timeout=TIMEOUT):
         raise Unfit(
             f"option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
             f"{toolkit.nvcc.version} ({toolkit.nvcc.path}): take the option out, or take a newer toolkit of CUDA "

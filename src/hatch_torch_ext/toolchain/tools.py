@@ -6,7 +6,9 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext.errors import ProcessError, ToolchainError
-from hatch_torch_ext.process import run
+from hatch_torch_ext.process import answer
 from hatch_torch_ext.toolchain.values import Tool
 
 if TYPE_CHECKING:
@@ -68,19 +70,24 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
 
 
 def _candidates(name: str, environment: Environment) -> Iterator[Path]:
-    yield from _of_distribution(name, [os.fspath(environment.site_packages)])
+    yield from _of_distribution(name, (os.fspath(environment.site_packages),))
     if (program := environment.bin / name).is_file():
         yield program
-    yield from _of_distribution(name, None)
+    yield from _own(name, tuple(sys.path))
 
 
-def _of_distribution(name: str, folders: list[str] | None) -> Iterator[Path]:
+@cache
+def _own(name: str, path: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the programs among the packages beside us, which stay while we run."""
+    return tuple(_of_distribution(name, path))
+
+
+def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """Yield the programs called ``name`` that the Python package ``name`` installed.
 
     The program itself before a script that starts it: scripts need their own interpreter, and PATH.
     """
-    found = distributions(name=name) if folders is None else distributions(name=name, path=folders)
-    for distribution in found:
+    for distribution in distributions(name=name, path=list(folders)):
         files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
             path = Path(os.path.normpath(str(distribution.locate_file(file))))
@@ -90,7 +97,7 @@ def _of_distribution(name: str, folders: list[str] | None) -> Iterator[Path]:
 
 def _version(path: Path, entry: str) -> str:
     try:
-        output = run([path, "--version"], timeout=TIMEOUT).stdout
+        output = answer(path, "--version", timeout=TIMEOUT)
     except ProcessError as error:
         raise ToolchainError(entry, f"{path} does not run: {error}\n{error.output}".rstrip()) from error
     match = re.search(r"\d+(?:\.\d+)+", output)
@@ -149,7 +156,7 @@ def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
 def describe_compiler(path: Path, *, entry: str) -> str:
     """Return what the compiler is, as CMake writes it: ``GNU 12.2.0``, ``Clang 16.0.6``."""
     try:
-        output = run([path, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=TIMEOUT).stdout
+        output = answer(path, "-dM", "-E", "-x", "c++", "/dev/null", timeout=TIMEOUT)
     except ProcessError as error:
         said = f"{error}\n{error.output}".rstrip()
         raise ToolchainError(
@@ -168,7 +175,7 @@ def describe_compiler(path: Path, *, entry: str) -> str:
 def beside(compiler_path: Path, name: str) -> Path | None:
     """Return the binutils program ``name`` that belongs to the compiler, or the one on PATH, or None."""
     try:
-        told = run([compiler_path, f"-print-prog-name={name}"], timeout=TIMEOUT).stdout.strip()
+        told = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()
     except ProcessError:
         told = name
     path = shutil.which(told or name) or shutil.which(name)

@@ -1,0 +1,128 @@
+"""The work on the entries that have to be built, side by side: one pool of jobs, one family of programs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import EntryError, Stopped
+from hatch_torch_ext.pipeline import events, schedule, stages
+from hatch_torch_ext.pipeline.history import History, Took
+from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.pipeline.pressure import Pressure
+from hatch_torch_ext.process import Family
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.pipeline.machine import Machine
+    from hatch_torch_ext.pipeline.planned import Planned
+    from hatch_torch_ext.pipeline.record import Inputs, Records
+    from hatch_torch_ext.pipeline.stages import Acquired, Result
+    from hatch_torch_ext.pipeline.task import Task
+
+INTERRUPTED = 0.2
+"""Seconds for which a failure is held back: Ctrl-C ends a compiler before this process knows of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The work on the entries that have to be built."""
+
+    config: Config
+    machine: Machine
+    per_job: int
+    tasks: Sequence[Task]
+    records: Records
+    planned: Planned
+    inputs: Mapping[str, Inputs]
+    history: History
+    stream: events.Stream
+
+    def run(self, jobs: int) -> list[schedule.Outcome[Task, BuiltVariant]]:
+        """Build every entry with ``jobs`` compile jobs for all, and return the outcomes, in the order of the tasks."""
+        work = self.tasks[0].work
+        family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
+        family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
+        pool = Pool(jobs)
+        pressure = Pressure(pool, self.machine, self.per_job, self.stream)
+        leftovers = Leftovers(work, most=jobs + 1) if self.config.keep == "results" else None
+        with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
+            return schedule.run(
+                self.tasks,
+                prepare=partial(self._prepare, family, leftovers),
+                work=partial(self._work_on, pool, family, leftovers),
+                threads=jobs,
+                family=family,
+                pool=pool,
+                keep_going=self.config.keep_going,
+            )
+
+    def _prepare(self, family: Family, leftovers: Leftovers | None, task: Task) -> Acquired:
+        if leftovers is None:
+            return stages.prepare(task, self.stream)
+        with leftovers.preparing(family) as note:
+            acquired = stages.prepare(task, self.stream)
+            note(acquired[0].prefix)
+        return acquired
+
+    def _work_on(
+        self, pool: Pool, family: Family, leftovers: Leftovers | None, task: Task, acquired: Future[Acquired]
+    ) -> BuiltVariant:
+        try:
+            return self._built(pool, family, leftovers, task, acquired)
+        finally:
+            if leftovers is not None:
+                leftovers.ended()
+
+    def _built(
+        self, pool: Pool, family: Family, leftovers: Leftovers | None, task: Task, acquired: Future[Acquired]
+    ) -> BuiltVariant:
+        began = time.monotonic()
+        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
+        try:
+            ready = acquired.result()
+            self.stream(events.Step(entry=task.name, step="wait"))
+            with pool.token(), own.active():
+                began = time.monotonic()
+                self.records.forget(task)
+                slots = stages.Slots(task, pool, own, self.stream)
+                result = stages.build(task, ready, slots, self.planned, self.stream)
+                built = self._keep(leftovers, task, result)
+        except EntryError as error:
+            time.sleep(INTERRUPTED)
+            if family.stopped:
+                raise Stopped from error
+            log = str(task.log) if task.log.exists() else ""
+            seconds = time.monotonic() - began
+            self.stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
+            raise
+        seconds = time.monotonic() - began
+        self.history.note(task.name, Took(seconds=seconds, peak=result.peak))
+        self.stream(
+            events.Done(
+                entry=task.name,
+                label=built.variant.label,
+                size=built.size,
+                seconds=seconds,
+                peak=result.peak,
+                log=str(task.log),
+                cached=result.cached,
+            )
+        )
+        return built
+
+    def _keep(self, leftovers: Leftovers | None, task: Task, result: Result) -> BuiltVariant:
+        used = self.records.used(task, result.environment, result.sdk, result.toolchain)
+        built = self.records.keep(task, self.inputs[task.name], result, used)
+        if leftovers is not None:
+            leftovers.finished(task, result.environment.prefix)
+        return built

@@ -1,0 +1,241 @@
+"""One entry's work, from its environment to its audited variant: independent of every other entry."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uv
+
+from hatch_torch_ext import audit, cmake, environments, repair, toolchain
+from hatch_torch_ext import sdk as torch_sdk
+from hatch_torch_ext.errors import EntryError, ProcessError, SdkError
+from hatch_torch_ext.pipeline import events
+from hatch_torch_ext.remote import pipfiles, progress, settings
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.sdk import exports, thin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.audit import Finding
+    from hatch_torch_ext.cmake.ninja import Share
+    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.facts.variant import BuiltVariant
+    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.pipeline.planned import Planned
+    from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.process import Family
+    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain import Toolchain
+
+    Acquired = tuple[Environment, Sdk, Mapping[str, str]]
+    Emit = Callable[[events.Event], None]
+
+
+def prepare(task: Task, emit: Emit) -> Acquired:
+    """Make the entry's environment and fetch its SDK: waits for the network more than for the processor."""
+    emit(events.Step(entry=task.name, step="prepare"))
+    progress.WATCHER.set(
+        lambda title, received, total: emit(
+            events.Fetched(entry=task.name, title=title, received=received, total=total)
+        )
+    )
+    entry, config, work = task.entry, task.config, task.work
+    environ = _environ(entry)
+    if task.installed is not None:
+        environment = task.installed.environment
+        return environment, sdk_environment.acquire(entry, environment, found=task.installed), environ
+    if config.sdk == "environment":
+        if entry.machine not in {None, platform.machine()}:
+            raise SdkError(
+                entry.name,
+                f'`sdk = "environment"` compiles against an installed torch, and one for {entry.machine} cannot be '
+                f'installed on {platform.machine()}: take `sdk = "thin"`, or build this entry on {entry.machine}',
+            )
+        # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
+        lasting = not (config.root / "PKG-INFO").exists()
+        environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
+        return environment, sdk_environment.acquire(entry, environment), environ
+    environment = environments.without_torch(
+        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
+    )
+    environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
+    report = _notes(task, emit)
+    sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
+    return environment, sdk, environ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a task gave, with what it was built by and what was said of it."""
+
+    built: BuiltVariant
+    environment: Environment
+    sdk: Sdk
+    toolchain: Toolchain
+    warnings: tuple[str, ...]
+    peak: int
+    cached: tuple[int, int] | None
+
+
+def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: Emit) -> Result:
+    """Compile, repair and audit the entry; whoever calls holds a token of the pool. Raises ``EntryError``."""
+    environment, sdk, environ = acquired
+    entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
+
+    def step(name: str) -> None:
+        emit(events.Step(entry=task.name, step=name))
+
+    step("configure")
+    torch_sdk.check(entry, sdk, removal=environment.removal)
+    sdk = torch_sdk.narrowed(entry, sdk)
+    tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
+    tree = cmake.build(
+        entry, config, environment, sdk, tools, work=work, slots=slots, report=report, planned=planned.check
+    )
+    step("repair")
+    built = repair.repair(
+        entry,
+        config,
+        tree,
+        sdk,
+        environment.interpreter,
+        tools,
+        work=work,
+        site_packages=environment.site_packages,
+        report=report,
+    )
+    step("audit")
+    _check_backend(entry, built, report=report)
+    names = exports.of(
+        sdk,
+        {name for file in built.variant.files for name in file.needed},
+        fetch=config.audit_symbols == "fetch",
+        report=report,
+        settings=settings.read(entry, config, environ),
+    )
+    others = exports.AtHand(os.environ, besides=sdk.version)
+    findings = audit.audit_variant(
+        built,
+        config=config,
+        sdk=sdk,
+        tree=tree,
+        environment=environment,
+        exports=names,
+        others=others,
+        toolkit=tools.cuda,
+    )
+    warnings = _judge(task, findings, emit)
+    return Result(
+        built=built,
+        environment=environment,
+        sdk=sdk,
+        toolchain=tools,
+        warnings=warnings,
+        peak=slots.peak,
+        cached=slots.counts,
+    )
+
+
+class Slots:
+    """An entry's share of the pool: Ninja's jobs, and what is told of them."""
+
+    def __init__(self, task: Task, pool: Pool, family: Family, emit: Emit) -> None:
+        self._task, self._pool, self._family, self._emit = task, pool, family, emit
+        self.peak = 0
+        self.counts: tuple[int, int] | None = None
+
+    @contextlib.contextmanager
+    def share(self, *, jobserver: bool) -> Iterator[Share]:
+        """Give what Ninja may use; when it is killed, what it started ends too, and its tokens come back."""
+        self._emit(events.Step(entry=self._task.name, step="compile"))
+        began = time.time()
+        with self._pool.share(jobserver=jobserver) as share:
+            try:
+                yield share
+            except ProcessError as error:
+                if error.returncode is not None and error.returncode < 0:
+                    self._family.end_orphans()
+                    self._pool.restore()
+                raise
+            finally:
+                self._told(began)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Share]:
+        """Give the machine to this entry."""
+        began = time.time()
+        with self._pool.alone() as share:
+            try:
+                yield share
+            finally:
+                self._told(began)
+
+    def progress(self, finished: int, total: int, running: int) -> None:
+        """Tell how far Ninja is."""
+        self._emit(events.Progress(entry=self._task.name, finished=finished, total=total, running=running))
+
+    def took(self, peak: int) -> None:
+        """Remember the largest process."""
+        self.peak = max(self.peak, peak)
+
+    def cached(self, hits: int, files: int) -> None:
+        """Remember how many files the compiler cache had, of how many; nothing where it was not asked."""
+        self.counts = (hits, files) if files else None
+
+    def _told(self, began: float) -> None:
+        """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""
+        try:
+            lines = (self._task.work / self._task.entry.folder / "build" / ".ninja_log").read_text(encoding="utf-8")
+        except OSError:
+            return
+        for line in lines.splitlines():
+            fields = line.split("\t")
+            if len(fields) == _FIELDS and int(fields[2]) / 1e9 >= began - 1:
+                start, end = (began + int(field) / 1000 for field in fields[:2])
+                self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
+
+
+_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output in nanoseconds, output, hash of the command
+
+
+def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
+    prefix = f"{task.name}: "
+    return lambda text: emit(events.Note(text=text.removeprefix(prefix), entry=task.name))
+
+
+def _environ(entry: Entry) -> dict[str, str]:
+    """Return the variables that say where packages of the entry come from; pip's files speak where it has none."""
+    environ = {**os.environ, **dict(entry.env_vars)}
+    return {**pipfiles.variables(environ), **environ}
+
+
+def _check_backend(entry: Entry, built: BuiltVariant, *, report: Callable[[str], None]) -> None:
+    backend = built.variant.backend
+    if entry.cuda == "cpu" and backend == "cuda":
+        needed = sorted({name for file in built.variant.files for name in file.needed if "cuda" in name})
+        raise EntryError(
+            entry.name,
+            f"the matrix says `cuda = cpu`, but what was compiled needs CUDA ({', '.join(needed) or 'device code'}): "
+            f"leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the entry its CUDA version.",
+        )
+    if entry.cuda not in {None, "cpu"} and backend == "cpu":
+        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
+
+
+def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:
+    warnings = [finding for finding in findings if finding.warning]
+    said = (audit.text(warnings),) if warnings else ()
+    for text in said:
+        emit(events.Note(text=text, entry=task.name, warning=True))
+    faults = [finding for finding in findings if not finding.warning]
+    if faults:
+        raise EntryError(task.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
+    return said

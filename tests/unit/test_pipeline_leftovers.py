@@ -1,0 +1,92 @@
+"""`keep = "results"`: how many environments there are at once, and when one goes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.pipeline import ahead
+from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.process import Family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hatch_torch_ext.pipeline.task import Task
+
+ENTRIES = range(12)
+
+
+def task(work: Path, number: int) -> Task:
+    """Return what is asked of a task, with the folder of its entry."""
+    (work / f"entry{number}").mkdir(exist_ok=True)
+    return cast("Task", SimpleNamespace(work=work, entry=SimpleNamespace(folder=f"entry{number}")))
+
+
+def environments(work: Path) -> list[Path]:
+    """Return the environments that there are."""
+    return sorted(work.glob("environments/*/.venv"))
+
+
+def preparing(work: Path, leftovers: Leftovers, *, name: Callable[[int], object]) -> Callable[[int], tuple[Path, int]]:
+    """Return what makes an entry's environment unless it is there, and counts how many there are then."""
+
+    def prepare(number: int) -> tuple[Path, int]:
+        with leftovers.preparing(Family("leftovers")) as note:
+            environment = work / "environments" / str(name(number)) / ".venv"
+            environment.mkdir(parents=True, exist_ok=True)
+            note(environment)
+            return environment, len(environments(work))
+
+    return prepare
+
+
+def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
+    """Each entry has its own: never more than asked for, each there while its entry is built, and none at the end."""
+    leftovers = Leftovers(tmp_path, most=3)
+    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+        for number in ENTRIES:
+            environment, count = made[number].result(10)
+            assert count <= 3
+            assert environment.is_dir()
+            leftovers.finished(task(tmp_path, number), environment)
+            leftovers.ended()
+    assert environments(tmp_path) == []
+
+
+def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
+    """Entries that differ in torch alone share one: it is there while any of them is built."""
+    leftovers = Leftovers(tmp_path, most=3)
+    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda _: "shared")) as made:
+        for number in ENTRIES:
+            environment, _ = made[number].result(10)
+            assert environment.is_dir()
+            leftovers.finished(task(tmp_path, number), environment)
+            leftovers.ended()
+    assert environments(tmp_path) == []
+
+
+def test_failed_entries_make_room_and_keep_their_environments(tmp_path: Path) -> None:
+    """More of them than there is room for: the others come all the same, and the next run finds what it needs."""
+    leftovers = Leftovers(tmp_path, most=2)
+    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+        for number in ENTRIES:
+            environment, _ = made[number].result(10)
+            if number >= 5:
+                leftovers.finished(task(tmp_path, number), environment)
+            leftovers.ended()
+    assert {path.parent.name for path in environments(tmp_path)} == {"0", "1", "2", "3", "4"}
+
+
+def test_who_waits_for_room_is_stopped_with_the_build(tmp_path: Path) -> None:
+    """Nothing waits for ever when the build ends early."""
+    leftovers, family = Leftovers(tmp_path, most=1), Family("leftovers-stopped")
+    with leftovers.preparing(family):
+        pass
+    family.stop()
+    with pytest.raises(Stopped), leftovers.preparing(family):
+        pass
