@@ -3,8 +3,8 @@
     PYTHONPATH=tests python benchmarks/kills.py matrix [--moments 200] [--seed 1]
     PYTHONPATH=tests python benchmarks/kills.py first-use [--moments 50] [--seed 1]
 
-`matrix`: eight entries in C, each fourth time without SDKs and environments; the builder is killed alone or with its process group, most
-of the builds that go on too. `first-use`: the build at the first import. Each writes its results to
+`matrix`: eight entries in C, each fourth time without SDKs and environments; the builder is killed alone or with its
+process group, most of the builds that go on too. `first-use`: the build at the first import. Each writes its results to
 benchmarks/results: kills.md, kills_first_use.md.
 """
 
@@ -52,8 +52,8 @@ def of_a_matrix(root: Path, moments: int, seed: int) -> list[str]:
         "# Builds of a matrix that were killed\n",
         f"Recorded on {datetime.now(timezone.utc):%Y-%m-%d} with `{command}`:",
         "a build of eight entries in C, each fourth time without SDKs and environments, killed with SIGKILL at moments",
-        "drawn at random from as long a time as the last undisturbed build took, alone or with its process group; then the same",
-        f"command, which is killed too in {AGAIN:.0%} of all cases.\n",
+        "drawn at random from as long a time as the last undisturbed build took, alone or with its process group; then",
+        f"the same command, which is killed too in {AGAIN:.0%} of all cases.\n",
         f"{builds.kills} kills, {builds.ends} builds that came to their end, {time.monotonic() - began:.0f} s: the",
         "same bytes each time, and no process, no temporary folder and no cut-off wheel left by any kill.",
     ]
