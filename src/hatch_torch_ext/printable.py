@@ -10,7 +10,10 @@ import dataclasses
 import html as _html
 import json as _json
 import re
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAME = 200
 """Characters of a name of somebody else's in a sentence."""
@@ -18,7 +21,11 @@ LINE = 2000
 """Characters of a line."""
 TEXT = 500_000
 """Characters of a text of many lines."""
+JSON = 1_000_000
+"""Bytes of the rows of an answer for programs, about; a wheel of strangers can hold a hundred thousand files."""
 _CUT = " [...] "
+_INDENT = 6
+"""Bytes by which a row in a list in an object is moved, with what ends its line."""
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _NEWLINE = re.compile(r"\r\n?")
 
@@ -67,6 +74,19 @@ def html(said: object, limit: int = LINE) -> str:
 def json(data: object) -> str:
     """Return ``data`` as JSON of ASCII alone. A half surrogate pair, which strict readers refuse, is an escape."""
     return _json.dumps(_whole(data), indent=2, default=str)
+
+
+def fitting(rows: Iterable[_Value], room: int) -> tuple[list[_Value], int]:
+    """Return the first of ``rows`` (texts, dataclasses), as many as JSON of ``room`` bytes holds; and the room left."""
+    taken: list[_Value] = []
+    for row in rows:
+        plain = dataclasses.asdict(row) if dataclasses.is_dataclass(row) and not isinstance(row, type) else row
+        written = json(plain)
+        room -= len(written) + _INDENT * (written.count("\n") + 1)
+        if room < 0:
+            return taken, 0
+        taken.append(row)
+    return taken, room
 
 
 def every(value: _Value, limit: int = LINE) -> _Value:

@@ -201,7 +201,7 @@ def _read(path: Path) -> None:
         report.render(described, console)
         _shown(console.file.getvalue())  # type: ignore[attr-defined]
         _shown(page.render(described))
-        printable.json(asdict(described)).encode("ascii")
+        assert len(printable.json(report.to_json(described)).encode("ascii")) < 1.1 * MOST_TEXT
         _shown(audit.text(audit.audit_wheel(path)))
     except WheelError as error:
         _shown(str(error))

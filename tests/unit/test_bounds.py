@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tracemalloc
 import zipfile
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 
 import elves
 import wheels
-from hatch_torch_ext import audit, cli, report
+from hatch_torch_ext import audit, cli, printable, report, wheel
+from hatch_torch_ext.audit import wheels as audit_of_wheels
 from hatch_torch_ext.errors import WheelError
 
 if TYPE_CHECKING:
@@ -158,3 +161,65 @@ def test_more_findings_than_anybody_reads(tmp_path: Path) -> None:
     found = audit.audit_wheel(path)
     assert [each.message for each in found if each.file == "other files"] == ["10 more of these"]
     assert sum(each.code == "unreadable-file" for each in found) == 51
+
+
+def test_json_of_very_many_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One MB of rows is told, what is compiled before the rest, and how many are left out; `--all` leaves out none."""
+    members = {f"a/{number:04}/{'ü' * 60}.txt": b"" for number in range(2500)}
+    path = wheels.write(tmp_path, {**members, "z/lib.so": elves.shared_object()})
+    assert cli.main(["inspect", "--json", str(path)]) == 0
+    text = capsys.readouterr().out
+    said = json.loads(text)
+    assert 900_000 < len(text) < 1_010_000
+    assert said["files"][-1]["path"] == "z/lib.so"
+    assert len(said["files"]) + said["left_out"]["files"] == 2504
+    assert said["files"] == sorted(said["files"], key=lambda row: row["path"])
+    assert cli.main(["inspect", "--json", "--all", str(path)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (len(said["files"]), said["left_out"]) == (2504, {})
+
+
+def test_findings_of_more_than_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst are told, then how many are not."""
+    codes = sorted(audit.CODES)[:12]
+    found = [
+        audit.Finding(code=code, file=f"{number}.so", message="ü" * 2000, remedy="r", warning=number > 10)
+        for code in codes
+        for number in range(50)
+    ]
+    settled = audit.settle(found)
+    assert len(printable.json([asdict(each) for each in settled])) < 1_010_000
+    assert (
+        settled[-1].message
+        == f"{600 - len(settled) + 1} more findings, of this code and others; more than 1 MB is not told"
+    )
+    assert not settled[-1].warning
+    monkeypatch.setattr(printable, "JSON", 100_000_000)
+    assert len(audit.settle(found)) == 600
+
+
+def test_texts_are_kept_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python files are read into memory, not onto the disk; what is beyond the bound may do what it likes."""
+    monkeypatch.setattr(wheel, "MAX_TEXT", 100)
+    path = wheels.write(tmp_path, {"a/1.py": b"x" * 60, "a/2.py": b"y" * 60, "a/3.py": b"z" * 40})
+    read = wheel.read(path, folder=tmp_path / "members", texts=lambda name: name.endswith(".py"))
+    assert sorted(read.texts) == ["a/1.py", "a/3.py"]
+    assert read.text("a/1.py") == "x" * 60
+    assert read.text("a/2.py") is None
+    assert not (tmp_path / "members" / "a").exists()
+
+
+def test_more_compiled_files_than_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a bound of files, and one of symbols, nothing is opened, and the audit says so: the wheel fails."""
+    path = wheels.write(tmp_path, libraries(8))
+    monkeypatch.setattr(audit_of_wheels, "MAX_ELVES", 5)
+    unread = [each for each in audit.audit_wheel(path) if each.code == "unreadable-file"]
+    assert [each.file for each in unread] == ["a/lib5.so", "a/lib6.so", "a/lib7.so"]
+    assert {each.message for each in unread} == {
+        "is not looked at: the wheel has more than 5 compiled files, or 1000000 symbols in them"
+    }
+    monkeypatch.setattr(audit_of_wheels, "MAX_ELVES", 5000)
+    monkeypatch.setattr(audit_of_wheels, "MAX_SYMBOLS", 3)
+    unread = [each for each in audit.audit_wheel(path) if each.code == "unreadable-file"]
+    assert [each.file for each in unread] == [f"a/lib{number}.so" for number in range(4, 8)]
+    assert not any(each.warning for each in unread)

@@ -258,7 +258,12 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
         dataclasses.replace(first, file="other files", variant=None, message=f"{counts[code] - MOST} more of these")
         for code, first in rest.items()
     ]
-    return tuple(sorted((*told, *more), key=lambda found: found.warning))
+    ordered = sorted((*told, *more), key=lambda found: found.warning)
+    shown, _ = printable.fitting(ordered, printable.JSON)
+    if left_out := ordered[len(shown) :]:
+        message = f"{len(left_out)} more findings, of this code and others; more than 1 MB is not told"
+        shown.append(dataclasses.replace(left_out[0], file="other files", variant=None, message=message))
+    return tuple(shown)
 
 
 def _unknown(code: str) -> str:

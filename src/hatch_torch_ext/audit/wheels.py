@@ -52,7 +52,7 @@ def audit_wheel(
     """
     settle((), ignore=ignore)  # an unknown code is told before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
-        read = wheel.read(path, folder=Path(folder), keep=lambda name: open_with is not None or name.endswith(".py"))
+        read = wheel.read(path, folder=Path(folder), keep=lambda _: open_with is not None, texts=_is_python)
         found = [finding(problem.code, problem.file, problem.message) for problem in read.problems]
         found += _size(read, max_size)
         elves, faults = _elves(read)
@@ -268,14 +268,15 @@ def _python(tags: Sequence[str]) -> str | None:
     return abi if abi.startswith("cp") else None
 
 
+def _is_python(name: str) -> bool:
+    return name.endswith(".py") and f"/{SOURCES}/" not in f"/{name}"
+
+
 def _python_texts(read: Wheel) -> Iterator[tuple[str, str | None]]:
     """Yield (member, text) of the wheel's Python files; None for those beyond a bound on all of them."""
-    left = wheel.MAX_TEXT
     for member in read.members:
-        if member.path.endswith(".py") and f"/{SOURCES}/" not in f"/{member.path}":
-            fits = member.size <= left
-            left -= member.size if fits else 0
-            yield member.path, read.text(member.path) if fits else None
+        if _is_python(member.path):
+            yield member.path, read.text(member.path) if member.path in read.texts else None
 
 
 def _open(

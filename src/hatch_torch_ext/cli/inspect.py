@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal
@@ -16,7 +15,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("inspect", help="show what a wheel contains")
     command.add_argument("wheel", type=path)
-    command.add_argument("--json", action="store_true")
+    command.add_argument("--json", action="store_true", help="for programs; of very many files the first MB")
+    command.add_argument("--all", action="store_true", help="every file in --json, however many")
     command.add_argument("--html", metavar="FILE", type=path, help="write the report as an HTML page")
     command.set_defaults(run=run)
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         options.html.write_text(page.render(described), encoding="utf-8")
     if options.json:
-        terminal.say_json(asdict(described))
+        terminal.say_json(report.to_json(described, whole=options.all))
     else:
         report.render(described, terminal.console())
     return 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hatch_torch_ext import elf, printable, wheel
 from hatch_torch_ext.elf import fatbin
@@ -122,6 +123,26 @@ def describe(path: Path) -> WheelReport:
         problems=_few(problems + faults),
     )
     return printable.every(found)
+
+
+def to_json(report: WheelReport, *, whole: bool = False) -> dict[str, object]:
+    """Return the report as JSON has it; ``left_out`` says of each list that would not fit how many rows are not there.
+
+    Compiled files and those of variants come before others. ``whole``: everything, however much that is.
+    """
+    found: dict[str, list[Any]] = {name: list(getattr(report, name)) for name in ("problems", "requires", "variants")}
+    found["files"] = sorted(report.files, key=lambda row: row.binary is None and not row.variants)
+    left_out: dict[str, int] = {}
+    room = printable.JSON
+    for name, rows in found.items() if not whole else ():
+        share = room if name == "files" else room // 2
+        found[name], left = printable.fitting(rows, share)
+        room -= share - left
+        left_out |= {name: len(rows) - len(found[name])} if len(rows) > len(found[name]) else {}
+    found["files"].sort(key=lambda row: row.path)
+    plain = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
+    described = {name: [dataclasses.asdict(row) for row in found.pop(name)] for name in ("variants", "files")}
+    return {**plain, **found, **described, "left_out": left_out}
 
 
 def _few(problems: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import re
 import stat
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import parse_wheel_filename
@@ -86,9 +86,13 @@ class Wheel:
     folder: Path
     label: str | None = None
     """The label of PEP 825 in the file's name, of a variant wheel."""
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    """Members that were asked for as texts: kept in memory, since a file for each of many costs most of the time."""
 
     def text(self, member: str, *, limit: int = MAX_TEXT) -> str | None:
         """Return the text of a kept member, or None where the wheel has none of that name or it is over the limit."""
+        if member in self.texts:
+            return self.texts[member].decode("utf-8", "replace") if len(self.texts[member]) <= limit else None
         path = self.folder / member  # only what was read whole lies there
         if not path.is_file() or path.stat().st_size > limit:
             return None
@@ -106,9 +110,16 @@ class Wheel:
         return tuple(fields)
 
 
-def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: False) -> Wheel:
+def read(
+    path: Path,
+    *,
+    folder: Path,
+    keep: Callable[[str], bool] = lambda _: False,
+    texts: Callable[[str], bool] = lambda _: False,
+) -> Wheel:
     """Read the wheel at ``path``; ELF files, metadata, manifests and what ``keep`` names are written below ``folder``.
 
+    What ``texts`` names is kept in memory, up to ``MAX_TEXT`` bytes altogether.
     Every member is read once, and compared with RECORD; time and memory grow as the file does. Raises ``WheelError``
     for what is not a wheel at all.
     """
@@ -120,7 +131,10 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         record, others = _record(archive, infos, dist_info, problems)
         folders: set[Path] = set()
         read_members = []
+        kept: dict[str, bytes] = {}
+        room = MAX_TEXT
         for info in infos:
+            text = io.BytesIO() if info.file_size <= room and texts(info.filename) else None
             try:
                 member, digest = _extract(
                     archive,
@@ -128,12 +142,16 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
                     folder=folder,
                     folders=folders,
                     keep=keep,
+                    text=text,
                     algorithm=(record or {}).get(info.filename, ("", ""))[0],
                 )
             except _DAMAGE as error:
                 problems.add("unreadable-file", info.filename, f"cannot be read: {error}")
                 continue
             read_members.append(member)
+            if text is not None:
+                kept[member.path] = text.getvalue()
+                room -= member.size
             if fault := _record_fault(member.path, digest, record, dist_info):
                 problems.add(*fault)
     for name in others:
@@ -149,6 +167,7 @@ def read(path: Path, *, folder: Path, keep: Callable[[str], bool] = lambda _: Fa
         problems=problems.all(),
         folder=folder,
         label=label,
+        texts=kept,
     )
 
 
@@ -237,11 +256,13 @@ def _extract(
     folder: Path,
     folders: set[Path],
     keep: Callable[[str], bool],
+    text: io.BytesIO | None,
     algorithm: str,
 ) -> tuple[Member, str]:
     """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm).
 
-    ``folders`` are those that are made already. What cannot be read to its end is not kept.
+    ``folders`` are those that are made already; ``text`` takes the bytes of a text. What cannot be read to
+    its end is not kept.
     """
     sha256 = hashlib.sha256()
     other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
@@ -261,6 +282,8 @@ def _extract(
                     sha256.update(chunk)
                     if other is not None:
                         other.update(chunk)
+                    if text is not None:
+                        text.write(chunk)
                     if wanted:
                         sink.write(chunk)
                     chunk = stream.read(CHUNK)
