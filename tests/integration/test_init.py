@@ -272,3 +272,43 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
         zipped.extractall(site)
     code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)"
     assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n"
+
+
+OPS = """
+#define TORCH_LIBRARY(name, m) extern "C" int name##_answer() // stands for torch's, which takes long to compile
+TORCH_LIBRARY(pkg, m) { return 42; }
+"""
+BIND = """
+#include <Python.h>
+extern "C" int pkg_answer();
+static PyObject *answer(PyObject *, PyObject *) { return PyLong_FromLong(pkg_answer()); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef def = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&def); }
+"""
+
+
+def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
+    """`--split`: the wheel has a library for every Python and a module that calls it; without, one module."""
+    text = (
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import BuildExtension, CppExtension\n"
+        "setup(name='pkg', version='1', packages=['pkg'], cmdclass={'build_ext': BuildExtension},\n"
+        "      ext_modules=[CppExtension('pkg._C', ['ops.cpp', 'bind.cpp'])])\n"
+    )
+    files = {"ops.cpp": OPS, "bind.cpp": BIND, "pkg/__init__.py": "from . import _C\n"}
+    root = project(tmp_path / "project", text, **files)
+    options = ("--torch", "2.13", "--python", "3.11", "--python", "3.12")
+    told = command(root, "--dry-run", *options).stderr
+    gain = "the operators are compiled 1 times instead of 2, in 1 files that serve every Python, and C++ programs"
+    assert f"`pkg._C` registers operators and has functions for Python: `init --split` parts it, and {gain}" in told
+    told = command(root, "--split", *options[:4]).stderr
+    assert "`pkg._C` is parted: in `pkg_c_ops` the operators serve every Python, and C++ programs; the module" in told
+    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as zipped:
+        compiled = sorted(name.rpartition("/")[2].partition(".")[0] for name in zipped.namelist() if ".so" in name)
+        zipped.extractall(site)
+    assert compiled == ["_C", "libpkg_c_ops"]
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg._C.answer())"
+    assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n"

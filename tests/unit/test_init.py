@@ -492,7 +492,7 @@ def test_imports_are_changed(tmp_path: Path) -> None:
         "pkg/later.py": later.replace("import _C as c", "from pkg import _C as c"),
     }
     assert [text.partition(" (")[0] for text in texts(notes)] == [
-        "pkg/later.py:1: `load` opens a library, which `_variants.load()` has done already",
+        "pkg/later.py:1: `load` opens a library; `_variants.load()` does so already",
         "`pkg/latin.py` cannot be read",
     ]
 

@@ -38,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
-        terminal.say(path)
+        terminal.say(path.relative_to(Path.cwd()))
     return 0

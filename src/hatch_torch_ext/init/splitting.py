@@ -29,6 +29,8 @@ class Gain:
     @property
     def sentence(self) -> str:
         """Say what parting saves."""
+        if self.pythons == 1:
+            return "the operators serve every Python, and C++ programs"
         return (
             f"the operators are compiled {self.entries} times instead of {self.entries * self.pythons}, in "
             f"{self.entries} files that serve every Python, and C++ programs"
