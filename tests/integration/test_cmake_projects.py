@@ -299,9 +299,12 @@ def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workb
 
 
 def test_modules_named_as_setuptools_names_them(bench: Workbench) -> None:
-    """CASE 50: TORCH_EXTENSION_NAME is the module's name, however it links torch's Python half; the author's stays."""
+    """CASE 50: TORCH_EXTENSION_NAME is the module's name, however it links torch's Python half; the author's stays.
+
+    OBJECT libraries have the name of the module that is made of them.
+    """
     tree = bench.build("module_named")
-    names = ("_own", "_path", "_plain", "_renamed")
+    names = ("_linked", "_objects", "_own", "_path", "_plain", "_renamed")
     assert tree.files == tuple(f"module_named_package/{name}.so" for name in names)
     for name in names:
         assert import_answer(bench, tree, "module_named_package", name) == "42"

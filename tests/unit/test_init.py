@@ -411,7 +411,7 @@ def test_operators_under_the_name_of_the_extension(tmp_path: Path) -> None:
 
 
 GAIN = splitting.Gain(entries=4, pythons=3)
-SENTENCE = "the operators are compiled 4 times instead of 12, in 4 files that serve every Python, and C++ programs"
+SENTENCE = "the wheel has the operators in 4 files instead of 12, which serve every Python, and C++ programs"
 
 
 def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:

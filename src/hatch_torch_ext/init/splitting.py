@@ -31,9 +31,10 @@ class Gain:
         """Say what parting saves."""
         if self.pythons == 1:
             return "the operators serve every Python, and C++ programs"
+        files = "file" if self.entries == 1 else "files"
         return (
-            f"the operators are compiled {self.entries} times instead of {self.entries * self.pythons}, in "
-            f"{self.entries} files that serve every Python, and C++ programs"
+            f"the wheel has the operators in {self.entries} {files} instead of {self.entries * self.pythons}, which "
+            "serve every Python, and C++ programs"
         )
 
 
