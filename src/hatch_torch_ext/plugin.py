@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from hatchling.builders.config import BuilderConfig
 
+    from hatch_torch_ext import editable
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import InstalledTorch
     from hatch_torch_ext.matrix import Entry
@@ -57,7 +59,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         from hatch_torch_ext import pipeline
 
         if self.target_name == "wheel":  # an sdist made again is no reason to compile again
-            pipeline.clean(Path(self.root), report=self._say)
+            pipeline.clean(Path(self.root), distribution=self._distribution, report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
@@ -125,7 +127,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._check_selection(config)
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
-        work = pipeline.work_folder(config.root, aside=self._work_is_shipped())
+        config, work = self._at_work(config)
         entries = pipeline.expand(config, distribution=self._distribution, found=found)
         here, torch = None, None
         if version == "editable":
@@ -164,19 +166,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             build_data["dependencies"].append(str(Requirement(_required(product, torch))))
         build_data["pure_python"] = not product.layout.variants
         if version == "editable":
-            pipeline.check_package(config, product.layout, report=self._say)
-            if not config.package_dir.is_dir():
-                self._say(f"{config.package} is made by CMake alone, and installed whole: install again after a change")
-                build_data["force_include"].update(self._inclusion(config, product))  # or hatchling finds nothing to do
-                build_data["force_include_editable"].update(
-                    {**self.build_config.get_force_include(), **self._inclusion(config, product)}
-                )
-                return
-            # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
-            inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
+            self._include_editable(config, product, compiled, build_data)
             editable.show_commands(config, selected, work)
-            inclusion = {**self.build_config.get_force_include(), **inclusion}
-            build_data["force_include_editable"].update(inclusion)
             return
         self._guard_writing()
         build_data["infer_tag"] = False
@@ -184,6 +175,32 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         build_data["force_include"].update(self._inclusion(config, product))
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
+
+    def _at_work(self, config: Config) -> tuple[Config, Path]:
+        """Return the folder that all work lives in, and the configuration for work there."""
+        from hatch_torch_ext import environments, pipeline
+
+        from_sdist = pipeline.is_unpacked(config.root) and not environments.installs(environments.parent())
+        work = pipeline.work_folder(
+            config.root, distribution=self._distribution, aside=self._work_is_shipped(), from_sdist=from_sdist
+        )
+        # What is compiled in a folder that will be gone is of no use later.
+        return (replace(config, keep="results") if from_sdist else config), work
+
+    def _include_editable(
+        self, config: Config, product: Product, compiled: editable.Sources, build_data: dict[str, Any]
+    ) -> None:
+        from hatch_torch_ext import editable, pipeline
+
+        pipeline.check_package(config, product.layout, report=self._say)
+        if config.package_dir.is_dir():
+            inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
+        else:
+            self._say(f"{config.package} is made by CMake alone, and installed whole: install again after a change")
+            inclusion = self._inclusion(config, product)
+            build_data["force_include"].update(inclusion)  # without any, hatchling refuses a project with no package
+        # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
+        build_data["force_include_editable"].update({**self.build_config.get_force_include(), **inclusion})
 
     def _whole(self, config: Config, entries: Sequence[Entry]) -> tuple[str, ...]:
         """Return the entries of the whole wheel: ``HATCH_TORCH_EXT_ONLY`` says what is built now, no more."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
-from plain import CMAKE, Project, make_wheels
+from hatch_torch_ext import process
+from plain import CMAKE, COMMAND, Project, make_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,12 +134,8 @@ def test_results_alone_are_kept(project: Project) -> None:
     (project.root / "csrc/plain.c").write_text("#define ONE 1\nint answer(void) { return 42; }\n", encoding="utf-8")
     assert reused(project) == [False, False]
     work = project.root / "build/torch-ext"
-    assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == [
-        "log.txt",
-        "package",
-        "record.json",
-        "repaired",
-    ]
+    kept = ["log.txt", "package", "record.json", "repaired"]
+    assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == kept
     assert not list(work.glob("environments/*/.venv"))
     assert reused(project) == [True, True]
     assert project.digest() == first
@@ -157,3 +157,42 @@ def test_a_failure_ends_the_others_only_where_that_is_asked(project: Project) ->
     page.write_text(page.read_text(encoding="utf-8").replace(hook, f"{hook}keep-going = false\n"), encoding="utf-8")
     assert project.build(HATCH_TORCH_EXT_JOBS="1").returncode == 1
     assert [(event["failed"], event["built"], event["left"]) for event in project.events("ended")] == [(1, 0, 1)]
+
+
+def test_an_unpacked_sdist_finds_the_projects_work(project: Project, tmp_path: Path) -> None:
+    """Built by way of an sdist, as `python -m build` does, nothing is compiled again; the bytes are the same each time.
+
+    What changed is compiled once: the next sdist finds it, wherever it is unpacked. `clean` removes that work, too.
+    """
+    project.environ["HATCH_TORCH_EXT_CACHE"] = str(tmp_path / "store")  # other tests build a `my-pkg`, too
+    first = project.digest()
+    assert project.build().returncode == 0
+    (work,) = (tmp_path / "store").glob("work/sdist-my-pkg")
+
+    def by_sdist(name: str) -> list[bool]:
+        sdist = process.run(
+            [*COMMAND[:-1], "sdist", "-d", f"../{name}.out"], cwd=project.root, env_changes=project.environ
+        )
+        assert sdist.returncode == 0
+        with tarfile.open(next((tmp_path / f"{name}.out").glob("*.tar.gz"))) as archive:
+            archive.extractall(tmp_path / name, filter="data")
+        unpacked = Project.__new__(Project)
+        unpacked.root, unpacked.environ = tmp_path / name / "my_pkg-1", project.environ
+        done = unpacked.build(f"../../{name}.out")
+        assert done.returncode == 0, done.stdout + done.stderr
+        events = map(json.loads, (work / "events.jsonl").read_text(encoding="utf-8").splitlines())
+        shutil.rmtree(tmp_path / name)
+        return [event["reused"] for event in events if event["event"] == "done"]
+
+    assert by_sdist("one") == [True, True]
+    assert project.digest("../one.out") == first
+    (project.root / "csrc/other.c").write_text("int other(void) { return 7; }\n", encoding="utf-8")
+    assert by_sdist("two") == [False, False]
+    assert by_sdist("three") == [True, True]
+    assert project.digest("../two.out") == project.digest("../three.out") != first
+    kept = ["log.txt", "package", "record.json", "repaired"]
+    assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == kept
+    assert reused(project) == [False, False]
+    cleaning = [*COMMAND[:4], "--clean-only", *COMMAND[4:]]
+    process.run(cleaning, cwd=project.root, env_changes=project.environ)
+    assert not work.exists()

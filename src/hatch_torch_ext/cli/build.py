@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
     config, name = project.read()
     if options.fresh:
-        pipeline.clean(Path.cwd(), report=project.say)
+        pipeline.clean(Path.cwd(), distribution=name, report=project.say)
     if shard is None or shard.count == 1:
         for artifact in _build(options.directory):
             terminal.say(artifact)

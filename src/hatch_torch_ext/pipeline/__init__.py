@@ -13,8 +13,11 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
 from hatch_torch_ext.environments import Installed
@@ -34,7 +37,6 @@ from hatch_torch_ext.pipeline.task import Task
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import InstalledTorch, Matrix
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
     Report = Callable[[str], None]
 
+PROJECT = "project"
+"""A file of the folder for sdists: the path of the project's own work folder."""
 MACHINES = ("aarch64", "x86_64")
 
 
@@ -72,17 +76,43 @@ def check_platform() -> None:
         )
 
 
-def work_folder(root: Path, *, aside: bool = False) -> Path:
+def work_folder(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool = False) -> Path:
     """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache.
 
-    It is the latter with ``aside``, and where the project cannot be written.
+    It is the latter with ``aside``, and where the project cannot be written. What is built ``from_sdist`` lies in a
+    folder that is removed with all that is in it, so the work is the distribution's, in the cache, and a project's own
+    work is noted there.
     """
     preferred, fallback = _work_folders(root)
-    if not aside and _inside(preferred):
-        return preferred
-    store.private(store.path(os.environ))
-    fallback.mkdir(parents=True, exist_ok=True)
-    return fallback
+    unpacked = _of_sdists(distribution)
+    found = unpacked if from_sdist else preferred if not aside and _inside(preferred) else fallback
+    if found != preferred:
+        store.private(store.path(os.environ))
+        found.mkdir(parents=True, exist_ok=True)
+    if not from_sdist and not is_unpacked(root):
+        with contextlib.suppress(OSError):  # a cache that cannot be written: sdists are built from the start
+            store.private(store.path(os.environ))
+            unpacked.mkdir(parents=True, exist_ok=True)
+            (unpacked / PROJECT).write_text(str(found), encoding="utf-8")
+    return found
+
+
+def is_unpacked(root: Path) -> bool:
+    """Say whether ``root`` is an unpacked sdist."""
+    return (root / "PKG-INFO").is_file()
+
+
+def _of_sdists(distribution: str) -> Path:
+    """Return the folder of the work on a distribution's sdists, wherever they are unpacked."""
+    return store.path(os.environ) / "work" / f"sdist-{canonicalize_name(distribution)}"
+
+
+def _earlier(work: Path) -> Path | None:
+    """Return the work folder of the project whose sdist is built in ``work``."""
+    try:
+        return Path((work / PROJECT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _inside(folder: Path) -> bool:
@@ -253,7 +283,7 @@ def build(
             Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
             for entry in entries
         ]
-        records = Records(config, work)
+        records = Records(config, work, earlier=_earlier(work))
         planned = Planned(config, shipped)
         built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
@@ -303,9 +333,9 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
         report(audit.text(found))
 
 
-def clean(root: Path, *, report: Report) -> None:
+def clean(root: Path, *, distribution: str, report: Report) -> None:
     """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is at work."""
-    for folder in _work_folders(root):
+    for folder in (*_work_folders(root), _of_sdists(distribution)):
         if folder.is_symlink():
             folder.unlink()
         elif folder.is_dir():

