@@ -24,7 +24,7 @@ DT_TEXTREL, DT_RUNPATH, DT_FLAGS = 22, 29, 30
 DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = (
     0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF,
 )  # fmt: skip
-DF_TEXTREL, DF_1_PIE = 0x4, 0x08000000
+DF_TEXTREL, DF_STATIC_TLS, DF_1_PIE = 0x4, 0x10, 0x08000000
 MAX_VERSIONS = 1 << 16
 STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64", "i686", "ppc", "armv7l"})
 """Where glibc's ``DEFAULT_STACK_PERMS`` has ``PF_X``: a file without PT_GNU_STACK asks for it."""
@@ -62,6 +62,8 @@ class ElfFile:
     nv_fatbin: bool
     """A .nv_fatbin section is there: CUDA device code inside."""
     symbol_versions: tuple[tuple[str, str], ...] = ()
+    static_tls: int = 0
+    """Bytes of thread-local storage that must lie in the block which is laid out when the process starts."""
 
 
 def is_elf(path: Path) -> bool:
@@ -147,6 +149,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
         interpreter=interpreter,
         executable_stack=_executable_stack(image, machine),
         text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
+        static_tls=_static_tls(image) if first.get(DT_FLAGS, 0) & DF_STATIC_TLS else 0,
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
         build_id=_build_id(image),
@@ -286,6 +289,10 @@ def _executable_stack(image: Image, machine: str) -> bool:
         return False
     flags = next((s.flags for s in image.segments if s.type == PT_GNU_STACK), None)
     return machine in STACK_IS_EXECUTABLE_BY_DEFAULT if flags is None else bool(flags & 1)
+
+
+def _static_tls(image: Image) -> int:
+    return sum(segment.memory for segment in image.segments if segment.type == PT_TLS)
 
 
 def _build_id(image: Image) -> str | None:

@@ -6,6 +6,7 @@ all variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
