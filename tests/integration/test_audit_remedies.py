@@ -12,7 +12,7 @@ import pytest
 
 import wheels
 from hatch_torch_ext import audit, elf
-from hatch_torch_ext.audit import python, symbols
+from hatch_torch_ext.audit import binary, python, symbols
 from hatch_torch_ext.audit.subject import Binary, Subject
 
 if TYPE_CHECKING:
@@ -127,6 +127,36 @@ def test_a_forgotten_extern_c(tmp_path: Path) -> None:
     assert judged(compiled(tmp_path, "libl.so", "user.o", kernel__cpp='extern "C" void launch(float*) {}')) == []
 
 
+def test_static_thread_local_storage(tmp_path: Path) -> None:
+    """What no process has room for is a fault, what some have none for a warning; the usual model has no limit."""
+    source = "static __thread char kept[%s] %s; char *f(void) { return kept; }"
+    early = '__attribute__((tls_model("initial-exec")))'
+
+    def said(size: int, model: str) -> list[tuple[str, bool]]:
+        (tmp_path / "k.c").write_text(source % (size, model))
+        subprocess.run(["gcc", "-c", "-fPIC", "k.c"], cwd=tmp_path, check=True)
+        path = compiled(tmp_path, f"lib{size}.so", "k.o", "-s")
+        subject = Subject(variant="label", binaries=(Binary(place=path.name, elf=elf.read(path)),), ours=True)
+        return [(each.message, each.warning) for each in binary.check(subject)]
+
+    def opened(size: int, **environ: str) -> bool:
+        code = f"import ctypes; ctypes.CDLL('./lib{size}.so')"
+        return not subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, env=environ).returncode
+
+    text = (
+        "keeps {} bytes for each thread in the static TLS block, where glibc has room for 1664 bytes of all libraries "
+        "that are opened after the start"
+    )
+    assert said(256, early) == []
+    assert said(1000, early) == [(text.format(1000), True)]
+    assert opened(1000)
+    assert said(4000, early) == [(text.format(4000), False)]
+    assert not opened(4000)
+    assert opened(4000, GLIBC_TUNABLES="glibc.rtld.optional_static_tls=4096")
+    assert said(4000, "") == []
+    assert opened(4000)
+
+
 def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
     """CASE 50: the properties that the remedy names give the file the module's name."""
     (tmp_path / "m.c").write_text("void *PyInit__C(void) { return 0; }")
@@ -134,8 +164,8 @@ def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
 
     def said(name: str) -> list[str]:
         path = tmp_path / "build" / name
-        binary = Binary(place=name, elf=elf.read(path))
-        return [each.message for each in python.check(Subject(variant="label", binaries=(binary,), ours=True))]
+        file = Binary(place=name, elf=elf.read(path))
+        return [each.message for each in python.check(Subject(variant="label", binaries=(file,), ours=True))]
 
     built(tmp_path, lines)
     assert said("libcore.so") == ["exports PyInit__C, so that Python cannot import it as `libcore`"]

@@ -170,6 +170,11 @@ CODES = {
     "size": Code(
         remedy="Build fewer architectures or variants, compress device code (`cuda.compress`), or raise `max-size`.",
     ),
+    "static-tls": Code(
+        warning=True,
+        remedy='Take -ftls-model=initial-exec and tls_model("initial-exec") out of the sources and of static '
+        "libraries that go into it (jemalloc and tcmalloc have an option for it), or allocate the large object.",
+    ),
     "text-relocations": Code(
         remedy="Compile everything that goes into it with -fPIC (CMAKE_POSITION_INDEPENDENT_CODE=ON), static "
         "libraries too.",

@@ -17,7 +17,7 @@ __all__ = ["ElfError", "ElfFile", "defined", "is_elf", "read"]
 
 MACHINES = {3: "i686", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 ET_EXEC, ET_DYN = 2, 3
-PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_STACK = 2, 3, 4, 0x6474E551
+PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_STACK = 2, 3, 4, 7, 0x6474E551
 SHT_SYMTAB, SHT_DYNSYM = 2, 11
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_RPATH = 1, 4, 5, 6, 10, 14, 15
 DT_TEXTREL, DT_RUNPATH, DT_FLAGS = 22, 29, 30

@@ -39,6 +39,7 @@ class Segment:
     offset: int
     address: int
     file_size: int
+    memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ class Image:
             raise Malformed(f"program headers of {entry_size} bytes")
         rows = self.records(layout, offset, count, "its program headers")
         if self.wide:
-            segments = [Segment(r[0], r[1], r[2], r[3], r[5]) for r in rows]
+            segments = [Segment(r[0], r[1], r[2], r[3], r[5], r[6]) for r in rows]
         else:
-            segments = [Segment(r[0], r[6], r[1], r[2], r[4]) for r in rows]
+            segments = [Segment(r[0], r[6], r[1], r[2], r[4], r[5]) for r in rows]
         for segment in segments:
             if segment.type == PT_LOAD and segment.offset + segment.file_size > self.size:
                 raise Malformed(
