@@ -246,6 +246,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         if self._built is not None:
             config, product = self._built
             self._say_of_sdist(config)
+            self._say_of_ignored(wheel, config)
             pipeline.check_wheel(wheel, config, product.layout, report=self._say)
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
@@ -288,8 +289,11 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             ]
         )
 
-    def _left_out(self, target: Literal["sdist", "wheel"], file: Path) -> str | None:
-        """Return what leaves ``file`` out of a target, with the remedy, or None where nothing does by a pattern."""
+    def _left_out(self, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:
+        """Return what leaves ``file`` out of a target, with the remedy, or None where nothing does by a pattern.
+
+        The remedy brings in the ``whole`` folder of the file, or the file alone.
+        """
         from hatchling.builders.sdist import SdistBuilder
         from hatchling.builders.wheel import WheelBuilder
         from pathspec import GitIgnoreSpec
@@ -304,9 +308,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         for ignored in () if config.ignore_vcs else config.vcs_exclusion_files["git"]:
             for line in reversed(Path(ignored).read_text(encoding="utf-8").splitlines()):
                 if line.strip() and GitIgnoreSpec.from_lines([line]).match_file(place):
+                    back = place.rpartition("/")[0] if whole else place
                     return (
                         f"the line `{line.strip()}` of {ignored} leaves it out, since hatchling leaves out what git "
-                        f'ignores. Take the line out, or write `artifacts = ["/{place.rpartition("/")[0]}"]` into '
+                        f'ignores. Take the line out, or write `artifacts = ["/{back}"]` into '
                         f"`[tool.hatch.build.targets.{target}]`"
                     )
         return f"`exclude` of `[tool.hatch.build.targets.{target}]` or `[tool.hatch.build]` leaves it out"
@@ -360,6 +365,17 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self.app.display_warning(
                 f"torch-ext: an sdist would lack `{folder}`, so no wheel could be built from it: {why}."
             )
+
+    def _say_of_ignored(self, wheel: Path, config: Config) -> None:
+        """Warn of Python files that lie in the package and are not in the wheel, since git ignores them."""
+        with zipfile.ZipFile(wheel) as archive:
+            inside = set(archive.namelist())
+        folder = config.package.replace(".", "/")
+        for path in sorted(config.package_dir.rglob("*.py")):
+            if f"{folder}/{path.relative_to(config.package_dir).as_posix()}" in inside:
+                continue
+            if (why := self._left_out("wheel", path, whole=False)) is not None and "git ignores" in why:
+                self.app.display_warning(f"torch-ext: the wheel lacks `{path.relative_to(config.root)}`: {why}.")
 
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration

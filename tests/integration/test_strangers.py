@@ -138,6 +138,27 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built.json DESTINATION my_pkg)
     assert sum(name.endswith("/built.json") for name in names(project)) == 2
 
 
+def test_a_generated_module_that_git_ignores(make: Make) -> None:
+    """CMake writes a module into the package, which hatchling leaves out as git does: said; the remedy works."""
+    rule = "file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg/_generated.py [=[X = 1\n]=])\n"
+    ignored = "/build/\n/dist/\n_gen*.py\n"
+    project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": CMAKE + rule, ".gitignore": ignored})
+    done = project.build()
+    assert done.returncode == 0, said(done)
+    assert (
+        f"the wheel lacks `src/my_pkg/_generated.py`: the line `_gen*.py` of {project.root}/.gitignore leaves it out, "
+        "since hatchling leaves out what git ignores. Take the line out, or write "
+        '`artifacts = ["/src/my_pkg/_generated.py"]` into `[tool.hatch.build.targets.wheel]`.'
+    ) in said(done)
+    pyproject = project.root / "pyproject.toml"
+    table = '[tool.hatch.build.targets.wheel]\nartifacts = ["/src/my_pkg/_generated.py"]\n[tool.hatch.envs.matrix]'
+    text = pyproject.read_text(encoding="utf-8").replace("[tool.hatch.envs.matrix]", table)
+    pyproject.write_text(text, encoding="utf-8")
+    done = project.build()
+    assert "the wheel lacks" not in said(done)
+    assert "my_pkg/_generated.py" in names(project)
+
+
 EXPORTED = """
 cmake_minimum_required(VERSION 3.18)
 project(plain VERSION 1.2 LANGUAGES C)
