@@ -230,6 +230,24 @@ def test_extensions_that_a_variable_asks_for(tmp_path: Path, monkeypatch: pytest
     assert (root / ".gitignore").read_text(encoding="utf-8") == "*.o\n/dist\n/build/\n"
 
 
+def test_submodules_that_are_not_checked_out(tmp_path: Path) -> None:
+    """An empty folder of a submodule, or of one inside of it, is named with the command that fills it."""
+    text = (
+        "import glob\nfrom setuptools import setup, Extension\n"
+        "setup(name='pkg', version='1', packages=['pkg'], ext_modules=["
+        "Extension('pkg.plain', ['plain.c', *glob.glob('third/inner/*.c')])])\n"
+    )
+    module = '[submodule "x"]\n\tpath = {}\n\turl = ../x\n'
+    files = {".gitmodules": module.format("third"), "third/.gitmodules": module.format("inner"), "plain.c": PLAIN}
+    root = project(tmp_path, text, **files)
+    (root / ".git").mkdir()
+    told = command(root, "--dry-run").stderr
+    assert ".gitmodules names the submodule third/inner, and that folder is empty. Check it out: `git -C " in told
+    (root / "third" / "inner").mkdir()
+    (root / "third" / "inner" / "a.c").write_text("", encoding="utf-8")
+    assert "submodule" not in command(root, "--dry-run").stderr
+
+
 def command(root: Path, *options: str, check: bool = True) -> process.Completed:
     """Run ``hatch-torch-ext init``."""
     return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)

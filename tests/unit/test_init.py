@@ -333,8 +333,8 @@ def test_releases_that_are_named() -> None:
     [
         ('[tool.setuptools.dynamic]\nversion = {attr = "pkg.about.__version__"}', {}, "3.4"),
         ('[tool.setuptools.dynamic]\nversion = {file = "VERSION"}', {}, "5.6"),
-        ("[tool.setuptools_scm]", {}, None),
-        ("", {"use_scm_version": True}, None),
+        ('[tool.setuptools_scm]\nversion_file = "pkg/_v.py"', {}, None),
+        ("", {"use_scm_version": {"write_to": "pkg/_v.py"}}, None),
     ],
     ids=["an attribute", "a file", "tags", "tags, by setup()"],
 )
@@ -350,6 +350,7 @@ def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written
     asked = tables["tool"]["hatch"]["version"]
     if written is None:
         assert asked == {"source": "vcs"}
+        assert tables["tool"]["hatch"]["build"]["hooks"] == {"vcs": {"version-file": "pkg/_v.py"}}
         assert "hatch-vcs" in tables["build-system"]["requires"]
     else:
         text = (tmp_path / asked["path"]).read_text(encoding="utf-8")
@@ -494,6 +495,24 @@ def test_imports_are_changed(tmp_path: Path) -> None:
     assert [text.partition(" (")[0] for text in texts(notes)] == [
         "pkg/later.py:1: `load` opens a library; `_variants.load()` does so already",
         "`pkg/latin.py` cannot be read",
+    ]
+
+
+def test_other_ways_to_load_are_told_with_their_line(tmp_path: Path) -> None:
+    """Ctypes with a path, and a name in a string; several modules in one statement are changed as one is."""
+    (tmp_path / "pkg").mkdir()
+    text = (
+        "import ctypes, _C as c, os\nimport importlib\nlib = ctypes.CDLL(os.path.join('x', 'lib.so'))\n"
+        "ctypes.CDLL('libcudart.so')\nmodule = importlib.import_module('_C')\n"
+    )
+    (tmp_path / "pkg" / "ways.py").write_text(text, encoding="utf-8")
+    found, _ = joined(tmp_path, face(extension("_C")))
+    changes, notes = sources.change(tmp_path, "pkg", "pkg", found)
+    expected = "import ctypes; from pkg import _C as c; import os\n"
+    assert {each.name: each.text for each in changes}["pkg/ways.py"].splitlines(keepends=True)[0] == expected
+    assert texts(notes) == [
+        "pkg/ways.py:3: opens a library by ctypes: if it is this project's, it lies at `_variants.path(NAME)` now",
+        "pkg/ways.py:5: imports `_C`, which is `pkg._C` now",
     ]
 
 

@@ -94,7 +94,7 @@ def step_failed(
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _missing_modules(output, left_out)
-    parts += filter(None, [_empty_submodules(source)])
+    parts += filter(None, [empty_submodules(source)])
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
     return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
 
@@ -114,7 +114,7 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
     return hints
 
 
-def _empty_submodules(source: Path) -> str | None:
+def empty_submodules(source: Path) -> str | None:
     """Return the sentence for submodules of the repository around ``source`` that are not checked out."""
     for root in (source, *source.parents):
         if (root / ".gitmodules").is_file():

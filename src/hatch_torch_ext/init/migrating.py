@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.init import recording, rendering, sources, splitting, targets
 from hatch_torch_ext.init.recording import Note
@@ -76,6 +77,8 @@ def migrate(
     parts modules that register operators too. Raises ``ConfigurationError``.
     """
     cpu, cuda, notes = _faces(root, extra, arguments, timeout)
+    if empty := failures.empty_submodules(root):
+        notes.append(Note(line=0, text=empty))
     faces = [each for each in (cuda, cpu) if each is not None]
     metadata = faces[0].metadata
     asked = sorted({name for each in faces for name in each.asked})

@@ -201,6 +201,8 @@ def pyproject(
     about["envs"]["matrix"] |= _matrix(torch, list(pythons) if with_pythons else [], backends)
     if version:
         about = {"version": version, **about}
+    if version.get("source") == "vcs" and (written := _version_file(document, metadata)):
+        about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)
     return tomlkit.dumps(document)
 
@@ -210,6 +212,14 @@ def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> 
     document = tomlkit.parse(existing or "")
     given = metadata.get("version") or "version" in document.get("project", {})
     return bool(given or _version(document, metadata, root))
+
+
+def _version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+    """Return the file that setuptools-scm writes the version to."""
+    given = metadata.get("use_scm_version")
+    tables = [document.get("tool", {}).get("setuptools_scm", {}), given if isinstance(given, dict) else {}]
+    named = [each[key] for each in tables for key in ("version_file", "write_to") if each.get(key)]
+    return str(named[0]) if named else None
 
 
 def _version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.init.targets import Target
 
 LOADS = {"torch.ops.load_library", "torch.classes.load_library", "ops.load_library", "classes.load_library"}
+CTYPES = {"ctypes.CDLL", "CDLL", "ctypes.cdll.LoadLibrary", "cdll.LoadLibrary", "ctypes.PyDLL"}
 IMPORT = "from {package} import _variants"
 CALL = "_variants.load()"
 
@@ -110,19 +111,12 @@ def _changed(
         else:
             edits.append((statement.lineno, statement.end_lineno or statement.lineno, []))
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
-            notes.append(
-                Note(
-                    line=0,
-                    text=f"{name}:{node.lineno}: `{node.name}` opens a library; `_variants.load()` does so already",
-                )
-            )
-        elif isinstance(node, ast.Import) and len(node.names) == 1 and node.names[0].name in outside:
-            alias = node.names[0]
-            package, _, module = outside[alias.name].rpartition(".")
-            named = f" as {alias.asname}" if alias.asname else ""
+        if isinstance(node, (ast.stmt, ast.expr)) and (place := _by_hand(node, outside)):
+            notes.append(Note(line=0, text=f"{name}:{node.lineno}: {place}"))
+        elif isinstance(node, ast.Import) and any(each.name in outside for each in node.names):
+            start = lines[node.lineno - 1][: node.col_offset]
             edits.append(
-                (node.lineno, node.lineno, [f"{' ' * node.col_offset}from {package} import {module}{named}\n"])
+                (node.lineno, node.end_lineno or node.lineno, [f"{start}{'; '.join(_imports(node, outside))}\n"])
             )
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in outside:
             first = lines[node.lineno - 1]
@@ -132,6 +126,28 @@ def _changed(
     for start, end, new in sorted(edits, reverse=True):
         lines[start - 1 : end] = new
     return "".join(lines)
+
+
+def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
+    """Yield the statements in the place of ``import a, _C as c``."""
+    for alias in node.names:
+        named = f" as {alias.asname}" if alias.asname else ""
+        package, _, module = outside.get(alias.name, "").rpartition(".")
+        yield f"from {package} import {module}{named}" if package else f"import {alias.name}{named}"
+
+
+def _by_hand(node: ast.AST, outside: dict[str, str]) -> str | None:
+    """Return what is told about a place that loads an extension in a way that only its author can change."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
+        return f"`{node.name}` opens a library; `_variants.load()` does so already"
+    if not isinstance(node, ast.Call) or not node.args:
+        return None
+    called, first = ast.unparse(node.func), node.args[0]
+    if called in CTYPES and not (isinstance(first, ast.Constant) and "/" not in str(first.value)):
+        return "opens a library by ctypes: if it is this project's, it lies at `_variants.path(NAME)` now"
+    if called.endswith("import_module") and isinstance(first, ast.Constant) and first.value in outside:
+        return f"imports `{first.value}`, which is `{outside[str(first.value)]}` now"
+    return None
 
 
 def _opens(node: ast.AST) -> bool:
