@@ -119,12 +119,12 @@ def _changed(
                 (node.lineno, node.end_lineno or node.lineno, [f"{start}{'; '.join(_imports(node, outside))}\n"])
             )
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in outside:
-            first = lines[node.lineno - 1]
+            whole = lines[node.lineno - 1]
             edits.append(
-                (node.lineno, node.lineno, [first.replace(f"from {node.module} ", f"from {outside[node.module]} ", 1)])
+                (node.lineno, node.lineno, [whole.replace(f"from {node.module} ", f"from {outside[node.module]} ", 1)])
             )
-    for start, end, new in sorted(edits, reverse=True):
-        lines[start - 1 : end] = new
+    for first, last, new in sorted(edits, reverse=True):
+        lines[first - 1 : last] = new
     return "".join(lines)
 
 
