@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import uv
 
 import fake_torch
-from hatch_torch_ext import environments, process
+from hatch_torch_ext import environments, locks, process
 from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError
 from hatch_torch_ext.matrix import Entry
 
@@ -126,6 +129,40 @@ def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) ->
     assert not (first.site_packages / "torch").exists()
     assert first.interpreter.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert (first.interpreter.include / "Python.h").is_file()
+
+
+def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> None:
+    """Entries that share an environment make it once: the second says for whom it waits, and takes what was made."""
+    said: list[str] = []
+    uv_path = Path(uv.find_uv_bin())
+    make = functools.partial(
+        environments.without_torch, entry("packaging"), data=tmp_path, uv=uv_path, installer={}, report=said.append
+    )
+    made = make()
+    (lock,) = tmp_path.glob("environments/*/lock")
+    with ThreadPoolExecutor() as pool:
+        with locks.held(lock, what="it"):
+            waiting = pool.submit(make)
+            while not said and not waiting.done():
+                time.sleep(0.01)
+        assert waiting.result() == made
+    (sentence,) = said
+    like = "the environment of matrix.2.8 and of entries with the same dependencies"
+    assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
+
+
+def test_what_is_known_of_an_environment_may_be_damaged(tmp_path: Path) -> None:
+    """It is made again, whatever lies in the file."""
+    make = functools.partial(
+        environments.without_torch, entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={}
+    )
+    made = make()
+    (finished,) = tmp_path.glob("environments/*/finished.json")
+    before = finished.read_text()
+    for damage in ("[" * 100_000, "[]", "{}", '{"python": 1}', ""):
+        finished.write_text(damage)
+        assert make() == made
+        assert finished.read_text() == before
 
 
 def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from hatch_torch_ext import needs, process
+from hatch_torch_ext import cli, needs, process
 from hatch_torch_ext.environments import own_hatch, program
 from hatch_torch_ext.errors import ConfigurationError
 
@@ -45,7 +45,9 @@ def test_how_many_packages_are_installed(wheelhouse: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("without_hatch")
-def test_hatch_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hatch_is_made_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It runs from its folder, and a second time nothing is installed."""
     kept = own_hatch.folder()
     assert kept is not None
@@ -53,8 +55,30 @@ def test_hatch_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(kept.parent.iterdir()) == [kept]
     said = program.run(["--version"], cwd=tmp_path, changes={}).stdout
     assert said.split()[-1] == own_hatch.version()
-    monkeypatch.setattr(own_hatch, "_make", None)
+    monkeypatch.setattr(own_hatch, "_fill", None)
     assert own_hatch.folder() == kept
+    assert cli.main(["sdk", "list"]) == 0
+    assert f"MB  hatch {own_hatch.version()}\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_hatch")
+def test_a_kept_hatch_that_was_changed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is run by every build: what was written into it afterwards, by whomever, makes it be made again."""
+
+    def fill(made: Path) -> dict[str, object]:
+        (made / "hatch.py").write_text("good")
+        return {"title": "hatch"}
+
+    monkeypatch.setattr(own_hatch, "_fill", fill)
+    kept = own_hatch.folder()
+    assert kept is not None
+    (kept / "hatch.py").write_text("evil")
+    assert own_hatch.folder() == kept
+    assert (kept / "hatch.py").read_text() == "good"
+    kept.parent.chmod(0o777)
+    said: list[str] = []
+    assert own_hatch.folder(said.append) == kept
+    assert said == [f"{kept.parent}, of the cache, could be written by other users: it is private now"]
 
 
 @pytest.mark.usefixtures("without_hatch")
@@ -65,7 +89,7 @@ def test_where_hatch_cannot_be_had_the_remedy_is_to_require_it(tmp_path: Path, m
         own_hatch.folder()
     assert "cannot be installed into" in str(caught.value)
     assert 'Give it to the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]`' in str(caught.value)
-    assert list((tmp_path / "store" / "hatch").iterdir()) == []
+    assert not (tmp_path / "store" / "hatch").exists()
     assert "hatch>=1.14" in needs.of_a_wheel()
     monkeypatch.undo()
     assert own_hatch.folder() is None

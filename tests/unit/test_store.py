@@ -337,10 +337,12 @@ def test_what_the_compiler_cache_has_not_used_goes_too(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("object", encoding="utf-8")
     os.utime(old, (time.time() - 1000,) * 2)
-    kept.prune(older_than=500)
+    (row,) = kept.compiled()
+    assert (row.title, row.size) == ("2 objects of the compiler cache", 12)
+    assert [each.size for each in kept.prune(older_than=500)] == [6]
     assert (old.exists(), young.exists()) == (False, True)
-    kept.prune()
-    assert not young.exists()
+    assert [each.size for each in kept.prune()] == [6]
+    assert (young.exists(), kept.prune()) == (False, ())
 
 
 def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:

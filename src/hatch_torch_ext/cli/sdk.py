@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     kept = store.opened(place, project.say) if place.exists() else store.Store(place)
     if options.action == "verify":
         return _verify(kept, as_json=options.json)
-    rows = kept.listing() if options.action == "list" else kept.prune()
+    rows = (*kept.listing(), *kept.compiled()) if options.action == "list" else kept.prune()
     if options.json:
         terminal.say_json([asdict(row) for row in rows])
         return 0

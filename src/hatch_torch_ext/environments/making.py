@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import foreign, process
+from hatch_torch_ext import foreign, locks, process
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
@@ -23,16 +24,21 @@ from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import constraints
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from hatch_torch_ext.matrix import Entry
+
+    Report: TypeAlias = Callable[[str], None]
 
 _ANSWER = "torch-ext-interpreter:"
 ANSWER_TIMEOUT = 60.0
 """Seconds for a Python to say what it is."""
 
 
-def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) -> Environment:
+def of_entry(
+    entry: Entry, *, root: Path, shared_with_author: bool, data: Path, report: Report | None = None
+) -> Environment:
     """Make (or bring up to date) the entry's own environment, torch included, and return it.
 
     With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so that a
@@ -43,17 +49,19 @@ def of_entry(entry: Entry, *, root: Path, shared_with_author: bool, data: Path) 
     else:
         folder = data / "hatch"
         removal, changes = f"rm -r {shlex.quote(str(folder))}", {"HATCH_DATA_DIR": str(folder)}
-    said = _run(entry, root, entry.name, changes, removal=removal)
+    said = _run(entry, root, entry.name, changes, removal=removal, report=report)
     _check_complete(entry, said, entry.dependencies, removal=removal)
     return _parse(said, removal=removal)
 
 
-def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str]) -> Environment:
+def without_torch(
+    entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str], report: Report | None = None
+) -> Environment:
     """Make an environment with the entry's dependencies less torch, and return it.
 
     It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ in
     torch alone share it. Another dependency that requires torch gets none: uv is told to leave it out.
-    ``installer`` are environment variables for uv (index settings).
+    ``installer`` are environment variables for uv (index settings). ``report`` is told of a wait for another entry.
     """
     dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
     # The base of this Python, since a front end's own environment is gone after the build and lies elsewhere each time.
@@ -68,11 +76,10 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
     folder = data / "environments" / key
     folder.mkdir(parents=True, exist_ok=True)
     removal = f"rm -r {shlex.quote(str(folder))}"
-    from filelock import FileLock  # for wheels alone
-
-    with FileLock(folder / "lock"):
+    what = f"the environment of {entry.name} and of entries with the same dependencies"
+    with locks.held(folder / "lock", what=what, report=report):
         finished = folder / "finished.json"
-        if finished.is_file():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not there, or damaged: made again
             said = foreign.json(finished.read_text(encoding="utf-8"))
             if Path(said["python"]).exists() and not _missing(said, dependencies):
                 return _parse(said, removal=removal)
@@ -81,10 +88,11 @@ def without_torch(entry: Entry, *, data: Path, uv: Path, installer: Mapping[str,
         _write_scratch(folder, entry.python, dependencies, uv)
         # By its bare name, seen from the scratch project: uv reads a list in the variable, separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
-        changes = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
+        changes: dict[str, str | None] = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
         # Nobody mends this environment by hand: what was made wrongly is made again by the next build.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
-        said = _run(entry, folder, "build", {**changes, "HATCH_ENV_TYPE_VIRTUAL_PATH": None}, removal=None)
+        changes |= {"HATCH_ENV_TYPE_VIRTUAL_PATH": None}
+        said = _run(entry, folder, "build", changes, removal=None, report=report)
         _check_complete(entry, said, dependencies, removal=None)
         finished.write_text(json.dumps(said), encoding="utf-8")
         return _parse(said, removal=removal)
@@ -113,13 +121,19 @@ def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str]
 
 
 def _run(
-    entry: Entry, cwd: Path, name: str, changes: Mapping[str, str | None], *, removal: str | None
+    entry: Entry,
+    cwd: Path,
+    name: str,
+    changes: Mapping[str, str | None],
+    *,
+    removal: str | None,
+    report: Report | None,
 ) -> dict[str, Any]:
     """Make the environment and return what its Python says; ``removal`` is None where the next build makes it again."""
     script = resources.files("hatch_torch_ext") / "resources" / "interpreter.py"
     with resources.as_file(script) as path:
         try:
-            done = program.run(["run", f"{name}:python", "-I", str(path)], cwd=cwd, changes=changes)
+            done = program.run(["run", f"{name}:python", "-I", str(path)], cwd=cwd, changes=changes, report=report)
         except ProcessError as error:
             raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):

@@ -10,7 +10,7 @@ from hatch_torch_ext import process
 from hatch_torch_ext.environments import own_hatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
@@ -54,9 +54,15 @@ _FOREIGN = (
 """Variables that must not reach the environments that are made here: each has its own interpreter and packages."""
 
 
-def run(arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
+def run(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    changes: Mapping[str, str | None],
+    report: Callable[[str], None] | None = None,
+) -> process.Completed:
     """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` when it fails."""
-    return _python("from hatch.cli import main; sys.exit(main())", arguments, cwd=cwd, changes=changes)
+    return _python("from hatch.cli import main; sys.exit(main())", arguments, cwd=cwd, changes=changes, report=report)
 
 
 def run_script(script: Path, *, cwd: Path) -> process.Completed:
@@ -65,11 +71,18 @@ def run_script(script: Path, *, cwd: Path) -> process.Completed:
     return _python(code, [str(script)], cwd=cwd, changes={})
 
 
-def _python(code: str, arguments: Sequence[str], *, cwd: Path, changes: Mapping[str, str | None]) -> process.Completed:
+def _python(
+    code: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    changes: Mapping[str, str | None],
+    report: Callable[[str], None] | None = None,
+) -> process.Completed:
     # How some front ends put packages there, PYTHONPATH, must not leak into the interpreters that hatch starts: so the
     # path goes in as an argument.
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"
-    kept = own_hatch.folder()
+    kept = own_hatch.folder(report)
     path = json.dumps([*([str(kept)] if kept is not None else []), *(entry for entry in sys.path if entry)])
     own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
     own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})

@@ -46,7 +46,7 @@ def remembered(
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
         store = opened(path(environ))
-    except (ImportError, OSError):  # the store's own requirements come with a wheel's build alone
+    except OSError:
         return read(root, name, project_name=project_name, optional=optional)
     with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
         return _parse(foreign.json(store.text("resolved", record) or b""))

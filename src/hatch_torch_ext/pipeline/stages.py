@@ -48,7 +48,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
         )
     )
     entry, config, work = task.entry, task.config, task.work
-    environ = _environ(entry)
+    environ, report = _environ(entry), _notes(task, emit)
     if task.installed is not None:
         environment = task.installed.environment
         return environment, sdk_environment.acquire(entry, environment, found=task.installed), environ
@@ -61,13 +61,14 @@ def prepare(task: Task, emit: Emit) -> Acquired:
             )
         # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
         lasting = not (config.root / "PKG-INFO").exists()
-        environment = environments.of_entry(entry, root=config.root, shared_with_author=lasting, data=work)
+        environment = environments.of_entry(
+            entry, root=config.root, shared_with_author=lasting, data=work, report=report
+        )
         return environment, sdk_environment.acquire(entry, environment), environ
     environment = environments.without_torch(
-        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ)
+        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ), report=report
     )
     environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
-    report = _notes(task, emit)
     sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
     return environment, sdk, environ
 

@@ -52,7 +52,7 @@ __all__ = [
 VARIABLE = "HATCH_TORCH_EXT_CACHE"
 LEFT_OVER = 24 * 3600.0
 """Seconds after which an unfinished folder belongs to nobody, on a file system that cannot say so by a lock."""
-KINDS = ("torch", "nvidia", "stubs", "ccache")
+KINDS = ("torch", "nvidia", "stubs", "ccache", "hatch")
 FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
 TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55
@@ -268,8 +268,9 @@ class Store:
         """
         now = time.time()
         old = tuple(one for one in self.listing() if now - one.last_used >= older_than)
+        compiled = self.compiled(older_than=older_than)
         if dry_run:
-            return old
+            return (*old, *compiled)
         removed = tuple(one for one in old if self._prune_one(one))
         kept = {f"{one.kind}-{one.key}.json" for one in self.listing()}
         records = [*self.root.glob("exports/*/*"), *self.root.glob("resolved/*")]
@@ -277,15 +278,36 @@ class Store:
             with contextlib.suppress(OSError):
                 if now - old_record.stat().st_mtime >= older_than:
                     old_record.unlink()
-        for compiled in self.root.glob("compiled/[0-9a-f]/**/*"):  # ccache touches what it uses
+        for path, _ in self._objects(older_than):
             with contextlib.suppress(OSError):
-                if compiled.is_file() and now - compiled.lstat().st_mtime >= older_than:
-                    compiled.unlink()
+                path.unlink()
         for blob in self.root.glob("blobs/*/*"):
             with contextlib.suppress(OSError):
                 if blob.lstat().st_nlink == 1:
                     blob.unlink()
-        return removed
+        return (*removed, *compiled)
+
+    def compiled(self, *, older_than: float = 0.0) -> tuple[Stored, ...]:
+        """Return what the compiler cache keeps, as one row; nothing where it is empty."""
+        found = [status for _, status in self._objects(older_than)]
+        row = Stored(
+            kind="compiled",
+            key="",
+            title=f"{len(found)} objects of the compiler cache",
+            path=self.root / "compiled",
+            size=sum(status.st_size for status in found),
+            last_used=max((status.st_mtime for status in found), default=0.0),
+        )
+        return (row,) if found else ()
+
+    def _objects(self, older_than: float) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield the files of the compiler cache that were not used for so long; ccache touches what it uses."""
+        now = time.time()
+        for path in self.root.glob("compiled/[0-9a-f]/**/*"):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and now - status.st_mtime >= older_than:
+                    yield path, status
 
     def _prune_one(self, one: Stored) -> bool:
         with self.lock(one.kind, one.key), self.scratch() as scratch:
@@ -361,9 +383,8 @@ def path(environ: Mapping[str, str]) -> Path:
     named = environ.get(VARIABLE)
     if named:
         return Path(named).absolute()
-    import platformdirs  # noqa: PLC0415 -- not there where metadata alone are made
-
-    return platformdirs.user_cache_path("hatch-torch-ext", appauthor=False)
+    home = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 -- no error without a home
+    return Path(home, "hatch-torch-ext").absolute()
 
 
 def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
