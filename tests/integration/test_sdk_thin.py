@@ -685,6 +685,17 @@ def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:
     assert len(index.log) == asked
 
 
+def test_symbols_have_a_bound(builder: Builder, index: Index) -> None:
+    """What the audit fetches is bounded by `max-download` too, all libraries together."""
+    sdk = builder.acquire()
+    with pytest.raises(
+        TorchExtError, match=r"more than 1\.0 kB would be fetched for one entry\. .* raise `max-download`"
+    ):
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=1000)
+    assert index.log
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=100_000_000)
+
+
 def test_symbols_refused(builder: Builder, index: Index) -> None:
     """Symbols that cannot be fetched are an error that says how to do without."""
     sdk = builder.acquire()

@@ -357,7 +357,8 @@ class Config:
         section=TORCH,
         default=8_000_000_000,
         says='`"8 GB"`',
-        sentence="the most that is downloaded for one entry, written as `max-size` is",
+        sentence="the most that is downloaded for one entry, by its SDK and by the symbols for its audit each; written "
+        "as `max-size` is",
     )
     max_size: int | None = option(
         "max-size",

@@ -121,6 +121,7 @@ def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: 
         fetch=config.audit_symbols == "fetch",
         report=report,
         settings=settings.read(entry, config, environ),
+        most=config.max_download,
     )
     others = exports.AtHand(os.environ, besides=sdk.version)
     findings = audit.audit_variant(

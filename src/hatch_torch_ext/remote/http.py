@@ -28,6 +28,7 @@ PROGRESS = 1 << 16
 """Bytes after whose coming an interruption counts as the first."""
 HEADERS = 4
 """Times-out within which an answer must have begun."""
+_DIGITS = re.compile("[0-9]{1,9}")
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 CREDENTIALS_REMEDY = "Put user name and password into the index address, or into .netrc"
 
@@ -207,7 +208,7 @@ class Http:
         code = response.status_code
         if code in RETRIED:
             wait = response.headers.get("retry-after", "")
-            raise _TransientError(f"the server answered {code}", float(wait) if wait.isdigit() else None)
+            raise _TransientError(f"the server answered {code}", float(wait) if _DIGITS.fullmatch(wait) else None)
         if code in {401, 407}:
             raise RemoteError(f"{public(url)} refuses these credentials ({code}). {CREDENTIALS_REMEDY}")
         if code == 403:  # noqa: PLR2004
@@ -386,7 +387,9 @@ class _TransientError(Exception):
 
 
 def _content_range(response: httpx.Response) -> tuple[int, int, int | None]:
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("content-range", "").strip())
+    match = re.fullmatch(
+        r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", response.headers.get("content-range", "").strip()
+    )
     encoding = response.headers.get("content-encoding", "identity")
     if match is None or encoding != "identity":
         raise NoRangesError(f"{public(str(response.url))} is served with an answer that is not one plain range")

@@ -22,7 +22,7 @@ from packaging.version import Version
 from hatch_torch_ext.errors import TorchExtError
 from hatch_torch_ext.remote import progress
 from hatch_torch_ext.remote.archive import ArchiveError, copy
-from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, RemoteError
+from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk.record import REAL, Record
 from hatch_torch_ext.store import Store, opened
@@ -82,11 +82,12 @@ def of(
     fetch: bool,
     report: Callable[[str], None],
     settings: IndexSettings | None = None,
+    most: int | None = None,
 ) -> Mapping[str, frozenset[str]] | None:
     """Return the names that each of torch's own libraries among ``sonames`` exports; others are left out.
 
     None when one of them is not available and ``fetch`` does not allow to stream it. ``settings`` give credentials
-    and certificates for that. Raises ``TorchExtError`` when it was allowed and failed.
+    and certificates for that, ``most`` bounds its bytes. Raises ``TorchExtError`` when it was allowed and failed.
     """
     wanted = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
@@ -95,15 +96,17 @@ def of(
     folder = sdk.prefix.parent
     store = Store(folder.parent.parent)
     found: dict[str, frozenset[str]] = {}
-    for soname in wanted:
-        real = folder / REAL / soname
-        names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
-        if names is None:
-            record = Record.read(folder)
-            if not fetch and record.wheel.path is None:
-                return None
-            names = _of_wheel(store, sdk, record, soname, report=report, settings=settings or IndexSettings())
-        found[soname] = frozenset(names)
+    limits = Limits() if most is None else Limits(largest=most)
+    with Http(settings or IndexSettings(), limits, report) as http:
+        for soname in wanted:
+            real = folder / REAL / soname
+            names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
+            if names is None:
+                record = Record.read(folder)
+                if not fetch and record.wheel.path is None:
+                    return None
+                names = _of_wheel(store, sdk, record, soname, http=http, report=report)
+            found[soname] = frozenset(names)
     return found
 
 
@@ -159,24 +162,23 @@ def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) 
 
 
 def _of_wheel(
-    store: Store, sdk: Sdk, record: Record, soname: str, *, report: Callable[[str], None], settings: IndexSettings
+    store: Store, sdk: Sdk, record: Record, soname: str, *, http: Http, report: Callable[[str], None]
 ) -> list[str]:
     member = next(member for member in record.libraries if Path(member.name).name == soname)
-    with Http(settings, report=report) as http:
-        try:
-            path = record.wheel.path
-            if path is None:
-                report(f"torch {sdk.version}: reading the symbols of {soname} ({member.compressed / 1e6:.0f} MB, once)")
-                source: Source = HttpSource(http, record.wheel.url, record.wheel.size)
-            else:
-                source = FileSource(path)
-            with progress.shown(f"symbols of {soname}", member.compressed, report) as tick:
-                names = _unpacked(store, source, member, tick)
-        except (RemoteError, ArchiveError, UnreadableError, OSError) as error:
-            raise TorchExtError(
-                f"the symbols of {soname} of torch {sdk.version} cannot be read: {error}. "
-                'Try again, or set `audit-symbols = "cached"`'
-            ) from error
+    try:
+        path = record.wheel.path
+        if path is None:
+            report(f"torch {sdk.version}: reading the symbols of {soname} ({member.compressed / 1e6:.0f} MB, once)")
+            source: Source = HttpSource(http, record.wheel.url, record.wheel.size)
+        else:
+            source = FileSource(path)
+        with progress.shown(f"symbols of {soname}", member.compressed, report) as tick:
+            names = _unpacked(store, source, member, tick)
+    except (RemoteError, ArchiveError, UnreadableError, OSError) as error:
+        raise TorchExtError(
+            f"the symbols of {soname} of torch {sdk.version} cannot be read: {error}. "
+            'Try again, or set `audit-symbols = "cached"`'
+        ) from error
     _keep(store, sdk.prefix.parent.name, soname, names)
     return names
 

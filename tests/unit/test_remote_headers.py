@@ -1,0 +1,25 @@
+"""Headers of an index that mean nothing: an answer that is refused or asked for again, never a traceback."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from hatch_torch_ext.remote import http
+from hatch_torch_ext.remote.settings import IndexSettings
+
+URL = "http://127.0.0.1:9/torch.whl"
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "\u0663", "9" * 5000, "-1", "1.5", "", " "])
+def test_numbers_that_are_none(number: str) -> None:
+    """Digits of other scripts, and more digits than Python reads: a pause or a range that was not given."""
+    raw = number.encode("utf-8" if number == "\u0663" else "latin-1")
+    asking = httpx.Request("GET", URL)
+    with http.Http(IndexSettings()) as session, pytest.raises(http._TransientError) as caught:
+        session._check_status(URL, httpx.Response(503, headers=[(b"retry-after", raw)], request=asking))
+    assert caught.value.pause is None
+    for form in (b"bytes %s-1/2", b"bytes 0-%s/2", b"bytes 0-1/%s"):
+        answer = httpx.Response(206, headers=[(b"content-range", form.replace(b"%s", raw))], request=asking)
+        with pytest.raises(http.NoRangesError, match="is not one plain range"):
+            http._content_range(answer)
