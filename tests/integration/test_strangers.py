@@ -159,6 +159,43 @@ def test_a_generated_module_that_git_ignores(make: Make) -> None:
     assert "my_pkg/_generated.py" in names(project)
 
 
+@pytest.mark.parametrize(
+    ("setting", "text", "cause"),
+    [
+        (
+            "UV_CONSTRAINT",
+            "torch==2.9.*",
+            "`UV_CONSTRAINT` ({}) has the line `torch==2.9.*`. Run `unset UV_CONSTRAINT`",
+        ),
+        ("UV_OVERRIDE", "torch==2.9.*", "`UV_OVERRIDE` ({}) has the line `torch==2.9.*`. Run `unset UV_OVERRIDE`"),
+        ("UV_EXCLUDE", "torch", "uv was asked for `torch==2.8.*` and gave nothing, as its settings say: run `unset "),
+        (
+            "",
+            "[tool.uv]\noverride-dependencies = ['torch==2.9.*']\n",
+            "and gave torch 2.9.0, as its settings say: correct",
+        ),
+    ],
+)
+def test_settings_of_uv_that_give_another_torch(
+    make: Make, tmp_path: Path, setting: str, text: str, cause: str
+) -> None:
+    """The setting is named where a thin SDK is resolved, before anything is fetched; without it the build succeeds."""
+    project = make({"src/my_pkg/__init__.py": INIT})
+    pyproject = project.root / "pyproject.toml"
+    plain = pyproject.read_text(encoding="utf-8")
+    file = tmp_path / "pins.txt"
+    file.write_text(text, encoding="utf-8")
+    if not setting:
+        pyproject.write_text(plain + text, encoding="utf-8")
+    environ = {"HATCH_TORCH_EXT_ONLY": "*2.8*", "HATCH_TORCH_EXT_CACHE": str(tmp_path / "store")}
+    done = project.build(**environ, **({setting: str(file)} if setting else {}))
+    assert done.returncode == 1
+    assert cause.format(file) in said(done)
+    assert "read from" not in said(done)
+    pyproject.write_text(plain, encoding="utf-8")
+    assert project.build(**environ).returncode == 0
+
+
 EXPORTED = """
 cmake_minimum_required(VERSION 3.18)
 project(plain VERSION 1.2 LANGUAGES C)

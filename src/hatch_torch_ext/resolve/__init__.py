@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import uv
+from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from hatch_torch_ext import process
@@ -68,9 +69,30 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         )
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
+    _check_asked(scope, requirements, found)
     answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
     scope.store.set_text("resolved", name, json.dumps(answer).encode())
     return found
+
+
+def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Wheel]) -> None:
+    """Raise ``SdkError`` where uv gave something else than what was asked for: its settings can have it so."""
+    versions = {wheel.name: wheel.version for wheel in found}
+    for line in requirements:
+        asked = Requirement(line)
+        version = versions.get(canonicalize_name(asked.name))
+        if version is not None and asked.specifier.contains(version, prereleases=True):
+            continue
+        held = constraints.named(os.environ, [line], pip=False)
+        variables = [name for name in sorted(os.environ) if name.startswith("UV_") and name not in IDLE]
+        undo = f"run `unset {' '.join(variables)}` before the build, or " if variables else ""
+        raise SdkError(
+            scope.entry.name,
+            held
+            or f"uv was asked for `{line}` and gave {f'{asked.name} {version}' if version else 'nothing'}, as its "
+            f"settings say: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml (`override-dependencies`, "
+            "`exclude-dependencies`).",
+        )
 
 
 def _kept(store: Store, name: str) -> tuple[float, tuple[Wheel, ...]] | None:
