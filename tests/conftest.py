@@ -103,16 +103,31 @@ def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     given = os.environ.get("HTE_CUDA12_ROOT")
     if given:
         return Path(given)
-    script = Path(__file__).resolve().parent / "cuda12_root.py"
+    return _unpacked(once, "cuda12")
+
+
+@pytest.fixture(scope="session")
+def arm64(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a folder whose `bin` compiles for aarch64 and runs it, and whose `root` has that machine's Python 3.11.
+
+    Skips with the reason where it cannot be had.
+    """
+    given = os.environ.get("HTE_ARM64_ROOT")
+    return Path(given) if given else _unpacked(once, "arm64")
+
+
+def _unpacked(once: Callable[[str, Callable[[Path], None]], Path], name: str) -> Path:
+    """Return what the script `<name>_root.py` puts together out of packages of Debian; skip with its reason."""
+    script = Path(__file__).resolve().parent / f"{name}_root.py"
 
     def make(folder: Path) -> None:
         done = subprocess.run([sys.executable, script, folder], check=False, capture_output=True, text=True)
         if done.returncode:
             (folder / "why").write_text(done.stderr)
 
-    root = once("cuda12", make)
+    root = once(name, make)
     if (root / "why").exists():
-        pytest.skip(f"no CUDA 12 toolkit: {(root / 'why').read_text().strip().splitlines()[-1]}")
+        pytest.skip(f"no {name}: {(root / 'why').read_text().strip().splitlines()[-1]}")
     return root
 
 

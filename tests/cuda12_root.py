@@ -10,12 +10,12 @@ Where it cannot be had, the exit status is 1 and the last line on stderr is the 
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from debian import Packages, UnavailableError, run
 
 RELEASE = "trixie"  # Debian's, with CUDA 12.4
 WHEELS = (
@@ -33,63 +33,10 @@ LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64"
 """
 
 
-class UnavailableError(Exception):
-    """The toolkit cannot be had here; the text is the reason."""
-
-
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run a program and return its output."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise UnavailableError(f"{Path(command[0]).name} failed: {last}")
-    return done.stdout + done.stderr
-
-
-def debian_source() -> tuple[str, str]:
-    """Return Debian's mirror and keyring, as this machine uses them."""
-    for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
-        text = path.read_text() if path.is_file() else ""
-        mirror = re.search(r"^(?:URIs:\s*|deb\s+(?:\[[^]]*\]\s+)?)(https?://\S+/debian/?)(?:\s|$)", text, re.MULTILINE)
-        if mirror:
-            keyring = re.search(r"[Ss]igned-[Bb]y[:=]\s*(/\S+?)\]?(?:\s|$)", text)
-            return mirror[1], keyring[1] if keyring else "/usr/share/keyrings/debian-archive-keyring.gpg"
-    raise UnavailableError("this machine has no Debian mirror among its package sources")
-
-
 def programs(work: Path) -> Path:
-    """Return the unpacked Debian package, fetched with package lists of its own: the machine's stay as they are."""
-    for tool in ("apt-get", "dpkg"):
-        if shutil.which(tool) is None:
-            raise UnavailableError(f"{tool} is not here: Debian's CUDA package is out of reach")
-    mirror, keyring = debian_source()
-    for name in ("lists/partial", "cache/archives/partial"):
-        (work / name).mkdir(parents=True)
-    sources = work / "sources.list"
-    options = [
-        *(
-            "-o",
-            f"Dir::Etc::sourcelist={sources}",
-            "-o",
-            "Dir::Etc::sourceparts=-",
-            "-o",
-            f"Dir::State::Lists={work}/lists",
-        ),
-        *("-o", f"Dir::Cache={work}/cache", "-o", "APT::Sandbox::User=root", "-qq"),
-    ]
-    sources.write_text(f"deb [signed-by={keyring}] {mirror} {RELEASE} non-free\n")
-    try:
-        unknown_key = "NO_PUBKEY" in run("apt-get", *options, "update")
-    except UnavailableError:
-        unknown_key = True
-    if unknown_key:  # a keyring older than the release; what is fetched serves a test only
-        sources.write_text(f"deb [trusted=yes] {mirror} {RELEASE} non-free\n")
-        run("apt-get", *options, "update")
-    run("apt-get", *options, "download", "nvidia-cuda-toolkit", cwd=work)
-    package = next(iter(work.glob("nvidia-cuda-toolkit_*.deb")), None)
-    if package is None:
-        raise UnavailableError(f"{mirror} has no nvidia-cuda-toolkit in {RELEASE} non-free")
-    run("dpkg", "-x", package, work / "deb")
+    """Return the unpacked Debian package."""
+    packages = Packages(work=work / "packages", release=RELEASE, component="non-free")
+    packages.unpack(["nvidia-cuda-toolkit"], work / "deb")
     return work / "deb" / "usr"
 
 

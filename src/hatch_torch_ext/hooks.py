@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hatchling.plugin import hookimpl
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.emulated import MachineEnvironment
     from hatch_torch_ext.metadata import TorchExtMetadataHook
     from hatch_torch_ext.plugin import TorchExtBuildHook
 
@@ -25,3 +26,11 @@ def hatch_register_metadata_hook() -> type[TorchExtMetadataHook]:
     from hatch_torch_ext.metadata import TorchExtMetadataHook
 
     return TorchExtMetadataHook
+
+
+@hookimpl
+def hatch_register_environment() -> type[MachineEnvironment]:
+    """Return the class of environments that run another machine's Python, for hatch: hatchling asks for none."""
+    from hatch_torch_ext.emulated import MachineEnvironment
+
+    return MachineEnvironment

@@ -202,7 +202,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
         build_data["force_include_editable"].update({**self.build_config.get_force_include(), **inclusion})
 
-    def _whole(self, config: Config, entries: Sequence[Entry]) -> tuple[str, ...]:
+    def _whole(self, config: Config, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries of the whole wheel: ``HATCH_TORCH_EXT_ONLY`` says what is built now, no more."""
         from hatch_torch_ext import config as configuration
         from hatch_torch_ext import matrix
@@ -243,11 +243,29 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _finalize(self, wheel: Path) -> None:
         from hatch_torch_ext import pipeline
 
-        if self._built is not None:
-            config, product = self._built
-            self._say_of_sdist(config)
-            self._say_of_ignored(wheel, config)
-            pipeline.check_wheel(wheel, config, product.layout, report=self._say)
+        if self._built is None:
+            return
+        config, product = self._built
+        self._say_of_sdist(config)
+        self._say_of_ignored(wheel, config)
+        pipeline.check_wheel(wheel, config, product.layout, report=self._say)
+        if product.others:
+            self._write_others(wheel, config, product)
+
+    def _write_others(self, wheel: Path, config: Config, product: Product) -> None:
+        """Write the wheels of the other machines beside that of the first: hatchling asks for one. All, or none."""
+        from hatch_torch_ext import pipeline
+        from hatch_torch_ext.outlets import writing
+
+        written: list[Path] = []
+        try:
+            for other, layout in zip(writing.beside(wheel, product.others), product.others, strict=True):
+                written.append(other)
+                pipeline.check_wheel(other, config, layout, report=self._say)
+        except BaseException:
+            for other in written:
+                other.unlink(missing_ok=True)
+            raise
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
         """Return whether the metadata require torch as the matrix serves it; say what an author should know of them.
@@ -331,15 +349,17 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         from hatch_torch_ext.pipeline import planned
 
         folder = config.package.replace(".", "/")
-        shipped, included, clashes = self._shipped(), {}, []
-        for file in product.layout.files:
-            place = f"{folder}/{file.target}"
-            if place not in shipped:
-                included[str(file.source)] = place
-            elif shipped[place].read_bytes() != file.source.read_bytes():
-                clashes.append(planned.in_both(file.target, shipped[place]))
+        shipped = self._shipped()
+        placed = [(f"{folder}/{file.target}", file) for file in product.layout.files]
+        every = [*placed, *((f"{folder}/{file.target}", file) for other in product.others for file in other.files)]
+        clashes = [
+            planned.in_both(file.target, shipped[place])
+            for place, file in every
+            if place in shipped and shipped[place].read_bytes() != file.source.read_bytes()
+        ]
         if clashes:
-            raise ConfigurationError(clashes)
+            raise ConfigurationError(list(dict.fromkeys(clashes)))
+        included = {str(file.source): place for place, file in placed if place not in shipped}
         included[str(product.variants_module)] = f"{folder}/_variants.py"
         included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
         return included

@@ -24,6 +24,7 @@ LAYERS = {
         "backend",
         "cli",
         "editable",
+        "emulated",
         "hooks",
         "metadata",
         "needs",
@@ -255,6 +256,7 @@ def uses(module: str) -> set[str]:
         pytest.param({"print", "sys.stdout.write", "sys.stderr.write"}, {"cli.terminal"}, id="output"),
         pytest.param({"sys.exit", "exit", "SystemExit"}, {"__main__", "cli"}, id="ends"),
         pytest.param({"hatch", "hatch.cli", "hatch.project.core"}, set(), id="hatch"),
+        pytest.param({"hatch.env.virtual", "hatch.env.plugin.interface"}, {"emulated"}, id="hatch-environments"),
         pytest.param(
             {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.builders.wheel"},
             {

@@ -14,7 +14,6 @@ from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,13 +72,17 @@ def run(options: argparse.Namespace) -> int:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
     with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:
         for artifact in _build(Path(folder)):
-            terminal.say(
-                merging.name_part(Path(artifact), number=shard.number, count=shard.count, out=options.directory)
-            )
+            terminal.say(merging.name_part(artifact, number=shard.number, count=shard.count, out=options.directory))
     return 0
 
 
-def _build(directory: Path) -> Iterator[str]:
+def _build(directory: Path) -> list[Path]:
+    """Return the wheel that hatchling asked for, and those of other machines that were written beside it."""
     from hatchling.builders.wheel import WheelBuilder
 
-    return WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])
+    before = {path: path.stat().st_mtime_ns for path in directory.glob("*.whl")}
+    asked = [
+        Path(path) for path in WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])
+    ]
+    written = [path for path in sorted(directory.glob("*.whl")) if before.get(path) != path.stat().st_mtime_ns]
+    return [*asked, *(path for path in written if path not in asked)]

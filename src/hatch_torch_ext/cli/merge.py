@@ -18,6 +18,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheel goes")
+    command.add_argument(
+        "--machines",
+        choices=("one-wheel", "wheel-each"),
+        default="one-wheel",
+        help="variants for several machines: one wheel of all (one-wheel), or a wheel for each",
+    )
     command.set_defaults(run=run)
 
 
@@ -25,5 +31,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.outlets import merging
 
-    terminal.say(merging.merge_wheels(options.wheels, out=options.output))
+    for wheel in merging.merge_by_machine(options.wheels, out=options.output, each=options.machines == "wheel-each"):
+        terminal.say(wheel)
     return 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.config import folders
+from hatch_torch_ext.config import folders, kinds
 from hatch_torch_ext.config.declaration import (
     KNOWN,
     OPTIONS,
@@ -122,7 +122,7 @@ def parse(
         config,
         debug_symbols="keep" if values["strip"] is False else config.debug_symbols,
         compiler_launcher=_below(root, config.compiler_launcher),
-        cross=tuple(_cross_below(root, each) for each in config.cross),
+        cross=tuple(kinds.below(root, each) for each in config.cross),
         cuda_home=config.cuda_home and os.path.join(root, config.cuda_home),  # noqa: PTH118 - a template, not yet a path
     )
 
@@ -146,13 +146,6 @@ def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]
         variable = Options(raw={name: raw}, problems=table.problems, variable=option.variable)
         return option.kind.read(variable, name)
     return option.default if value is None else value
-
-
-def _cross_below(root: Path, cross: Cross) -> Cross:
-    """Return what is said of a machine, its paths counted from the root."""
-    programs = {name: _below(root, program) for name in ("cc", "cxx") if (program := getattr(cross, name))}
-    folders = {name: str(root / folder) for name in ("sysroot", "python") if (folder := getattr(cross, name))}
-    return replace(cross, **programs, **folders)
 
 
 def _below(root: Path, program: str) -> str:

@@ -342,6 +342,14 @@ class Config:
         sentence='globs over installed data (`"kernels/*.ptx"`) that lies beside the libraries of each variant, not '
         "once in the package",
     )
+    machines: Literal["wheel-each", "one-wheel"] = option(
+        "machines",
+        kinds.choice("wheel-each", "one-wheel"),
+        section=WHEEL,
+        default="wheel-each",
+        says='`"wheel-each"`',
+        sentence='variants for several [machines](machines.md) go into a wheel for each, or into `"one-wheel"`',
+    )
     manylinux: str | None = option(
         "manylinux",
         kinds.POLICY,

@@ -13,6 +13,7 @@ from hatch_torch_ext.facts.labels import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 Value_co = TypeVar("Value_co", covariant=True)
 Choice = TypeVar("Choice", bound=str)
@@ -152,6 +153,21 @@ def _cross(options: Options, name: str) -> tuple[Cross, ...] | None:
         table.fields("python", values["python"] or "", ["python"])
         found.append(Cross(machine=machine, **values))
     return tuple(found)
+
+
+def below(root: Path, cross: Cross) -> Cross:
+    """Return what is said of a machine, its paths counted from the project's root; bare names are looked up later."""
+
+    def counted(value: str | None, *, folder: bool) -> str | None:
+        return str(root / value) if value is not None and (folder or "/" in value) else value
+
+    return Cross(
+        machine=cross.machine,
+        cc=counted(cross.cc, folder=False),
+        cxx=counted(cross.cxx, folder=False),
+        sysroot=counted(cross.sysroot, folder=True),
+        python=counted(cross.python, folder=True),
+    )
 
 
 _CROSS = ("cc", "cxx", "sysroot", "python")

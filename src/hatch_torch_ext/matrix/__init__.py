@@ -284,10 +284,10 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
     return chosen
 
 
-def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
+def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
     skipped, named = reached(entries, skip), reached(entries, only)
-    return tuple(entry.name for entry in entries if entry.name not in skipped and (not only or entry.name in named))
+    return tuple(entry for entry in entries if entry.name not in skipped and (not only or entry.name in named))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

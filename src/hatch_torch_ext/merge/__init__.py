@@ -128,6 +128,18 @@ def merge(
     )
 
 
+def alike(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+    """Return the layouts of wheels of one version, whose metadata then require the same torch.
+
+    Installers that lock a version read the metadata of one of its wheels, and take them for those of all.
+    """
+    if len(layouts) == 1:
+        return tuple(layouts)
+    served = {(placed.variant.torch, placed.variant.stable_abi) for layout in layouts for placed in layout.variants}
+    requires = releases.torch_requirement(served, open_ended=layouts[0].fallback is not None)
+    return tuple(replace(layout, requires=requires) for layout in layouts)
+
+
 def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
     """Return the ``count`` largest files of the wheel, as (target, bytes), the largest first."""
     sizes = [(file.target, file.source.stat().st_size) for file in layout.files]

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
     """Join the wheels at ``paths``, whatever their order, into one in the folder ``out``; return its path.
 
+    See ``merge_by_machine``.
+    """
+    return merge_by_machine(paths, out=out, each=False)[0]
+
+
+def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[Path, ...]:
+    """Join the wheels at ``paths``, whatever their order, in the folder ``out``; with ``each``, one for each machine.
+
     They may be parts of one build (shards), exact wheels, or variant wheels. Raises ``WheelError`` for a wheel that is
     not ours or not whole, ``MergeError`` where they do not belong together, or an entry is missing or twice.
     """
@@ -41,8 +49,11 @@ def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
             _check_same(first, other)
         _check_distinct(read)
         _check_complete(read)
-        layout = relaid([built for part in read for built in part.variants], read)
-        return writing.write(first, layout, out=out, version=first.public_version)
+        variants = [built for part in read for built in part.variants]
+        machines = sorted({built.variant.machine for built in variants}) if each else [None]
+        groups = [[built for built in variants if machine in {None, built.variant.machine}] for machine in machines]
+        layouts = merge.alike([relaid(group, read) for group in groups])
+        return tuple(writing.write(first, layout, out=out, version=first.public_version) for layout in layouts)
 
 
 def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:

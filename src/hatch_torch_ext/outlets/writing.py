@@ -12,8 +12,10 @@ import hashlib
 import io
 import os
 import stat
+import tempfile
 import zipfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -21,11 +23,11 @@ from packaging.tags import parse_tag
 
 from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
+from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.outlets.parts import MANIFEST, SBOM, VARIANTS, forced_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Member, Part
@@ -80,6 +82,14 @@ def write(
     finally:
         draft.unlink(missing_ok=True)
     return target
+
+
+def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
+    """Write a wheel of each of ``layouts`` beside ``wheel``, with what that has of the author's; yield their paths."""
+    with tempfile.TemporaryDirectory(prefix="torch-ext-machines-") as folder:
+        part = parts.read(wheel, folder=Path(folder))
+        for layout in layouts:
+            yield write(part, layout, out=wheel.parent, version=part.wheel.version)
 
 
 def file_name(part: Part, layout: Layout, *, version: str, label: str | None = None) -> str:

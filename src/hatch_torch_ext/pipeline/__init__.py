@@ -64,6 +64,8 @@ class Product:
     """The generated ``_variants.py``."""
     manifest: Path
     sbom: Path
+    others: tuple[Layout, ...] = ()
+    """What goes into the wheels of the other machines, where each has one of its own."""
 
 
 def check_platform() -> None:
@@ -256,7 +258,7 @@ def build(
     distribution: str,
     views: Sequence[View],
     work: Path,
-    whole: Sequence[str] = (),
+    whole: Sequence[Entry] = (),
     sources: Sources | None = None,
     installed: Installed | None = None,
     here: bool = False,
@@ -265,9 +267,10 @@ def build(
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
 
-    ``work`` is the folder that all work lives in; ``whole`` names the entries of the whole wheel, where these may be a
-    part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry. ``installed``
-    is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it is built for.
+    ``work`` is the folder that all work lives in; ``whole`` are the entries of the whole wheel, where these may be
+    a part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry.
+    ``installed`` is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it
+    is built for.
     ``version`` is the project's; ``shipped`` is what the wheel holds of its sources, by place in the wheel.
     A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
     entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
@@ -285,23 +288,42 @@ def build(
             for entry in entries
         ]
         records = Records(config, work, earlier=_earlier(work))
-        planned = Planned(config, shipped)
+        wheels = _wheels(config, entries)
+        planned = Planned(config, shipped, wheels)
         built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
-        layout = merge.merge(
-            built,
-            package=config.package,
-            distribution=distribution,
-            manylinux=config.manylinux,
-            partial=shards.describe(
-                config, project=records.project, whole=whole, built=[entry.name for entry in entries]
-            ),
-            sources=sources,
-        )
+        layouts = []
+        for machine in sorted(
+            set(wheels.values()) or {None}, key=lambda machine: (machine != platform.machine(), machine or "")
+        ):
+            names = [name for name, own in wheels.items() if own == machine]
+            lacking = shards.describe(
+                config,
+                project=records.project,
+                whole=[each.name for each in whole if machine in {None, each.machine or platform.machine()}],
+                built=names,
+            )
+            layout = merge.merge(
+                [each for each in built if each.variant.build.entry in names],
+                package=config.package,
+                distribution=distribution,
+                manylinux=config.manylinux,
+                partial=lacking,
+                sources=sources,
+            )
+            layouts.append(layout)
+        layout, *others = merge.alike(layouts)
         if not config.package_dir.is_dir() and not any(file.target.endswith(".py") for file in layout.files):
             raise ConfigurationError([no_package(config)])
-        return _write(layout, distribution=distribution, folder=work / "wheel", here=here)
+        product = _write(layout, distribution=distribution, folder=work / "wheel", here=here)
+        return replace(product, others=tuple(others))
+
+
+def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
+    """Return the machine whose wheel each entry goes into, by name; None where there is one wheel of all."""
+    one = config.machines == "one-wheel"
+    return {entry.name: None if one else entry.machine or platform.machine() for entry in entries}
 
 
 def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:

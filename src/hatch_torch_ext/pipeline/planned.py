@@ -23,18 +23,22 @@ if TYPE_CHECKING:
 
 
 class Planned:
-    """The files of one build's package: ``shipped`` are the author's, by place in the wheel. Threads share it."""
+    """The files of one build's package: ``shipped`` are the author's, by place in the wheel. Threads share it.
 
-    def __init__(self, config: Config, shipped: Mapping[str, Path]) -> None:
-        self._config, self._shipped = config, shipped
+    ``wheels`` says, for each entry, what tells its wheel from the build's others: a machine, or None.
+    """
+
+    def __init__(self, config: Config, shipped: Mapping[str, Path], wheels: Mapping[str, str | None]) -> None:
+        self._config, self._shipped, self._wheels = config, shipped, wheels
         self._folder = config.package.replace(".", "/")
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[str, str]] = {}
+        self._seen: dict[tuple[str | None, str], tuple[str, str]] = {}
 
     def know(self, built: BuiltVariant) -> None:
         """Take the files of an entry that is finished already."""
         for target, path in built.package_files:
-            self._seen.setdefault(target, (built.variant.build.entry, digest.sha256(path)))
+            entry = built.variant.build.entry
+            self._seen.setdefault((self._wheels[entry], target), (entry, digest.sha256(path)))
 
     def check(self, entry: str, plan: InstallPlan) -> None:
         """Raise ``CompileError`` where what ``entry`` installs cannot be in one package with all the others."""
@@ -50,7 +54,7 @@ class Planned:
             elif not merge.may_differ(target):
                 found = digest.sha256(source)
                 with self._lock:
-                    other, first = self._seen.setdefault(target, (entry, found))
+                    other, first = self._seen.setdefault((self._wheels[entry], target), (entry, found))
                 if found != first:
                     raise CompileError(entry, merge.not_the_same(target, other, entry))
 

@@ -54,7 +54,7 @@ ENVIRON = (
 """Variables that decide what is found and how it is compiled."""
 OPEN = (
     *("compiler_cache_size", "dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
-    *("max_size", "memory_per_job", "only", "skip"),
+    *("machines", "max_size", "memory_per_job", "only", "skip"),
 )
 """Options that say which entries are built and how, not what one gives; the others belong to the key."""
 _VARIABLE = re.compile(r"ENV\{(\w+)\}")

@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext import elf
+from hatch_torch_ext.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.toolchain.values import Target, Tool
@@ -49,8 +50,10 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     asked = (said.cxx if said is not None else None) or dict(entry.env_vars).get("CXX")
     names = [asked] if asked else _names(machine)
     sysroot = Path(said.sysroot) if said is not None and said.sysroot is not None else None
-    if sysroot is not None and not sysroot.is_dir():
-        raise ToolchainError(entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which is no folder")
+    if sysroot is not None and (why := _no_sysroot(sysroot, machine)) is not None:
+        raise ToolchainError(
+            entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which {why}: it must be that of {machine}"
+        )
     for name in names:
         words = [word for word in shlex.split(name) if Path(word).name not in tools.LAUNCHERS]
         path = shutil.which(words[0]) if words else None
@@ -138,6 +141,22 @@ def _c_compiler(cxx: Path) -> str | None:
         if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
             return str(path)
     return None
+
+
+def _no_sysroot(folder: Path, machine: str) -> str | None:
+    """Return why ``folder`` is no sysroot of ``machine``, or None: its C library tells."""
+    if not folder.is_dir():
+        return "is no folder"
+    names = {"libc.so.6", f"libc.musl-{machine}.so.1"}
+    places = [folder / up / name for up in ("", "usr") for name in ("lib", "lib64", f"lib/{machine}-linux-gnu")]
+    found = [place / name for place in places for name in sorted(names) if (place / name).is_file()]
+    if not found:
+        return "has no C library"
+    try:
+        machines = {elf.read(path).machine for path in found}
+    except ElfError as error:
+        return f"has a C library that cannot be read ({error})"
+    return None if machine in machines else f"has a C library for {', '.join(sorted(machines))}"
 
 
 @cache

@@ -1,0 +1,83 @@
+"""hatch's interface <-> emulated environments: the environment type ``torch-ext``, loaded by hatch alone."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch.env.plugin.interface import EnvironmentInterface
+from hatch.env.virtual import VirtualEnvironment
+
+from hatch_torch_ext.config import kinds
+from hatch_torch_ext.config.options import Options
+from hatch_torch_ext.environments import emulation
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.config import Cross
+
+
+class MachineEnvironment(VirtualEnvironment):
+    """A virtual environment of hatch; for an entry of another machine, one of that machine's Python under qemu."""
+
+    PLUGIN_NAME = "torch-ext"
+
+    @cached_property
+    def machine(self) -> str | None:
+        """Return the machine that the entry is for where it is another one, else None."""
+        machine = dict(self.matrix_variables).get("machine")
+        return machine if machine not in {None, platform.machine()} else None
+
+    @cached_property
+    def use_uv(self) -> bool:
+        """Return whether uv installs: pip would run under emulation, for minutes."""
+        return self.machine is not None or bool(super().use_uv)
+
+    @cached_property
+    def emulated(self) -> emulation.Emulated:
+        """Return the Python of the other machine. Raises ``OSError``, as hatch expects it, for what is missing."""
+        try:
+            return emulation.find(str(self.machine), self.version, self._cross())
+        except ConfigurationError as error:
+            raise OSError("; ".join(error.problems)) from error
+
+    @cached_property
+    def version(self) -> str:
+        """Return the version of its Python: what the entry asks for, else hatch's own."""
+        return str(self.config.get("python") or ".".join(platform.python_version_tuple()[:2]))
+
+    def check_compatibility(self) -> None:
+        """Raise ``OSError`` where it cannot be made: hatch passes the entry over, and says why."""
+        if self.machine is None:
+            super().check_compatibility()  # type: ignore[no-untyped-call]
+            return
+        EnvironmentInterface.check_compatibility(self)  # type: ignore[no-untyped-call]
+        _ = self.emulated
+
+    def create(self) -> None:
+        """Make it, with pip for the author's scripts."""
+        if self.machine is None:
+            super().create()  # type: ignore[no-untyped-call]
+            return
+        folder = Path(str(self.virtual_env_path))
+        try:
+            emulation.make(folder, self.emulated, self.version)
+            with self.safe_activation():
+                self.platform.check_command([*self.construct_pip_install_command(["--quiet"]), "pip"])
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _cross(self) -> Cross | None:
+        """Return what the build hook's options say of the machine. Raises ``ConfigurationError``."""
+        build: dict[str, Any] = self.metadata.hatch.config.get("build", {})
+        tables = [build.get("targets", {}).get("wheel", {}), build]
+        raw: dict[str, Any] = next(filter(None, (each.get("hooks", {}).get("torch-ext") for each in tables)), {})
+        problems: list[str] = []
+        found = kinds.CROSS.read(Options(raw=raw, problems=problems), "cross") or ()
+        if problems:
+            raise ConfigurationError(problems)
+        return next((kinds.below(Path(str(self.root)), each) for each in found if each.machine == self.machine), None)

@@ -1,0 +1,183 @@
+"""Wheels for aarch64, built on x86-64 and used on that machine's torch under emulation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+from packaging.utils import parse_wheel_filename
+
+from hatch_torch_ext import audit, elf, process
+from hatch_torch_ext.facts import policy
+
+from .conftest import build, copy_example
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .conftest import Once
+
+pytestmark = pytest.mark.slow
+
+MATRIX = """\
+[[envs.matrix.matrix]]
+torch = ["2.8"]
+machine = ["aarch64"]
+
+[[envs.matrix.matrix]]
+torch = ["2.10"]
+abi = ["stable"]
+machine = ["x86_64", "aarch64"]
+
+"""
+TORCH = ("2.8.0", "2.10.0")
+CHOSEN = {"2.8.0": "torch2.8_cpu_cxx11_aarch64", "2.10.0": "stable2.10_cpu_aarch64"}
+USE = """\
+import sys, torch, torch_ext_example as example
+from torch_ext_example import _variants
+points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [0.0, 1.0]])
+assert example.farthest_point_sampling(points, 3).tolist() == [0, 2, 1]
+assert torch.allclose(example.squared_distance(points, points), torch.cdist(points, points) ** 2, atol=1e-5)
+print(torch.__version__, _variants.load().label)
+"""
+
+
+def two_machines(root: Path, *, hook: str = "") -> Path:
+    """Give a copy of the example in ``root`` a matrix of two machines, and its hook the options ``hook``."""
+    config = copy_example(root) / "hatch.toml"
+    before, _, rest = config.read_text(encoding="utf-8").partition("[[envs.matrix.matrix]]")
+    after = rest[rest.index("# The wheel in dist/") : rest.index("# The same for CPU and CUDA")]
+    text = before.replace('source = "csrc"\n', f'source = "csrc"\n{hook}') + MATRIX + after
+    config.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="session")
+def made(once: Once, store: Path, arm64: Path) -> Path:
+    """Return the folder of the example's two wheels, made by one build."""
+
+    def make(folder: Path) -> None:
+        root = two_machines(folder / "example")
+        build(root, folder / "dist", store, PATH=path(arm64))
+        shutil.rmtree(root)
+
+    return once("machines", make) / "dist"
+
+
+def path(arm64: Path) -> str:
+    """Return PATH with the programs for aarch64."""
+    return f"{arm64 / 'bin'}:{os.environ['PATH']}"
+
+
+def of(folder: Path, machine: str) -> Path:
+    """Return the wheel of a machine."""
+    (wheel,) = folder.glob(f"*_{machine}.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def site(once: Once) -> Callable[[str], Path]:
+    """Return a function: torch version -> a folder with the packages of aarch64's build of it."""
+    platform = ["--python-platform", "aarch64-manylinux_2_36", "--python-version", "3.11", "--only-binary", ":all:"]
+
+    def packages(version: str) -> Path:
+        def make(folder: Path) -> None:
+            command = [uv.find_uv_bin(), "pip", "install", "--quiet", *platform, "--target", str(folder)]
+            process.run([*command, f"torch=={version}", "numpy"])
+
+        return once(f"aarch64-torch{version}", make)
+
+    return packages
+
+
+def emulated(arm64: Path, packages: Path, wheel: Path, code: str, *, tmp_path: Path) -> process.Completed:
+    """Run ``code`` on aarch64's Python with ``packages`` and the content of ``wheel``."""
+    content = tmp_path / "content"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(content)
+    changes = {"PYTHONPATH": f"{content}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
+    root = arm64 / "root"
+    qemu, python = arm64 / "bin" / "qemu-aarch64-static", root / "usr" / "bin" / "python3.11"
+    return process.run(
+        [qemu, "-L", root, python, "-c", code], cwd=tmp_path, env_changes=changes, check=False, timeout=500
+    )
+
+
+def test_one_build_gives_a_wheel_for_each(made: Path) -> None:
+    """Each is tagged for its machine, holds its files alone, is clean, and names the policy that it meets."""
+    assert len(list(made.iterdir())) == 2
+    for machine in ("x86_64", "aarch64"):
+        wheel = of(made, machine)
+        assert [finding.code for finding in audit.audit_wheel(wheel) if not finding.warning] == []
+        (tag,) = parse_wheel_filename(wheel.name)[3]
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".so")]
+            files = [elf.read(Path(archive.extract(name, made.parent / machine))) for name in names]
+        assert {file.machine for file in files} == {machine}
+        assert len(files) == (2 if machine == "aarch64" else 1)
+        versions = {version for file in files for _, listed in file.version_needs for version in listed}
+        assert tag.platform == policy.lowest(machine, "glibc", versions).name
+
+
+def test_alone_it_is_the_same_bytes(made: Path, store: Path, arm64: Path, tmp_path: Path) -> None:
+    """Built in another folder without the other machine's entries, aarch64's wheel does not differ in a byte."""
+    root = two_machines(tmp_path / "elsewhere" / "p")
+    build(root, tmp_path / "dist", store, PATH=path(arm64), HATCH_TORCH_EXT_ONLY="*aarch64")
+    assert of(tmp_path / "dist", "aarch64").read_bytes() == of(made, "aarch64").read_bytes()
+
+
+def test_one_wheel_for_both(made: Path, store: Path, arm64: Path, tmp_path: Path) -> None:
+    """By the option, one wheel holds both: `merge` makes the same out of two, and parts it into the two again."""
+    root = two_machines(tmp_path / "p", hook='machines = "one-wheel"\n')
+    build(root, tmp_path / "dist", store, PATH=path(arm64))
+    (one,) = (tmp_path / "dist").iterdir()
+    command = [sys.executable, "-m", "hatch_torch_ext", "merge"]
+    process.run([*command, *sorted(made.iterdir()), "-o", tmp_path / "joined"])
+    assert [wheel.read_bytes() for wheel in (tmp_path / "joined").iterdir()] == [one.read_bytes()]
+    process.run([*command, "--machines", "wheel-each", one, "-o", tmp_path / "parted"])
+    parted = {wheel.name: wheel.read_bytes() for wheel in (tmp_path / "parted").iterdir()}
+    assert parted == {wheel.name: wheel.read_bytes() for wheel in made.iterdir()}
+
+
+def test_installers_take_the_wheel_of_their_machine(made: Path, tmp_path: Path) -> None:
+    """Out of one folder, uv and pip take for each machine the wheel that is for it."""
+    for machine in ("x86_64", "aarch64"):
+        expected = of(made, machine)
+        system = f"{machine}-manylinux_2_36"
+        options = ["--no-index", "--no-deps", "--find-links", str(made), "torch-ext-example"]
+        command = [uv.find_uv_bin(), "pip", "install", "--python-platform", system, "--target", str(tmp_path / machine)]
+        process.run([*command, *options])
+        (installed,) = (tmp_path / machine).rglob("WHEEL")
+        assert f"_{machine}" in installed.read_text(encoding="utf-8")
+        tags = [word for tag in parse_wheel_filename(expected.name)[3] for word in ("--platform", tag.platform)]
+        fetched = tmp_path / f"pip-{machine}"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", *tags, "-d", str(fetched)]
+        process.run([*pip, *options])
+        assert [file.name for file in fetched.iterdir()] == [expected.name]
+
+
+@pytest.mark.parametrize("version", TORCH)
+def test_it_is_right_under_emulation(
+    made: Path, arm64: Path, site: Callable[[str], Path], version: str, tmp_path: Path
+) -> None:
+    """aarch64's own torch loads the variant that is for it, and the operators give the right values."""
+    done = emulated(arm64, site(version), of(made, "aarch64"), USE, tmp_path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [f"{version}+cpu", CHOSEN[version]]
+
+
+def test_a_wheel_for_another_machine_is_refused(
+    made: Path, arm64: Path, site: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """On aarch64, x86-64's wheel opens nothing: the error names its variant, and the machine as the reason."""
+    code = "import torch_ext_example"
+    done = emulated(arm64, site("2.10.0"), of(made, "x86_64"), code, tmp_path=tmp_path)
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+    assert "built for linux x86_64, here is linux aarch64" in done.stderr
