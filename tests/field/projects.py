@@ -141,5 +141,10 @@ PROJECTS = (
     _read("causal_conv1d", "1.7.0", "CUDA alone, and its operators need a GPU"),
     _read("mamba_ssm", "2.3.2.post1", "CUDA alone, and its operators need a GPU"),
     _read("gsplat", "1.5.3", "CUDA alone, and its operators need a GPU"),
+    _read("torch_edit_distance", "0.4.0", "CUDA alone, and its operators need a GPU"),
+    _read("mmcv", "2.2.0", "150 files for the CPU alone: hours of compiling on two cores"),
+    _read("xformers", "0.0.35", "CUDA alone: hours of compiling, and its operators need a GPU"),
+    _read("natten", "0.21.7", "it has a CMake project of its own, for CUDA alone"),
+    _read("deepspeed", "0.19.8", "it compiles at first use; for ahead of time, variables choose what"),
     _read("flash_attn", "2.8.3", "CUDA alone: hours of compiling, and its operators need a GPU"),
 )

@@ -2,7 +2,8 @@
 
 A NAME is a project (``torchsort``), or one way of it (``torch_scatter:cmake``); without any, all are tried, the
 smallest first. Full installs of torch are made in ``--torches`` where they are missing (gigabytes); ``--releases``
-says which. What is fetched and built lies in ``--folder``, and the store is the user's own.
+says which. ``--turn`` runs ``init`` alone, and keeps what the results say of the build. What is fetched and built lies
+in ``--folder``, and the store is the user's own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ A project of `tests/field/projects.py` that has no row here was not run yet.
 """
 
 
+BUILT = 6
+"""The first cell of a row that is about the build, where it is parted at `|`."""
+
+
 def chosen(names: list[str]) -> list[Project]:
     """Return the projects that are named; raises SystemExit for a name that none has."""
     found = [each for each in PROJECTS if not names or each.name in names or each.key in names]
@@ -57,14 +62,17 @@ def installed(folder: Path, release: str) -> Path:
     return python
 
 
-def record(outcome: work.Outcome) -> None:
-    """Put the row of ``outcome`` into the results, in the order of the projects."""
+def record(outcome: work.Outcome, *, turned: bool) -> None:
+    """Put the row of ``outcome`` into the results, in the order of the projects; ``turned`` was not built this time."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.is_file() else []
     rows = {}
     for line in lines[len(HEAD.splitlines()) :]:
         cells = [cell.strip() for cell in line.split("|")]
         rows[f"{cells[1].split()[0]}:{cells[2]}"] = line
-    rows[outcome.project.key] = outcome.row
+    before, row = rows.get(outcome.project.key), outcome.row
+    if turned and before and outcome.project.built and not outcome.failed:
+        row = "|".join([*row.split("|")[:BUILT], *before.split("|")[BUILT:]])
+    rows[outcome.project.key] = row
     order = [each.key for each in PROJECTS if each.key in rows]
     RESULTS.write_text(HEAD + "".join(f"{rows[key]}\n" for key in order), encoding="utf-8")
 
@@ -76,12 +84,13 @@ def main() -> int:
     parser.add_argument("--releases", default="2.8,2.13", help="of torch (2.8,2.13)")
     parser.add_argument("--torches", type=Path, default=Path("build/torches"), help="folder of full installs")
     parser.add_argument("--folder", type=Path, default=Path("build/field"), help="what is fetched and built")
+    parser.add_argument("--turn", action="store_true", help="run init alone, and build nothing")
     options = parser.parse_args()
     torches = {release: installed(options.torches.absolute(), release) for release in options.releases.split(",")}
     failed = 0
     for project in chosen(options.names):
-        outcome = work.run(project, options.folder.absolute(), torches, {})
-        record(outcome)
+        outcome = work.run(project, options.folder.absolute(), torches, {}, turn_alone=options.turn)
+        record(outcome, turned=options.turn)
         print(outcome.row, flush=True)
         failed += outcome.failed is not None
     return int(failed > 0)

@@ -140,7 +140,9 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
     if project.way == "init":
         options = [part for release in releases for part in ("--torch", release)]
         command = [sys.executable, "-m", "hatch_torch_ext", "init", "--python", PYTHON, *options, *project.init]
-        done = process.run(command, cwd=root)
+        done = process.run(command, cwd=root, check=False)
+        if done.returncode:
+            raise AssertionError(done.stderr.removeprefix("hatch-torch-ext: "))
         for line in done.stderr.splitlines():
             if line.startswith("by hand: "):
                 outcome.listed.append(line.removeprefix("by hand: "))
@@ -208,13 +210,23 @@ def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) 
     return release[1]
 
 
-def run(project: Project, folder: Path, torches: Mapping[str, Path], environ: Mapping[str, str | None]) -> Outcome:
-    """Take the project all the way in ``folder``; ``torches``: release of the matrix -> a Python that has it."""
+def run(
+    project: Project,
+    folder: Path,
+    torches: Mapping[str, Path],
+    environ: Mapping[str, str | None],
+    *,
+    turn_alone: bool = False,
+) -> Outcome:
+    """Take the project all the way in ``folder``; ``torches``: release of the matrix -> a Python that has it.
+
+    ``turn_alone`` stops before the build, in a folder of its own.
+    """
     outcome = Outcome(project=project)
-    root = folder / project.key.replace(":", "-")
+    root = folder / f"{project.key.replace(':', '-')}{'-turned' if turn_alone else ''}"
     try:
         prepare(project, fetch(project, folder), root, list(torches), outcome)
-        if project.built:
+        if project.built and not turn_alone:
             start = time.monotonic()
             wheel = build(root, root / "dist", environ)
             outcome.seconds = time.monotonic() - start
@@ -223,5 +235,6 @@ def run(project: Project, folder: Path, torches: Mapping[str, Path], environ: Ma
                 outcome.checked.append(check(project, wheel, python, root / "build" / "installed", folder))
     except Exception as error:  # noqa: BLE001 -- the next project is tried, and the row says what went wrong
         said = getattr(error, "output", "").strip().splitlines()
-        outcome.failed = "fails: " + " ".join([str(error), *said[-3:]]).replace("|", "/")[:500]
+        told = " ".join([*str(error).split(), *said[-3:]]).replace(f"{folder}/", "").replace(sys.executable, "python")
+        outcome.failed = f"fails: {told.replace('|', '/')[:500]}"
     return outcome

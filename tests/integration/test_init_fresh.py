@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,9 @@ def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "choices", [Choices(stable=True), Choices(module=True)], ids=["the stable ABI", "an operator and a module"]
+    "choices",
+    [Choices(stable=True, jit=True), Choices(module=True)],
+    ids=["the stable ABI", "an operator and a module"],
 )
 def test_it_is_green_at_once(choices: Choices, torch_cpu_python: Path, tmp_path: Path) -> None:
     """`hatch build`, then the package's own tests in the wheel, beside torch 2.13."""
@@ -55,6 +58,8 @@ def test_it_is_green_at_once(choices: Choices, torch_cpu_python: Path, tmp_path:
         env_changes={"HATCH_TORCH_EXT_ONLY": only},
     )
     (wheel,) = (root / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as zipped:
+        assert choices.jit == any(name.endswith("_torch_ext/sources/csrc/ops.cpp") for name in zipped.namelist())
     site = tmp_path / "site"
     process.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel])
     done = subprocess.run(
