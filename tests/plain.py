@@ -67,17 +67,14 @@ class Project:
             **{name: None for name in os.environ if name.startswith("HATCH_TORCH_EXT_")},
         }
         self.environ["HATCH_TORCH_EXT_CACHE"] = str(shared / "store")
-        for name, text in {
-            "pyproject.toml": PROJECT.format(releases=", ".join(f'"{release}"' for release in releases)),
-            ".gitignore": "/build/\n/dist/\n",
-            "src/my_pkg/__init__.py": "",
-            "csrc/CMakeLists.txt": CMAKE,
-            "csrc/plain.c": C,
-            **(files or {}),
-        }.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write(
+            root,
+            {
+                "pyproject.toml": PROJECT.format(releases=", ".join(f'"{release}"' for release in releases)),
+                "csrc/plain.c": C,
+                **(files or {}),
+            },
+        )
 
     def build(self, out: str = "dist", **environ: str) -> process.Completed:
         """Build the wheel; it need not succeed."""
@@ -150,6 +147,16 @@ class Project:
         """Return every file outside of build and dist."""
         found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
         return sorted(name for name in found if not name.startswith(("build/", "dist/")))
+
+
+def write(root: Path, files: Mapping[str, str]) -> Path:
+    """Write the project's files; those that are not among ``files`` are the plain ones."""
+    common = {".gitignore": "/build/\n/dist/\n", "src/my_pkg/__init__.py": "", "csrc/CMakeLists.txt": CMAKE}
+    for name, text in {**common, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
 
 
 def make_wheels(folder: Path, versions: list[str]) -> None:

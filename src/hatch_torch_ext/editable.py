@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, tuple[int, int, str]]
 
-_DATA = (
-    'DATA: Dict[str, Any] = {"package": "package", "folder": "", "modules": {}, "root": "", "sources": {}, '
-    '"rebuild": False}\n'
-)
+_DATA = 'DATA: Dict[str, Any] = {"package": "", "distribution": "", "folder": "", "modules": {}}\n'
 
 
 def inclusion(config: Config, product: Product, *, distribution: str, sources: Sources) -> dict[str, str]:
@@ -57,6 +54,7 @@ def inclusion(config: Config, product: Product, *, distribution: str, sources: S
     finder = product.variants_module.with_name(f"{name}.py")
     data = {
         "package": config.package,
+        "distribution": distribution,
         "folder": folder,
         "modules": dict(sorted(modules.items())),
         "root": str(config.root),

@@ -20,12 +20,14 @@ from hatch_torch_ext.errors import ConfigurationError, ProcessError
 EXTRA = "build"
 _PROGRAMS = ("cmake", "ninja")
 _BESIDES = ("editables",)  # hatchling asks for it itself
+_KEPT = ("hatch", "rich")
 
 
 def of_a_wheel() -> list[str]:
     """Return requirements, sorted; cmake and ninja only where the machine's are missing or too old.
 
-    hatch is kept elsewhere (``own_hatch``); where that cannot be, it is one of them, got by the front end's settings.
+    hatch and rich are kept elsewhere (``own_hatch``); where that cannot be, they are among them, got by the front end's
+    settings.
     """
     found = []
     for line in metadata.requires("hatch-torch-ext") or []:
@@ -34,7 +36,7 @@ def of_a_wheel() -> list[str]:
         wanted = requirement.marker is not None and requirement.marker.evaluate({"extra": EXTRA})
         if not wanted or name in _BESIDES or (name in _PROGRAMS and serves(name, requirement)):
             continue
-        if name == "hatch" and _kept():
+        if name in _KEPT and _kept():
             continue
         requirement.marker = None
         found.append(str(requirement))

@@ -50,9 +50,12 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def dependencies(self) -> list[str]:
         """Return what the build of a wheel needs, for the environment that a front end makes."""
-        from hatch_torch_ext import needs
+        from hatch_torch_ext import environments, needs
 
-        return needs.of_a_wheel() if self.target_name == "wheel" else []
+        if self.target_name != "wheel":
+            return []
+        environments.adopt(environments.parent())
+        return needs.of_a_wheel()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
@@ -117,10 +120,15 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        from hatch_torch_ext import editable, environments, matrix, metadata, pipeline, sources, views
+        from hatch_torch_ext import environments
+        from hatch_torch_ext.environments import own_hatch
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
+        environments.adopt(environments.parent())
+        own_hatch.lend()
+        from hatch_torch_ext import editable, matrix, metadata, pipeline, sources, views
+
         pipeline.check_platform()
         config = self._config()
         if version != "editable":

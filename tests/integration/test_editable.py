@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-import fake_torch
+import plain
 from hatch_torch_ext import process
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ skip-install = true
 dependencies = ["torch=={matrix:torch}.*"]
 [[tool.hatch.envs.matrix.matrix]]
 torch = ["2.8", "2.13"]
-"""
-CMAKE = """
-cmake_minimum_required(VERSION 3.18)
-project(plain LANGUAGES C)
-add_library(plain SHARED plain.c)
-install(TARGETS plain LIBRARY DESTINATION .)
 """
 PACKAGE = """
 import ctypes
@@ -75,15 +69,8 @@ class Author:
             "PYTHONPATH": None,
             "VIRTUAL_ENV": None,
         }
-        for name, text in {
-            "pyproject.toml": PROJECT.replace("{rebuild}", "false"),
-            ".gitignore": "/build/\n",
-            "src/my_pkg/__init__.py": PACKAGE,
-            "csrc/CMakeLists.txt": CMAKE,
-        }.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        files = {"pyproject.toml": PROJECT.replace("{rebuild}", "false"), "src/my_pkg/__init__.py": PACKAGE}
+        plain.write(self.root, files)
         self.edit("return 1;")
 
     def edit(self, body: str) -> None:
@@ -141,10 +128,7 @@ def author(tmp_path: Path, once: Once) -> Author:
     """Return a fresh author; wheels of torch, the store and an environment with pip are shared."""
 
     def make(folder: Path) -> None:
-        (folder / "wheels").mkdir()
-        for version in ("2.8.0", "2.13.0"):
-            wheel = fake_torch.wheel(fake_torch.contents(version, cuda=None))
-            (folder / "wheels" / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(wheel)
+        plain.make_wheels(folder / "wheels", ["2.8.9", "2.13.9"])
         process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, folder / "env"])
         python = folder / "env" / "bin" / "python"
         process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, "pip", "editables"])
@@ -171,24 +155,28 @@ def test_the_torch_of_the_environment_is_built_for(author: Author) -> None:
 
 @pytest.mark.slow
 def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author: Author, wheelhouse: Path) -> None:
-    """Its build runs in an environment of its cache; the one that is meant is seen all the same."""
+    """Its build runs in an environment of its cache; which one is meant, and where to look, is seen all the same."""
     author.torch("2.8.1")
-    command: list[str | Path] = [
-        uv.find_uv_bin(),
-        "pip",
-        "install",
-        "--no-deps",
-        "--python",
-        author.python,
-        "-e",
-        author.root,
-    ]
-    links = f"{author.environ['UV_FIND_LINKS']},{wheelhouse}"
-    done = process.run(
-        command, env_changes={**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": links}, check=False
-    )
+    command: list[str | Path] = [uv.find_uv_bin(), "pip", "install"]
+    command += ["--no-deps", "--python", author.python, "-e", author.root]
+    links = ["--find-links", str(author.environ["UV_FIND_LINKS"]), "-f", str(wheelhouse)]
+    environ = {**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": None, "PIP_FIND_LINKS": None}
+    done = process.run([*command, *links], env_changes=environ, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert author.answer() == f"{OLDER} 1"
+    (manifest,) = author.site.glob("*/_torch_ext/manifest.json")
+    assert '"2.8.9"' in manifest.read_text(encoding="utf-8")  # no index has it
+
+    author.edit("return 2;")
+    stale = author.run("-c", "import my_pkg").stderr
+    assert f"Compile it: uv pip install --reinstall --no-deps -e '{author.root}'" in stale
+    command[3:4] = ["--reinstall", "--no-deps"]
+    done = process.run([*command, *links], env_changes=environ, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert author.answer() == f"{OLDER} 2"
+    shutil.rmtree(author.site / "torch")
+    shown = author.run("-c", "from my_pkg import _variants; _variants.load()").stderr
+    assert f"\n  uv pip install --reinstall --no-deps -e '{author.root}'\n" in shown
 
 
 def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> None:
@@ -209,12 +197,14 @@ def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> N
     assert author.answer() == f"{NEWEST} 2"
 
 
-def test_messages_know_an_editable_install(author: Author) -> None:
-    """Nothing is to be upgraded: the project is built again, by a command that a shell takes as it is."""
+def test_messages_and_editors_know_an_editable_install(author: Author) -> None:
+    """The remedy is a build, by a command that a shell takes as it is; clangd looks for the commands in ``build``."""
     author.install()
     shown = author.run("-c", "from my_pkg import _variants; _variants.load()").stderr
     assert f"or build it for this one, if its matrix has it:\n  pip install -e '{author.root}'" in shown
     assert "pip install -U" not in shown
+    commands = json.loads((author.root / "build" / "compile_commands.json").read_text(encoding="utf-8"))
+    assert [each["file"] for each in commands] == [str(author.root / "csrc" / "plain.c")]
 
 
 @pytest.mark.slow
@@ -248,8 +238,12 @@ def test_rebuild_at_import(author: Author) -> None:
 
 
 def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
-    """An install in isolation leaves no plugin behind: both remedies of the message work."""
+    """An install in isolation leaves no plugin behind: both remedies of the message work.
+
+    The checkout cannot be written here: the work is done in the user's cache, as for any build.
+    """
     author.rebuilding()
+    (author.root / "build").write_text("in the way\n", encoding="utf-8")
     author.install()
     author.edit("return 2;")
     lent = author.lent.read_text(encoding="utf-8")
@@ -260,20 +254,4 @@ def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
     assert author.answer(TORCH_EXT_REBUILD="0") == f"{NEWEST} 1"
     author.lent.write_text(lent, encoding="utf-8")
     assert author.answer() == f"{NEWEST} 2"
-
-
-def test_rebuild_in_a_checkout_that_cannot_be_written(author: Author) -> None:
-    """The work is done in the user's cache, as for any build."""
-    author.rebuilding()
-    (author.root / "build").write_text("in the way\n", encoding="utf-8")
-    author.install()
-    author.edit("return 2;")
-    assert author.answer() == f"{NEWEST} 2"
     assert (author.root / "build").read_text(encoding="utf-8") == "in the way\n"
-
-
-def test_editors_find_the_commands(author: Author) -> None:
-    """Editors on clangd look for ``build/compile_commands.json`` above each source."""
-    author.install()
-    commands = json.loads((author.root / "build" / "compile_commands.json").read_text(encoding="utf-8"))
-    assert [each["file"] for each in commands] == [str(author.root / "csrc" / "plain.c")]

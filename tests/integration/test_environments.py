@@ -208,6 +208,13 @@ def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(t
     )
 
 
+def test_without_an_index_none_is_asked(tmp_path: Path) -> None:
+    """There is no variable of uv for that: pip's, or its option, would be lost, and the public index asked."""
+    uv_path, installer = Path(uv.find_uv_bin()), {"UV_NO_INDEX": "1", "UV_NO_CACHE": "1"}
+    with pytest.raises(EnvironmentCreationError, match="packaging was not found in the provided package locations"):
+        environments.without_torch(entry("packaging"), data=tmp_path, uv=uv_path, installer=installer)
+
+
 def test_matrix_of_pythons_is_not_served_by_one_python(tmp_path: Path) -> None:
     """An interpreter other than the matrix says is an error that names both (hatch#738)."""
     root = project(tmp_path, PROJECT.replace("{matrix:torch}.*", "2.8.*").replace('"torch==2.8.*", ', ""))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-import fake_torch
+import plain
 from hatch_torch_ext import process
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ dependencies = ["torch=={matrix:torch}.*"]
 [[tool.hatch.envs.matrix.matrix]]
 torch = ["2.8", "2.13"]
 """
-CMAKE = """
-cmake_minimum_required(VERSION 3.18)
-project(plain LANGUAGES C)
-add_library(plain SHARED plain.c)
-install(TARGETS plain LIBRARY DESTINATION .)
-"""
 TEST = """
 from importlib.metadata import version
 
@@ -71,18 +65,12 @@ pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fak
 
 def write(root: Path, *, own: Sequence[str] = (), optional: str = "") -> Path:
     """Write the project."""
-    for name, text in {
+    files = {
         "pyproject.toml": PROJECT.replace("{own}", json.dumps(list(own))).replace("{optional}", optional),
-        ".gitignore": "/build/\n/dist/\n",
-        "src/my_pkg/__init__.py": "",
-        "csrc/CMakeLists.txt": CMAKE,
         "csrc/plain.c": "int answer(void) { return 42; }\n",
         "tests/test_torch.py": TEST,
-    }.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
+    }
+    return plain.write(root, files)
 
 
 def change(root: Path, *changes: tuple[str, str]) -> None:
@@ -100,9 +88,7 @@ def shared(once: Once, wheelhouse: Path) -> Path:
     """Return a folder of wheels: the plugin, and two small torches, newer than any that an index has of these lines."""
 
     def make(folder: Path) -> None:
-        for version in ("2.8.9", "2.13.9"):
-            wheel = fake_torch.wheel(fake_torch.contents(version, cuda=None))
-            (folder / f"torch-{version}-{fake_torch.TAG}.whl").write_bytes(wheel)
+        plain.make_wheels(folder, ["2.8.9", "2.13.9"])
         for path in wheelhouse.iterdir():
             (folder / path.name).hardlink_to(path)
 
@@ -347,55 +333,38 @@ def static(root: Path, dependencies: Sequence[str]) -> None:
     (root / "pyproject.toml").write_text(text[:start] + static + text[end:], encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("dependencies", "required", "note"),
-    [
-        pytest.param(
-            ["packaging"],
-            ["packaging", TORCH],
-            "`project.dependencies` has no torch: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of "
-            "`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`, which the wheel requires. Let the matrix say it "
-            'everywhere, in pyproject.toml: [project] dynamic = ["dependencies"] '
-            '[tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging"]',
-            id="absent",
-        ),
-        pytest.param(
-            ["torch>=2"],
-            ["torch>=2", TORCH],
-            "`project.dependencies` has `torch>=2`, which is wider than the matrix: an sdist,",
-            id="wider",
-        ),
-        pytest.param([TORCH], [TORCH], None, id="agrees"),
-        pytest.param(
-            ["torch<2.10"],
-            ["torch<2.10", TORCH],
-            "matrix.2.13: `torch<2.10` in `project.dependencies` forbids the torch that this is built for, so "
-            "nobody could use it. Take the requirement out, or name the entry in `skip`.",
-            id="narrower",
-        ),
-    ],
-)
-def test_the_build_hook_alone_says_what_is_missing(
-    dependencies: list[str], required: list[str], note: str | None, tmp_path: Path, shared: Path, session_folder: Path
-) -> None:
-    """The wheel is right without the metadata hook; the author is told who else does not know."""
-    root = write(tmp_path)
-    static(root, dependencies)
-    done = wheel_of(root, shared, session_folder)
-    assert done.returncode == 0, said(done)
-    (wheel,) = (root / "dist").glob("*.whl")
-    assert of_wheel(wheel) == required
-    if note is None:
-        assert "`project.dependencies`" not in said(done)
-    else:
-        assert f"torch-ext: {note}" in said(done)
+STATIC_CASES = [
+    (
+        ["packaging"],
+        ["packaging", TORCH],
+        "`project.dependencies` has no torch: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of "
+        "`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`, which the wheel requires. Let the matrix say it "
+        'everywhere, in pyproject.toml: [project] dynamic = ["dependencies"] '
+        '[tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging"]',
+    ),
+    (
+        ["torch>=2"],
+        ["torch>=2", TORCH],
+        "`project.dependencies` has `torch>=2`, which is wider than the matrix: an sdist,",
+    ),
+    ([TORCH], [TORCH], None),
+    (
+        ["torch<2.10"],
+        ["torch<2.10", TORCH],
+        "matrix.2.13: `torch<2.10` in `project.dependencies` forbids the torch that this is built for, so "
+        "nobody could use it. Take the requirement out, or name the entry in `skip`.",
+    ),
+]
+"""What `[project]` may say of torch: absent, wider, agreeing, narrower."""
 
 
-def test_static_metadata_that_exclude_the_matrix_are_refused(
-    tmp_path: Path, shared: Path, session_folder: Path
-) -> None:
-    """Nothing is compiled for a wheel that nobody could install; the remedy is to take the line out."""
+def test_the_build_hook_alone_says_what_is_missing(tmp_path: Path, shared: Path, session_folder: Path) -> None:
+    """The wheel is right without the metadata hook, and the author is told who else does not know.
+
+    Where `[project]` excludes the matrix, nothing is compiled for a wheel that nobody could install.
+    """
     root = write(tmp_path)
+    original = (root / "pyproject.toml").read_text(encoding="utf-8")
     static(root, ["torch<2.5"])
     done = wheel_of(root, shared, session_folder)
     assert done.returncode == 1
@@ -406,8 +375,17 @@ def test_static_metadata_that_exclude_the_matrix_are_refused(
     )
     assert not list(root.glob("dist/*"))
     assert not list(root.glob("build/torch-ext/matrix.2*"))
-    change(root, ('["torch<2.5"]', "[]"))
-    assert wheel_of(root, shared, session_folder).returncode == 0
+    for dependencies, required, note in STATIC_CASES:
+        (root / "pyproject.toml").write_text(original, encoding="utf-8")
+        static(root, dependencies)
+        done = wheel_of(root, shared, session_folder)
+        assert done.returncode == 0, said(done)
+        (wheel,) = (root / "dist").glob("*.whl")
+        assert of_wheel(wheel) == required
+        if note is None:
+            assert "`project.dependencies`" not in said(done)
+        else:
+            assert f"torch-ext: {note}" in said(done)
 
 
 def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:

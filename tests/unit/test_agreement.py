@@ -121,3 +121,52 @@ def test_the_environment_that_uv_means(
     parent = around.Parent(arguments=tuple(arguments), environ=said, folder=root)
     found = list(dict.fromkeys(path.resolve().parent.parent for path in around.targets(root, parent)))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (
+            ["/env/bin/python", "/env/bin/pip3.11", "wheel", "--no-index", "--find-links", "my wheels", "."],
+            {},
+            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "file://{}/my%20wheels"},
+        ),
+        (
+            ["python", "-m", "pip", "install", "-f", "https://a.example/links", "-f=my wheels", "."],
+            {"PIP_FIND_LINKS": "/first https://a.example/links"},
+            {"PIP_FIND_LINKS": "/first https://a.example/links file://{}/my%20wheels"},
+        ),
+        (
+            ["pip", "install", "-i", "https://one.example/", "--index-url=https://two.example/", "--cert", "ca.pem"],
+            {"PIP_INDEX_URL": "https://none.example/"},
+            {"PIP_INDEX_URL": "https://two.example/", "PIP_CERT": "{}/ca.pem"},
+        ),
+        (
+            [
+                "/opt/uv",
+                "pip",
+                "install",
+                "--find-links=my wheels",
+                "--index",
+                "mine=https://one.example/",
+                "--offline",
+            ],
+            {"UV_FIND_LINKS": "/first"},
+            {
+                "UV_FIND_LINKS": "/first,file://{}/my%20wheels",
+                "UV_INDEX": "mine=https://one.example/",
+                "UV_OFFLINE": "1",
+            },
+        ),
+        (["pip", "install", ".", "--index-url"], {}, {}),
+        (["tox", "--index-url", "https://one.example/"], {}, {}),
+    ],
+)
+def test_where_the_front_end_is_told_to_look(
+    arguments: list[str], environ: dict[str, str], expected: dict[str, str], tmp_path: Path
+) -> None:
+    """Options that pip and uv hand to nobody become the variables of the same meaning, from any folder."""
+    (tmp_path / "my wheels").mkdir()
+    (tmp_path / "ca.pem").touch()
+    parent = around.Parent(arguments=tuple(arguments), environ={}, folder=tmp_path)
+    assert around.told(parent, environ) == {name: value.format(tmp_path) for name, value in expected.items()}

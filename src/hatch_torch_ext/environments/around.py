@@ -77,6 +77,68 @@ def installs(of: Parent | None) -> bool:
     return False
 
 
+_OF_PIP = {
+    "--cert": ("PIP_CERT", None),
+    "--extra-index-url": ("PIP_EXTRA_INDEX_URL", " "),
+    "--find-links": ("PIP_FIND_LINKS", " "),
+    "--index-url": ("PIP_INDEX_URL", None),
+    "--proxy": ("PIP_PROXY", None),
+    "--trusted-host": ("PIP_TRUSTED_HOST", " "),
+}
+_OF_UV = {
+    "--allow-insecure-host": ("UV_INSECURE_HOST", " "),
+    "--default-index": ("UV_DEFAULT_INDEX", None),
+    "--extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
+    "--find-links": ("UV_FIND_LINKS", ","),
+    "--index": ("UV_INDEX", " "),
+    "--index-url": ("UV_INDEX_URL", None),
+}
+"""What the options of front ends are called as variables, and what parts several values (None: the last one counts)."""
+_FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "UV_NO_INDEX", "--offline": "UV_OFFLINE"}}
+_SHORT = {"-f": "--find-links", "-i": "--index-url"}
+
+
+def adopt(of: Parent | None) -> None:
+    """Set the variables that say what the front end's command line says of indexes, for all that is started from here.
+
+    A front end hands such options to nobody: without this, ``pip wheel --no-index --find-links wheels .`` would look
+    for torch on the public index.
+    """
+    if of is not None:
+        os.environ.update(told(of, os.environ))
+
+
+def told(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables for the options about indexes on a front end's command line; they join those of ``environ``."""
+    names = [Path(word).name.rstrip("0123456789.") for word in of.arguments]
+    front_end = "uv" if names[:1] == ["uv"] else "pip" if "pip" in names[:3] else ""
+    if not front_end:
+        return {}
+    known, said = (_OF_UV if front_end == "uv" else _OF_PIP), {}
+    words = list(of.arguments)
+    for number, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        option = _SHORT.get(option, option)
+        if option in _FLAGS[front_end]:
+            said[_FLAGS[front_end][option]] = "1"
+        if option not in known or not (equals or words[number + 1 :]):
+            continue
+        variable, between = known[option]
+        value = _absolute(value if equals else words[number + 1], of.folder, address=option != "--cert")
+        before = said.get(variable, environ.get(variable, "")) if between else ""
+        listed = [each for each in before.split(between) if each]
+        said[variable] = (between or "").join([*listed, *([] if value in listed else [value])])
+    return said
+
+
+def _absolute(value: str, folder: Path, *, address: bool) -> str:
+    """Return a path below ``folder`` so that it means the same from any, without blanks where it is an address."""
+    path = Path(os.path.abspath(folder / value))  # noqa: PTH100 -- links stay
+    if "://" in value or not path.exists():
+        return value
+    return path.as_uri() if address else str(path)
+
+
 def parent() -> Parent | None:
     """Return this process's parent as the system tells of it, or None where it does not."""
     place = Path("/proc") / str(os.getppid())

@@ -85,7 +85,8 @@ def without_torch(
                 return _parse(said, removal=removal)
         overrides = folder / "overrides.txt"
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
-        _write_scratch(folder, entry.python, dependencies, uv)
+        no_index = bool(installer.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"))
+        _write_scratch(folder, entry.python, dependencies, uv, no_index=no_index)
         # By its bare name, seen from the scratch project: uv reads a list in the variable, separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
         changes: dict[str, str | None] = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
@@ -105,7 +106,7 @@ def of_python(python: Path) -> Environment:
     return _parse(foreign.json(said.rpartition(_ANSWER)[2]), removal="")
 
 
-def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path) -> None:
+def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path, *, no_index: bool) -> None:
     lines = [
         "[envs.build]",
         "skip-install = true",
@@ -117,7 +118,9 @@ def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str]
     if python is not None:
         lines.append(f"python = {json.dumps(python)}")
     (folder / "hatch.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "pyproject.toml").write_text('[project]\nname = "torch-ext-build"\nversion = "0"\n', encoding="utf-8")
+    # uv has no variable for `no-index`.
+    text = '[project]\nname = "torch-ext-build"\nversion = "0"\n' + "[tool.uv]\nno-index = true\n" * no_index
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
 
 
 def _run(

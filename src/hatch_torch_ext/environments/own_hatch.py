@@ -1,7 +1,8 @@
 """hatch, to read a matrix and to make environments: the one that is importable here, else one made once and kept.
 
-hatch brings 30 packages, keyring and cryptography among them; an isolated build that had them would install them again
-each time. They lie in the user's store instead, sealed as an SDK is, since their code is run; uv fills it in a second.
+hatch brings 30 packages, keyring, cryptography and rich's pygments among them; an isolated build that had them would
+install them again each time. They lie in the user's store instead, sealed as an SDK is, since their code is run; uv
+fills it in a second.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-REQUIREMENT = "hatch>=1.14"
+REQUIREMENTS = ("hatch>=1.14", "rich>=13.0")
+"""hatch, and what this package takes from there, too; hatch requires it itself."""
 KIND = "hatch"
 """The folder of the store that they lie in."""
 
@@ -35,7 +37,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     if importlib.util.find_spec("hatch") is not None:
         return None
     root = store.path(os.environ)
-    facts = (REQUIREMENT, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
+    facts = (REQUIREMENTS, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     try:
         return store.opened(root, report).make(KIND, key, _fill)[0]
@@ -48,6 +50,12 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
                 f'the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
             ]
         ) from error
+
+
+def lend() -> None:
+    """Let rich be imported from there where it is not installed here. Raises ``ConfigurationError`` as ``folder``."""
+    if importlib.util.find_spec("rich") is None and (where := folder()) is not None:
+        sys.path.append(str(where))
 
 
 def version() -> str:
@@ -67,7 +75,7 @@ def _fill(made: Path) -> dict[str, object]:
     options = ["--quiet", "--no-config", "--compile-bytecode", "--link-mode", "copy", "--python", sys.executable]
     if changes.get("UV_NO_INDEX") or environ.get("UV_NO_INDEX"):
         options.append("--no-index")  # uv itself knows no such variable
-    process.run([_uv(), "pip", "install", *options, "--target", made, REQUIREMENT], cwd=made, env_changes=changes)
+    process.run([_uv(), "pip", "install", *options, "--target", made, *REQUIREMENTS], cwd=made, env_changes=changes)
     for path in made.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(0o555 if path.stat().st_mode & 0o100 else 0o444)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Dict, List, Optional, Sequence
 
-# The package; the folder (beside this file) of what was built for it; its modules: dotted name -> file there; the
-# project's folder; the files that were compiled: path -> size, time of change in ns, sha256; whether to build again.
+# The package and its distribution; the folder (beside this file) of what was built for it; its modules: dotted name ->
+# file there; the project's folder; the files that were compiled: path -> size, time of change in ns, sha256; whether to
+# build again.
 # fmt: off
-DATA: Dict[str, Any] = {"package": "package", "folder": "", "modules": {}, "root": "", "sources": {}, "rebuild": False}
+DATA: Dict[str, Any] = {"package": "", "distribution": "", "folder": "", "modules": {}}
 # fmt: on
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -100,8 +101,15 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def _command(self) -> str:
         import shlex
+        from importlib.metadata import PackageNotFoundError, distribution
 
-        return "pip install -e {}".format(shlex.quote(self.data["root"]))
+        try:
+            by = distribution(self.data["distribution"]).read_text("INSTALLER") or ""
+        except PackageNotFoundError:
+            by = ""
+        # uv takes a project for unchanged while its pyproject.toml is.
+        command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
+        return "{} -e {}".format(command, shlex.quote(self.data["root"]))
 
     def _setting(self, name: str) -> str:
         general = "TORCH_EXT_" + name

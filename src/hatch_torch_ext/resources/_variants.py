@@ -810,8 +810,15 @@ def _again() -> str:
     """Return the command that installs again from where it came from; a shell takes it as it is."""
     if "editable" in DATA:
         import shlex
+        from importlib.metadata import PackageNotFoundError, distribution
 
-        return f"pip install -e {shlex.quote(DATA['editable'])}"
+        try:
+            by = distribution(DATA["distribution"]).read_text("INSTALLER") or ""
+        except PackageNotFoundError:
+            by = ""
+        # uv takes a project for unchanged while its pyproject.toml is.
+        command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
+        return f"{command} -e {shlex.quote(DATA['editable'])}"
     if "here" in DATA:  # pip and uv keep the wheel that they built for another torch
         name = DATA["distribution"]
         return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
