@@ -196,6 +196,38 @@ def test_settings_of_uv_that_give_another_torch(
     assert project.build(**environ).returncode == 0
 
 
+def test_a_project_that_sets_the_install_prefix(make: Make) -> None:
+    """CMake's prefix is the package in the sources, as many have it: the wheel gets the files, the sources none."""
+    text = 'project(plain LANGUAGES C)\nset(CMAKE_INSTALL_PREFIX "${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg"%s)\n'
+    for kind in ("", ' CACHE PATH "" FORCE'):
+        cmake = CMAKE.replace("project(plain LANGUAGES C)\n", text % kind)
+        project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": cmake}, folder=f"project{bool(kind)}")
+        before = project.sources()
+        done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+        assert done.returncode == 0, said(done)
+        assert project.sources() == before
+        assert sum(name.endswith("/libplain.so") for name in names(project)) == 1
+
+
+def test_python_files_beside_the_package(make: Make) -> None:
+    """What CMake installs into site-packages under another name is packed inside of the package, which is said."""
+    rule = """
+find_package(Python REQUIRED COMPONENTS Interpreter)
+install(DIRECTORY other DESTINATION ${Python_SITEARCH})
+install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
+"""
+    files = {"csrc/other/__init__.py": "", "csrc/mine.py": "", "src/my_pkg/__init__.py": INIT}
+    project = make({**files, "csrc/CMakeLists.txt": CMAKE + rule})
+    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+    assert done.returncode == 0, said(done)
+    assert (
+        "CMake installs other/__init__.py into site-packages, beside `my_pkg`, and the wheel has it in `my_pkg`: "
+        "`import other` does not find it. Let hatchling bring it, by `packages` of "
+        "`[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
+    ) in said(done)
+    assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))
+
+
 EXPORTED = """
 cmake_minimum_required(VERSION 3.18)
 project(plain VERSION 1.2 LANGUAGES C)

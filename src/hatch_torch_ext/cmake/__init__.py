@@ -186,7 +186,8 @@ class _Runner:
 def _install(run: _Runner, reply: replies.Reply) -> None:
     """Install below the prefix, also what is meant for the environment's site-packages (``${Python_SITEARCH}``)."""
     job, stage, site = run.job, run.job.folder / "stage", run.job.environment.site_packages
-    command = [str(job.toolchain.cmake.path), "--install", str(job.build)]
+    # The prefix is said once more: a project may have set its own, often the package's folder in the sources.
+    command = [str(job.toolchain.cmake.path), "--install", str(job.build), "--prefix", str(job.prefix)]
     shutil.rmtree(job.prefix, ignore_errors=True)
     if not any(rule.destination and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
         run("installing", command)

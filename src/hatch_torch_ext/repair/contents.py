@@ -102,11 +102,32 @@ def read(
         else:
             _check_machine(entry, first, facts, machine)
             _add(entry, binaries, _binary(source, links, facts, package))
+    if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
+        name = beyond[0].partition("/")[0].removesuffix(".py")
+        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+        report(
+            f"{entry}: CMake installs {beyond[0]}{more} into site-packages, beside `{package}`, and the wheel has it "
+            f"in `{package}`: `import {name}` does not find it. Let hatchling bring it, by `packages` of "
+            f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
+        )
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
         variant_data=tuple(sorted(beside.items())),
     )
+
+
+def _beside_package(package: str) -> Callable[[str], str]:
+    """Return a function that gives the place in site-packages of a file that lies there and not in the package."""
+    folder = package.replace(".", "/") + "/"
+
+    def beside(relative: str) -> str:
+        parts = PurePosixPath(relative).parts
+        site = next((number for number, part in enumerate(parts[:-1]) if part in _SITE), None)
+        place = "/".join(parts[site + 1 :]) if site is not None else ""
+        return "" if place.startswith(folder) or not place.endswith(".py") else place
+
+    return beside
 
 
 def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
