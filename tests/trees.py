@@ -146,12 +146,24 @@ class Site:
         )
 
     def repair(
-        self, *, config: Config | None = None, sdk: Sdk | None = None, stable: bool = False, flags: str = ""
+        self,
+        *,
+        config: Config | None = None,
+        sdk: Sdk | None = None,
+        stable: bool = False,
+        flags: str = "",
+        cuda: str | None = None,
     ) -> BuiltVariant:
-        """Repair the install tree; what is reported goes to ``said``."""
+        """Repair the install tree; what is reported goes to ``said``. ``cuda`` is what the entry declares."""
         tree = self.tree(flags)
         entry = Entry(
-            name="e", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, stable_abi=stable
+            name="e",
+            variables=(),
+            dependencies=(),
+            torch_requirement="torch==2.8.*",
+            python=None,
+            stable_abi=stable,
+            cuda=cuda,
         )
         return repair.repair(
             entry,

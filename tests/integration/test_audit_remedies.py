@@ -144,8 +144,7 @@ def test_static_thread_local_storage(tmp_path: Path) -> None:
         return not subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, env=environ).returncode
 
     text = (
-        "keeps {} bytes for each thread in the static TLS block, where glibc has room for 1664 bytes of all libraries "
-        "that are opened after the start"
+        "needs {} bytes of static TLS; glibc keeps 1664 for all libraries together that a process opens after its start"
     )
     assert said(256, early) == []
     assert said(1000, early) == [(text.format(1000), True)]

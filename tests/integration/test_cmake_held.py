@@ -126,9 +126,9 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
     with pytest.raises(CompileError) as caught:
         bench.build("", source=source)
     assert str(caught.value) == (
-        f"matrix.2.13: the project in {source} displaces the CMake file that hatch-torch-ext adds by "
-        "CMAKE_PROJECT_INCLUDE_BEFORE, so that CUDA architectures, the C++ ABI and paths of this machine would not be "
-        "seen to. Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or "
+        f"matrix.2.13: the project in {source} overwrites CMAKE_PROJECT_INCLUDE_BEFORE, by which "
+        "hatch-torch-ext sets CUDA architectures and the C++ ABI, and keeps paths of this machine out of the wheel. "
+        "Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or "
         "set CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. "
         f"The whole log is {bench.work}/matrix.2.13/log.txt"
     )

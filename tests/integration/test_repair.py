@@ -90,10 +90,29 @@ def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
     site.add("libops.so", CUDA_CALL)
     with pytest.raises(RepairError) as caught:
         site.repair()
+    uses = "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, but "
     assert str(caught.value) == (
-        "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, which torch 2.8.0+cpu does not "
-        "have: it is a CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it"
+        f"{uses}torch 2.8.0+cpu is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources "
+        "out of it"
     )
+    with pytest.raises(RepairError) as caught:
+        site.repair(cuda="cpu")
+    assert str(caught.value) == (
+        f"{uses}the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
+        "entry its CUDA version"
+    )
+
+
+def test_the_driver_with_a_cpu_torch(site: Site) -> None:
+    """A file that needs libcuda.so.1 is refused in words; where `exclude` leaves the driver to users, it is kept."""
+    driver = compile_library(site.root / "driver" / "libcuda.so.1", "void cuInit(void) {}")
+    site.add("libops.so", TORCH_CALL + "void cuInit(void); void start(void) { cuInit(); }", links=[driver])
+    with pytest.raises(
+        RepairError, match=r"`libops.so` needs libcuda.so.1, but torch 2\.8\.0\+cpu is a CPU build: take"
+    ):
+        site.repair()
+    built = site.repair(config=site.config(exclude=("libcuda.so.1",)))
+    assert (built.variant.backend, built.variant.external) == ("cpu", (("libcuda.so.1", "author"),))
 
 
 def _mangled_cudart(site: Site) -> Path:
@@ -244,8 +263,8 @@ def test_what_leads_to_one_library(site: Site) -> None:
     own = built.source(f"{built.variant.label}/exported/{led[1]}").read_text(encoding="utf-8")
     assert own == 'IMPORTED_LOCATION "@torch-ext:libops.so@"'
     assert site.said[0] == (
-        "e: left out, since it leads to one library in a way that cannot be followed, and a wheel has one for each "
-        f"variant: {', '.join(sorted(texts.keys() - kept))}. C++ dependents ask `python -m pkg._variants --path "
+        f"e: left out: {', '.join(sorted(texts.keys() - kept))}, since a wheel has one library for each variant, and "
+        "these files name one in a way that cannot be redirected. C++ dependents ask `python -m pkg._variants --path "
         "libops.so`: docs/loader.md, C++ programs, has the lines for CMake"
     )
 

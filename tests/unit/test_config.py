@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hatch_torch_ext import config
-from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.config import CMakeConfig, Config, declaration
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import fallback
+from hatch_torch_ext.pipeline import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,6 +134,21 @@ def test_every_known_option_is_read(project: Path) -> None:
         config.parse(wrong, root=project, project_name="my-pkg", environ={})
     named = {problem.split("`")[1] for problem in caught.value.problems}
     assert named == set(config.KNOWN)
+
+
+def test_every_option_is_decided() -> None:
+    """A new option says whether it changes a variant's bytes (`record.OPEN`), and a build at first use (`OPTIONS`)."""
+    found = {each.name for each in declaration.OPTIONS}
+    no_bytes = {name for name in found if name.replace(".", "_").replace("-", "_") in record.OPEN}
+    assert len(no_bytes) == len(record.OPEN)
+    compiles = {name for name in found if name.partition(".")[0] in fallback.OPTIONS}
+    where_and_what = {
+        *("environment", "package", "source", "sdk", "cross", "cuda-home", "cuda.compress", "compiler-launcher"),
+        *("index-url", "extra-index-url", "max-download", "manylinux", "audit-symbols"),
+        *("fallback", "fallback-default", "fallback-requires"),
+    }
+    assert found == no_bytes | compiles | where_and_what
+    assert len(found) == len(no_bytes) + len(compiles) + len(where_and_what)
 
 
 def test_options_of_every_hook_pass(project: Path) -> None:

@@ -584,7 +584,7 @@ def test_no_command_is_given_that_cannot_help(tmp_path: Path, here: dict[str, An
     """The default index has one C++ ABI of each release: installing it again would bring the same one."""
     lines = refusal(tmp_path, here, only).splitlines()
     assert lines[3:5] == [
-        f"Use a build of {build}, which torch's default index has not,",
+        f"Use a build of {build}, which torch's default index lacks,",
         "or a newer release, if there is one:",
     ]
 

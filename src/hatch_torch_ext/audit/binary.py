@@ -20,7 +20,7 @@ _HOMES = re.compile(rb"/(?:home|root|tmp|Users|__w|builds?|workspace|github|proj
 _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
-"""Bytes of thread-local storage of one library that find room in most processes, and in none (glibc's defaults)."""
+"""Bytes of static TLS: up to the first, a library fits in most processes; above the second, in none (glibc)."""
 MAX_PATHS = 50
 MAX_TRIES = 20_000
 """Places of one file that are looked at, as a path may begin there."""
@@ -80,8 +80,9 @@ def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
     if binary.elf.type == "shared" and binary.elf.static_tls > STATIC_TLS_SURE:
         never = binary.elf.static_tls > STATIC_TLS_MOST
         message = (
-            f"keeps {binary.elf.static_tls} bytes for each thread in the static TLS block, where glibc has room for "
-            f"{STATIC_TLS_MOST} bytes of all libraries that are opened after the start"
+            f"needs {binary.elf.static_tls} bytes of static TLS; glibc keeps {STATIC_TLS_MOST} for all libraries "
+            "together "
+            f"that a process opens after its start"
         )
         yield finding("static-tls", binary.place, message, variant=subject.variant, warning=not never)
 

@@ -172,8 +172,8 @@ def first_errors(output: str) -> list[str]:
 def did_not_run(*, source: Path, log: Path) -> str:
     """Return the message for a project that has displaced our CMake files: its architectures and paths are not held."""
     return (
-        f"the project in {source} displaces the CMake file that hatch-torch-ext adds by CMAKE_PROJECT_INCLUDE_BEFORE, "
-        "so that CUDA architectures, the C++ ABI and paths of this machine would not be seen to. Set "
+        f"the project in {source} overwrites CMAKE_PROJECT_INCLUDE_BEFORE, by which hatch-torch-ext sets CUDA "
+        "architectures and the C++ ABI, and keeps paths of this machine out of the wheel. Set "
         "CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or set "
         f"CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. The whole log is {log}"
     )

@@ -226,7 +226,7 @@ class Config:
         section=BUILT,
         default=True,
         says="`true`",
-        sentence="whether the other entries are built on when one fails; the build fails in the end all the same",
+        sentence="whether the build continues with the other entries when one fails; it still fails in the end",
     )
     keep: Literal["all", "results"] = option(
         "keep",

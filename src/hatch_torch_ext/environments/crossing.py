@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def for_machine(environment: Environment, machine: str | None, cross: Cross | None, *, data: Path) -> Environment:
     """Return ``environment`` as one that is compiled in for ``machine`` (None: this one).
 
-    ``cross`` is what the author says of that machine; without its Python's headers, ``data`` gets one that says which.
+    ``cross`` is what the author says of that machine. If its Python's headers are missing, a stand-in ``Python.h`` is
+    written below ``data``, whose ``#error`` names the package to install.
     """
     here = environment.interpreter
     if machine is None or machine == here.machine:

@@ -162,7 +162,7 @@ def not_the_same(target: str, first: str, second: str) -> str:
 
 
 def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]) -> tuple[BuiltVariant, ...]:
-    """Return the variants, each with those of its package files that are not the same in every entry as its own."""
+    """Move package files that differ between entries into the variants that installed them; return the variants."""
     contents: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
         # In parts of a wheel, some may have their own already.

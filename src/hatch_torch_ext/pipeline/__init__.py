@@ -1,4 +1,4 @@
-"""States the order of the work: configuration, matrix, every entry, merge, loader. Reads like DESIGN's data flow.
+"""States the order of the work: configuration, matrix, every entry, merge, loader.
 
 hook config -> Config; matrix -> entries; each entry: environment -> SDK -> CMake -> repair -> audit -> variant;
 all variants -> Layout -> text of ``_variants.py``.
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 PROJECT = "project"
 """A file of the folder for sdists: the path of the project's own work folder."""
-MACHINES = ("aarch64", "x86_64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class Product:
 
 def check_platform() -> None:
     """Raise ``ConfigurationError`` on a machine that wheels are not made on."""
-    if sys.platform != "linux" or platform.machine() not in MACHINES:
+    if sys.platform != "linux" or platform.machine() not in labels.MACHINES:
         raise ConfigurationError(
             [
                 f"hatch-torch-ext builds on Linux x86-64 and aarch64, and this is {platform.system()} "

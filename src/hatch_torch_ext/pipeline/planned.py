@@ -1,4 +1,4 @@
-"""What CMake is going to install, judged before the minutes that compiling takes: what clashes then clashes later, too.
+"""Checks CMake's install plan before compiling: a certain clash is reported at once instead of minutes later.
 
 Only what is certain is told here. What Ninja makes, what install rules with code or patterns bring, is seen afterwards.
 """

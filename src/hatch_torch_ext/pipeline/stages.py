@@ -114,7 +114,8 @@ def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: 
         report=report,
     )
     step("audit")
-    _check_backend(entry, built, report=report)
+    if entry.cuda not in {None, "cpu"} and built.variant.backend == "cpu":
+        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
     names = exports.of(
         sdk,
         {name for file in built.variant.files for name in file.needed},
@@ -217,19 +218,6 @@ def _environ(entry: Entry) -> dict[str, str]:
     """Return the variables that say where packages of the entry come from; pip's files speak where it has none."""
     environ = {**os.environ, **dict(entry.env_vars)}
     return {**pipfiles.variables(environ), **environ}
-
-
-def _check_backend(entry: Entry, built: BuiltVariant, *, report: Callable[[str], None]) -> None:
-    backend = built.variant.backend
-    if entry.cuda == "cpu" and backend == "cuda":
-        needed = sorted({name for file in built.variant.files for name in file.needed if "cuda" in name})
-        raise EntryError(
-            entry.name,
-            f"the matrix says `cuda = cpu`, but what was compiled needs CUDA ({', '.join(needed) or 'device code'}): "
-            f"leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the entry its CUDA version.",
-        )
-    if entry.cuda not in {None, "cpu"} and backend == "cpu":
-        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
 
 
 def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:

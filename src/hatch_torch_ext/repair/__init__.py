@@ -127,7 +127,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
 
 
 def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
-    """Say which globs of the options match no file: a misspelt one would otherwise be without effect, and a word."""
+    """Say which globs of the options match no file: a misspelt one would otherwise have no effect, unnoticed."""
     compiled = [binary.installed for binary in found.binaries]
     data = [place for place, _ in found.variant_data]
     for option, globs, places in (("unopened", config.unopened, compiled), ("variant-data", config.variant_data, data)):
@@ -140,8 +140,9 @@ def _left_out(config: Config, described: Exported, links: Iterable[Binary]) -> I
     if described.left:
         first = min(binary.name for binary in links if binary.kind != "graft")
         yield (
-            "left out, since it leads to one library in a way that cannot be followed, and a wheel has one for each "
-            f"variant: {', '.join(described.left)}. C++ dependents ask `python -m {config.package}._variants --path "
+            f"left out: {', '.join(described.left)}, since a wheel has one library for each variant, and these files "
+            f"name one in a way that cannot be redirected. C++ dependents ask `python -m {config.package}._variants "
+            "--path "
             f"{first}`: docs/loader.md, C++ programs, has the lines for CMake"
         )
 
@@ -173,6 +174,7 @@ def _links(
         )
     linker = Linker(
         entry=entry.name,
+        no_cuda=_no_cuda(entry, sdk),
         sdk=sdk,
         provided=provided,
         search=search.Search(
@@ -208,12 +210,8 @@ def _identity(
     device = [binary for binary in links if binary.elf.nv_fatbin]
     archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
     is_cuda = bool(device) or any(each.cuda for each in links.values())
-    if is_cuda and sdk.cuda is None:
-        raise RepairError(
-            entry.name,
-            f"`{device[0].place}` has GPU code, but torch {sdk.version} is a CPU build; take a CUDA build of torch for "
-            f"this entry, or leave the CUDA sources out of it",
-        )
+    if device and sdk.cuda is None:
+        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_cuda(entry, sdk)}")
     cuda = sdk.cuda if is_cuda else None
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
     python = _python(links, interpreter, tree)
@@ -226,6 +224,20 @@ def _identity(
         python=python,
     )
     return _Identity(label, cuda, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
+
+
+def _no_cuda(entry: Entry, sdk: Sdk) -> str:
+    """Return why the entry has no CUDA, and what to do about code that needs it."""
+    if entry.cuda == "cpu":
+        return (
+            "the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
+            "entry "
+            "its CUDA version"
+        )
+    return (
+        f"torch {sdk.version} is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources out "
+        "of it"
+    )
 
 
 def _python(binaries: Iterable[Binary], interpreter: Interpreter, tree: InstallTree) -> str | None:

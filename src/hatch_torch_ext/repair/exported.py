@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FOLDER = "exported"
 """Of a variant: what CMake wrote, by the place that it was installed to."""
 _SONAME = re.compile(r'^[ \t]*IMPORTED_SONAME\w*[ \t]+"[^"]*"[ \t]*\n', re.MULTILINE)
-"""It is another after the repair; CMake reads the file's own where it is not said."""
+"""Removed because the repair changes the SONAME; without the property CMake reads it from the file."""
 _PLACE = re.compile(r"\$\{\w+\}/[^\s\"'()<>;]*?([^/\s\"'()<>;]+)(?=[\s\"'()<>;])")
 _FIND = re.compile(r"\bfind_library\s*\(([^)]*)\)", re.IGNORECASE)
 

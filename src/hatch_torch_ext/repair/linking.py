@@ -56,6 +56,7 @@ class Linker:
         self,
         *,
         entry: str,
+        no_cuda: str,
         sdk: Sdk,
         provided: Provided,
         search: Search,
@@ -64,6 +65,7 @@ class Linker:
         report: Callable[[str], None],
     ) -> None:
         self._entry = entry
+        self._no_cuda = no_cuda
         self._sdk = sdk
         self._provided = provided
         self._search = search
@@ -134,8 +136,7 @@ class Linker:
             symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(cuda))
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` uses {symbol} of {cuda[0]}, which torch {self._sdk.version} does not have: it is a "
-                f"CPU build; take a CUDA build of torch for this entry, or leave the CUDA sources out of it",
+                f"`{binary.place}` uses {symbol} of {cuda[0]}, but {self._no_cuda}",
             )
         draft.cuda = draft.cuda or bool(cuda)
         draft.add |= wanted - set(binary.elf.needed)
@@ -146,6 +147,11 @@ class Linker:
     def _cuda(self, binary: Binary, name: str, draft: _Draft) -> None:
         if _idle(name, binary.elf):
             draft.remove.add(name)
+            return
+        if self._sdk.cuda is None:
+            if not self._excluded(name):
+                raise RepairError(self._entry, f"`{binary.place}` needs {sonames.plain(name)}, but {self._no_cuda}")
+            self.external[name] = "author"
             return
         draft.cuda = True
         if sonames.is_driver(name):
@@ -158,12 +164,6 @@ class Linker:
                 draft.folders.add(brought.folder)
         elif self._excluded(name):
             self.external[name] = "author"
-        elif self._sdk.cuda is None:
-            raise RepairError(
-                self._entry,
-                f"`{binary.place}` needs {name}, but torch {self._sdk.version} is a CPU build and brings no CUDA; take "
-                f"a CUDA build of torch for this entry, or link {sonames.stem(name)} statically",
-            )
         elif others := self._provided.same_stem(name):
             raise RepairError(
                 self._entry,

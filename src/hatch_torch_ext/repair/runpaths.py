@@ -58,7 +58,7 @@ class Surroundings:
     package_dir: Path
     site_packages: Path
     machine_folders: tuple[Path, ...]
-    """Folders of the build and of torch's SDK: that users have no such path is no news to the author."""
+    """Folders of the build and of torch's SDK: every author expects these paths to be removed, so nothing is said."""
 
     @property
     def place(self) -> str:

@@ -748,7 +748,7 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
     best = max(reachable, key=lambda each: _nearness(each, here, rules[each["label"]]))
     wanted = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
     if not best["on_default_index"]:
-        return [f"Use a build of {wanted} with {_ABI_NAMES[best['cxx11_abi']]}, which torch's default index has not,"]
+        return [f"Use a build of {wanted} with {_ABI_NAMES[best['cxx11_abi']]}, which torch's default index lacks,"]
 
     against = rules[best["label"]]
     same_release = _numbers(best["torch"]) == _Release(here["torch"]).minor

@@ -203,8 +203,11 @@ def _plan_of(
 def _why_backend(backend: str, machine: Machine) -> str:
     if backend == CPU:
         if not machine.visible:
-            return "no NVIDIA GPU is visible here, so that torch for the CPU is enough"
-        return "no CUDA build of torch that this driver and these GPUs run is served, so that it is the CPU's"
+            return "no NVIDIA GPU is visible here, so the CPU build of torch is enough"
+        return (
+            "the packages have no variant for any CUDA build of torch that this driver and these GPUs run, so the CPU "
+            "build is taken"
+        )
     names = ", ".join(sorted({gpu.name or "a GPU" for gpu in machine.visible})) or f"what {DRIVER} says"
     told = f"driver {machine.driver}" if machine.driver else "the driver"
     return f"{told} runs CUDA {cuda_of(backend)}, and its build of torch has code for {names}"
