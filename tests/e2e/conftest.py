@@ -120,22 +120,26 @@ def full_torch(once: Once) -> Callable[[str], Path]:
     return python
 
 
-@pytest.fixture
-def beside(tmp_path: Path) -> Callable[[Path, Path], Path]:
-    """Return a function: (Python with torch, wheel) -> a Python of a fresh environment that has both.
+def lent(python: Path, folder: Path) -> Path:
+    """Make a fresh environment in ``folder`` that sees the torch of ``python``; return its Python.
 
     The big environment is lent, not copied: a ``.pth`` file adds its site-packages after the fresh ones, so torch lies
-    on another entry of ``sys.path`` than the wheel.
+    on another entry of ``sys.path`` than what is installed here.
     """
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder])
+    said = process.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Callable[[Path, Path], Path]:
+    """Return a function: (Python with torch, wheel) -> a Python of a fresh environment that has both."""
 
     def make(python: Path, wheel: Path) -> Path:
-        folder = tmp_path / "fresh"
-        process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder])
-        fresh = folder / "bin" / "python"
+        fresh = lent(python, tmp_path / "fresh")
         install(fresh, wheel)
-        said = process.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-        (site,) = (folder / "lib").glob("python*/site-packages")
-        (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
         return fresh
 
     return make
@@ -162,4 +166,20 @@ def cuda_wheel(once: Once, store: Path) -> Path:
         shutil.rmtree(root)
 
     (wheel,) = (once("cuda_wheel", make) / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def backends_wheel(once: Once, store: Path, cuda12: Path) -> Path:
+    """Return the example's wheel with one variant for each backend: CUDA 12 (torch 2.6), CUDA 13 and CPU (stable)."""
+
+    def make(folder: Path) -> None:
+        root = copy_example(folder / "example")
+        few_archs(root)
+        # CUDA 13's compiler is the environment's own: CUDA_HOME is passed over there, being of another major
+        skip = "full.2.[4-9]-cpu,full.2.[789]*,full*cu128*"
+        build(root, folder / "dist", store, HATCH_TORCH_EXT_SKIP=skip, CUDA_HOME=str(cuda12))
+        shutil.rmtree(root)
+
+    (wheel,) = (once("backends_wheel", make) / "dist").glob("*.whl")
     return wheel

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -192,6 +194,48 @@ def test_a_channel(environment: Path, indexes: tuple[str, str], monkeypatch: pyt
     monkeypatch.setenv(machine.DRIVER, "none")
     assert install(environment, indexes, "torch", "--channel", "nightly", "--no-deps") == 0
     assert versions(environment) == {"torch": "2.16.0.dev20261101+cpu"}
+
+
+BACKEND = """
+import os, sys
+def build_wheel(*arguments, **settings):
+    sys.stderr.write("\\x1b[2J\\x1b]0;title\\x07 " + os.environ["MY_TOKEN"] + "\\n")
+    raise SystemExit(1)
+build_sdist = get_requires_for_build_wheel = lambda *_, **__: []
+"""
+
+
+def test_what_the_installer_prints_is_clean(
+    environment: Path,
+    indexes: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A dependency whose build prints a secret and what moves the cursor: the user sees neither, and the failure."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    monkeypatch.setenv("MY_TOKEN", "hunter2-and-more")
+    project = tmp_path / "web" / "simple" / "loud"
+    project.mkdir()
+    with tarfile.open(project / "loud-1.0.tar.gz", "w:gz") as archive:
+        build_system = '[build-system]\nrequires = []\nbuild-backend = "loud"\nbackend-path = ["."]\n'
+        for name, text in {
+            "pyproject.toml": f'[project]\nname = "loud"\nversion = "1.0"\n{build_system}',
+            "loud.py": BACKEND,
+            "PKG-INFO": "Metadata-Version: 2.4\nName: loud\nVersion: 1.0\n",
+        }.items():
+            info = tarfile.TarInfo(f"loud-1.0/{name}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    (project / "index.html").write_text('<a href="loud-1.0.tar.gz">loud-1.0.tar.gz</a>')
+    wheels.write(tmp_path, {"quiet.py": HONEST}, name="quiet-1.0-py3-none-any.whl", requires=("loud",))
+    assert install(environment, indexes, "torch", str(tmp_path / "quiet-1.0-py3-none-any.whl")) == 1
+    said = capfd.readouterr()
+    everything = said.out + said.err
+    assert "Call to `loud.build_wheel` failed" in everything
+    assert "****" in everything
+    assert "\x1b" not in everything
+    assert "hunter2" not in everything
 
 
 def test_wrong_words(environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,10 @@ def fat(tmp_path: Path) -> Path:
     """Return a wheel for the CPU, CUDA 12 and CUDA 13 as a build leaves it; its author asked for manylinux_2_28."""
     built = [
         described(CPU),
-        described(CU12, backend="cuda", cuda="12.8"),
-        described(CU13, backend="cuda", cuda="13.0", torch="2.11", stable_abi=True, cxx11_abi=None),
+        described(CU12, backend="cuda", cuda="12.8", archs=("8.0", "9.0")),
+        described(
+            CU13, backend="cuda", cuda="13.0", archs=("9.0", "9.0+PTX"), torch="2.11", stable_abi=True, cxx11_abi=None
+        ),
     ]
     draft = wheels.ours(tmp_path, built, extra={"my_pkg/zz.py": b"x = 1\n"})
     return merging.merge_wheels([draft], out=tmp_path / "fat")
@@ -120,12 +122,12 @@ def test_installers_of_today_pass_over_variant_wheels(fat: Path, tmp_path: Path)
 
 
 def test_the_variants_description_is_that_of_the_pep(fat: Path, tmp_path: Path) -> None:
-    """A lower bound for CUDA, no upper one; the null variant has no properties; providers come from a later PEP."""
+    """A lower bound for CUDA, no upper one; cards where there is no PTX; providers come from a later PEP."""
     cut = variantwheels.cut(fat, out=tmp_path / "out")
     told = json.loads(cut.description.read_text(encoding="utf-8"))
     assert cut.description.name == "my_pkg-1.0-variants.json"
     assert told["variants"] == {
-        "cu12": {"nvidia": {"cuda_version_lower_bound": ["12.0"]}},
+        "cu12": {"nvidia": {"cuda_version_lower_bound": ["12.0"], "sm_arch": ["80_real", "90_real"]}},
         "cu13": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}},
         "null": {},
     }

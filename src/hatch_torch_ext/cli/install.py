@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +55,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import process
-    from hatch_torch_ext.errors import ConfigurationError, ProcessError
+    from hatch_torch_ext.errors import ConfigurationError
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import installing, machine, target
@@ -90,13 +92,16 @@ def run(options: argparse.Namespace) -> int:
         terminal.say(process.command_line(full, changes))
         if options.dry_run:
             continue
-        try:
-            done = process.run(full, env_changes=changes)
-        except ProcessError as error:
-            terminal.complain(error.output)
-            raise
-        terminal.say(done.stdout + done.stderr, end="")
+        with tempfile.TemporaryDirectory(prefix="torch-ext-install-") as folder:
+            process.run(full, env_changes=changes, log=Path(folder) / "log.txt", line=_shown)
     return 0
+
+
+def _shown(line: str) -> str:
+    """Show a line of the installer's output as it comes: torch is large, and a user wants to see what is fetched."""
+    terminal.say(line)
+    sys.stdout.flush()
+    return line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ below and nowhere else.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections import defaultdict
@@ -19,14 +20,15 @@ from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.outlets.parts import Part
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 NAMESPACE = "nvidia"
-FEATURE = "cuda_version_lower_bound"
+LOWEST_DRIVER = "cuda_version_lower_bound"
+CARDS = "sm_arch"
 PROVIDERS = {
     NAMESPACE: {
         "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
@@ -64,10 +66,11 @@ def cut(path: Path, *, out: Path) -> Cut:
             )
         written = []
         version = part.wheel.version
+        properties = {label: _properties(label, variants) for label, variants in groups.items()}
         layouts = {label: relaid(variants, [part]) for label, variants in groups.items()}
         names = {label: writing.file_name(part, layouts[label], version=version, label=label) for label in groups}
         for label, layout in layouts.items():
-            described = json.dumps(_variant_json({label: _properties(label)}), indent=2, sort_keys=True) + "\n"
+            described = json.dumps(_variant_json({label: properties[label]}), indent=2, sort_keys=True) + "\n"
             wheel = writing.write(
                 part,
                 layout,
@@ -83,8 +86,7 @@ def cut(path: Path, *, out: Path) -> Cut:
             shutil.copyfile(path, fat)
         name = path.name.split("-")[0]
         description = out / f"{name}-{part.wheel.version}-variants.json"
-        all_labels = {label: _properties(label) for label in groups}
-        description.write_text(json.dumps(_variant_json(all_labels), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        description.write_text(json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return Cut(wheels=tuple(written), fat=fat, description=description)
 
 
@@ -115,11 +117,19 @@ def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
     return {label: found[label] for label in [*ordered, *([NULL] if NULL in found else [])]}
 
 
-def _properties(label: str) -> dict[str, dict[str, list[str]]]:
-    """Return what a machine must have: a driver of that CUDA major; a newer driver runs it too, so no upper bound."""
+def _properties(label: str, variants: Sequence[BuiltVariant]) -> dict[str, dict[str, list[str]]]:
+    """Return what a machine must have: a driver of that CUDA major, and a card that some variant has code for.
+
+    No upper bound: a newer driver runs it, too. Cards are named where all code is for cards of its own major (``9.0``):
+    the provider's values know neither PTX, which every newer card runs, nor code for one card alone (``9.0a``).
+    """
     if label == NULL:
         return {}
-    return {NAMESPACE: {FEATURE: [f"{label.removeprefix('cu')}.0"]}}
+    properties = {LOWEST_DRIVER: [f"{label.removeprefix('cu')}.0"]}
+    archs = {arch for built in variants for arch in built.variant.archs}
+    if archs and all(re.fullmatch(r"[0-9]+\.[0-9]", arch) for arch in archs):
+        properties[CARDS] = sorted(f"{arch.replace('.', '')}_real" for arch in archs)
+    return {NAMESPACE: properties}
 
 
 def _variant_json(variants: Mapping[str, object]) -> dict[str, object]:
