@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import resource
 import sys
 import tempfile
 import traceback
@@ -14,6 +16,7 @@ from hatch_torch_ext import __version__, printable, scrub
 LONGEST = 200
 """Characters of an error's own text in the sentence; the file has all of it."""
 OURSELVES = "hatch_torch_ext"
+_CROWDED = re.compile(r"resource temporarily unavailable|cannot fork|can't start new thread", re.IGNORECASE)
 HOSTS = ("hatchling", "hatch")
 """Programs that call us and are called by us: their own refusals are messages already."""
 
@@ -25,8 +28,22 @@ def is_ours(error: BaseException) -> bool:
     return not known or known[-1] == OURSELVES
 
 
+def crowded(said: object) -> str | None:
+    """Return what helps where ``said``, an error or a program's output, tells that nothing more may be started."""
+    if _CROWDED.search(str(said)) is None:
+        return None
+    bound = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    bounds = "" if bound == resource.RLIM_INFINITY else f"`ulimit -u` is {bound}; "
+    return (
+        f"No more processes may be started here ({bounds}a container has a limit of its own, pids.max): raise the "
+        "limit, end other programs, or compile one file at a time with HATCH_TORCH_EXT_JOBS=1"
+    )
+
+
 def sentence(error: BaseException) -> str:
     """Write down what happened, and return the sentence that tells the user what to do with it."""
+    if (helps := crowded(error)) is not None:
+        return f"{printable.line(error)}. {helps}"
     said = printable.line(scrub.clean(str(error)), LONGEST)
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     file = _write(error)

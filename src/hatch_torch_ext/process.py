@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext import faults, scrub
 from hatch_torch_ext.errors import ProcessError, Stopped
 from hatch_torch_ext.resources import reaper
 
@@ -163,8 +163,9 @@ def run(
             completed = _capture(arguments, env, cwd, timeout, given)
         else:
             completed = _logged(arguments, env, cwd, log, typed, line, timeout)
-    except (FileNotFoundError, PermissionError) as error:
-        raise ProcessError(f"cannot start `{arguments[0]}`: {error.strerror}", returncode=None, output="") from error
+    except (FileNotFoundError, PermissionError, BlockingIOError) as error:
+        why = faults.crowded(error) or error.strerror
+        raise ProcessError(f"cannot start `{arguments[0]}`: {why}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error
     if family is not None and family.stopped:

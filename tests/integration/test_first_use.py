@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -306,6 +307,61 @@ def test_where_nothing_can_be_written_the_error_names_a_way_out(user: used.User)
     assert lines[1].startswith("the cache /sys/kernel/hatch-torch-ext/first-use cannot be used: ")
     assert lines[1].endswith("Name a folder of your own, with room for it: TORCH_EXT_BUILD_CACHE=/path/to/folder")
     assert user.load(**home).stdout == LOADED
+
+
+def in_namespace(user: used.User, mounts: str, **changes: str) -> process.Completed:
+    """Import the package where ``mounts`` (lines of a shell, with the cache in ``$CACHE``) were done for it alone."""
+    if process.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("nothing may be mounted here: `unshare --mount` is refused")
+    program = f"{mounts}\nexec {user.python} -c 'import my_pkg; print(*my_pkg.load())'"
+    given = {"TORCH_EXT_BUILD": "1", "CACHE": str(user.cache), "TORCH_EXT_BUILD_CACHE": str(user.cache), **changes}
+    command = ["unshare", "--mount", "sh", "-ec", program]
+    return process.run(command, cwd=user.root, env_changes={"PYTHONPATH": None, **given}, check=False)
+
+
+def test_a_cache_on_a_read_only_file_system(user: used.User) -> None:
+    """What was built before it was mounted so is loaded, with no write; else the error names a way out."""
+    user.cache.mkdir(mode=0o700)
+    empty = in_namespace(user, 'mount -t tmpfs -o ro tmpfs "$CACHE"')
+    said = empty.stderr.partition("ImportError: ")[2].splitlines()
+    assert said[1] == (
+        f"the cache {user.cache} cannot be used: Read-only file system ({user.cache}). Name a folder of your own, "
+        "with room for it: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+    )
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    read_only = 'mount --bind "$CACHE" "$CACHE"\nmount -o remount,bind,ro "$CACHE"'
+    filled = in_namespace(user, read_only)
+    assert (filled.stdout, filled.stderr) == (LOADED, "")
+    other = in_namespace(user, read_only, CXXFLAGS="-O0")
+    assert "cannot be used: Read-only file system" in other.stderr
+
+
+SOMEBODY = 41234
+"""A user who runs nothing else, so that his processes can be counted."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run something as a user who runs nothing else")
+def test_a_limit_of_processes_is_told(wheel: Path) -> None:
+    """Wherever the next process or thread is refused, the error names the limit; without one, it builds."""
+    readable = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+    somebody = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", *readable]
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are for root alone
+        user = used.User(Path(name))
+        user.install(wheel)
+        os.chown(user.root, SOMEBODY, SOMEBODY)
+        environ = {"TORCH_EXT_BUILD": "1", "TORCH_EXT_BUILD_CACHE": str(user.cache), "PYTHONPATH": None}
+
+        def load(*limited: str) -> process.Completed:
+            command = [*limited, *somebody, str(user.python), "-c", "import my_pkg; print(*my_pkg.load())"]
+            return process.run(command, cwd=user.root, env_changes=environ, check=False)
+
+        for limit in ("1", "2", "4", "9"):
+            done = load("prlimit", f"--nproc={limit}")
+            said = done.stderr.partition("ImportError: ")[2]
+            assert (done.returncode, "ulimit -u" in said) == (1, True), done.stderr
+            assert done.stderr.count("Traceback") == 1, done.stderr
+        done = load()
+        assert done.stdout == LOADED, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext import faults, process
 from hatch_torch_ext.errors import CompileError
 
 if TYPE_CHECKING:
@@ -90,11 +90,13 @@ def step_failed(
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
-    if shutil.disk_usage(log.parent).free < _FULL:
-        parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _missing_modules(output, left_out)
     parts += filter(None, [empty_submodules(source)])
+    if shutil.disk_usage(log.parent).free < _FULL:
+        parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
+    elif (crowded := faults.crowded(output)) is not None:
+        return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
     return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
 

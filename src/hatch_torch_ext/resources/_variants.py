@@ -590,12 +590,16 @@ def _run_builder(here: Facts, cache: str) -> str:
     own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
     added = [path for path in request["path"] if not path.startswith(own)]
     fault = ""
-    with subprocess.Popen(
-        [sys.executable, "-c", _BUILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join(added), PYTHONSAFEPATH="1"),
-    ) as running:
+    try:
+        builder = subprocess.Popen(
+            [sys.executable, "-c", _BUILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(added), PYTHONSAFEPATH="1"),
+        )
+    except OSError as error:
+        return f"the builder cannot be started: {error}. Limits are set by `ulimit -u` and, in a container, pids.max"
+    with builder as running:
         if running.stdin is None or running.stdout is None:
             return "its streams are not there"
         try:

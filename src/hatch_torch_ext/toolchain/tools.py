@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext.faults import crowded
 from hatch_torch_ext.process import answer
 from hatch_torch_ext.toolchain.values import Tool
 
@@ -160,7 +161,8 @@ def describe_compiler(path: Path, *, entry: str) -> str:
     except ProcessError as error:
         said = f"{error}\n{error.output}".rstrip()
         raise ToolchainError(
-            entry, f"the C++ compiler {path} does not run: {said}\nSet CXX to one that does"
+            entry,
+            f"the C++ compiler {path} does not run: {said}\n{crowded(said) or 'Set CXX to one that does'}",
         ) from error
     macros = dict(re.findall(r"^#define (\w+) (\S+)$", output, re.MULTILINE))
     for vendor, names in (

@@ -95,10 +95,20 @@ def build(data: Mapping[str, Any], *, say: Say) -> str:
         return str(error)
     except OSError as error:
         return _of_the_system(error, request)
+    except Exception as error:  # noqa: BLE001 - the last boundary: the loader shows a sentence
+        return _unexpected(error)
     return ""
 
 
+def _unexpected(error: Exception) -> str:
+    from hatch_torch_ext import faults
+
+    return faults.sentence(error)
+
+
 def _of_the_system(error: OSError, request: Request) -> str:
+    if error.errno == errno.EAGAIN:
+        return _unexpected(error)
     why = f"{error.strerror or error} ({error.filename or request.cache})"
     elsewhere = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
