@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+from hatch_torch_ext import __version__
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hatchling.builders.wheel import WheelBuilder
     from hatchling.metadata.core import ProjectMetadata
 
+    from hatch_torch_ext.config import Selection
     from hatch_torch_ext.environments import Matrix
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.matrix.agreement import Agreement
@@ -25,6 +27,9 @@ TABLE = "tool.hatch.metadata.hooks.torch-ext"
 """Where the hook's options stand; in hatch.toml without the first two words."""
 BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
 OPTIONS = ("dependencies",)
+OPTIONAL = "optional-dependencies"
+EXTRA = "build"
+"""The extra that brings what a build at first use needs."""
 
 
 class TorchExtMetadataHook(MetadataHookInterface):
@@ -55,12 +60,16 @@ class TorchExtMetadataHook(MetadataHookInterface):
         _check_fields(written, own)
         if "dependencies" in metadata and (Path(self.root) / "PKG-INFO").is_file():
             return  # an unpacked sdist, whose metadata were written when it was made
-        entries, open_ended = self._entries(builder)
+        entries, selection = self._entries(builder)
+        open_ended = selection.builds_anywhere
         served = agreement.requirement(entries, open_ended=open_ended)
         found = agreement.compare(own, entries, open_ended=open_ended)
         check(found, served, place=f"`dependencies` of `[{TABLE}]`")
         others = metadata.get("dependencies", [])  # of a metadata hook that was called before
         metadata["dependencies"] = [*others, *own, served]
+        if selection.builds_anywhere and (OPTIONAL in metadata or OPTIONAL in written["dynamic"]):
+            extras = metadata.setdefault(OPTIONAL, {})
+            extras.setdefault(EXTRA, at_first_use(selection.fallback_requires))
 
     def _own(self) -> list[str]:
         """Return the project's own dependencies; every fault of the hook's table is told."""
@@ -80,8 +89,8 @@ class TorchExtMetadataHook(MetadataHookInterface):
             raise ConfigurationError(problems)
         return list(own)
 
-    def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], bool]:
-        """Return the entries that a wheel of this project is made of; and whether it can be built for others."""
+    def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], Selection]:
+        """Return the entries that a wheel of this project is made of, and the options that say so."""
         from hatch_torch_ext import config, environments, matrix
 
         raw = build_hook_options(builder)
@@ -106,7 +115,12 @@ class TorchExtMetadataHook(MetadataHookInterface):
         )
         only = () if selection.only == (matrix.CURRENT,) else selection.only
         entries = matrix.select(matrix.expanded(self.matrix), only=only, skip=selection.skip)
-        return entries, selection.builds_anywhere
+        return entries, selection
+
+
+def at_first_use(requires: Iterable[str]) -> list[str]:
+    """Return what the extra ``build`` of a package requires: this one as it builds wheels, and ``requires``."""
+    return sorted([f"hatch-torch-ext[build]>={__version__}", *requires])
 
 
 def write(folder: str) -> str:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline import Product
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-EXTRA = "build"
-"""The extra that brings what a build at first use needs."""
 GENERATED = ("_variants.py", "_torch_ext")
 
 
@@ -220,11 +218,11 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _offer_extra(self, config: Config) -> None:
         """Let users install what a build at first use needs as the extra `build`, unless the author has one."""
-        from hatch_torch_ext import __version__
+        from hatch_torch_ext.metadata import EXTRA, at_first_use
 
         extras = self.metadata.core.optional_dependencies
         if EXTRA not in extras:
-            extras[EXTRA] = sorted([f"hatch-torch-ext[build]>={__version__}", *config.fallback_requires])
+            extras[EXTRA] = at_first_use(config.fallback_requires)
         elif not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in extras[EXTRA]):
             self._warn(
                 f"users who build at first use are told to install the extra `{EXTRA}`, and yours lacks "

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -135,6 +136,32 @@ def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
     assert fallback["env_vars"] == [["CFLAGS", "-DANSWER=42"]]
     assert (fallback["source"], fallback["default"]) == ("csrc", False)
     assert [finding for finding in audit.audit_wheel(wheel) if finding.code != "never-loaded"] == []
+
+
+def test_the_metadata_hook_offers_the_extra_in_the_sdist_too(tmp_path: Path, shared: Path) -> None:
+    """Where the project leaves its extras to the hook, or has some, the metadata of sdist and wheel are the same."""
+    for number, extras in enumerate(('dynamic = ["dependencies", "optional-dependencies"]', OWN_EXTRA)):
+        text = used.PYPROJECT.format(releases='"2.8"').replace('version = "1"\n', f'version = "1"\n{extras}\n')
+        text += "[tool.hatch.metadata.hooks.torch-ext]\n"
+        project = used.project(tmp_path / str(number), shared, files={"pyproject.toml": text})
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path / "dist")]
+        process.run(command, cwd=project.root)
+        done = project.build(str(tmp_path / "dist"))
+        assert done.returncode == 0, done.stderr
+        with tarfile.open(next((tmp_path / "dist").glob("*.tar.gz"))) as sdist:
+            told = sdist.extractfile("my_pkg-1/PKG-INFO")
+            assert told is not None
+            of_sdist = told.read()
+        with zipfile.ZipFile(next((tmp_path / "dist").glob("*.whl"))) as archive:
+            assert archive.read("my_pkg-1.dist-info/METADATA") == of_sdist
+        assert b"Requires-Dist: hatch-torch-ext[build]>=0.1.0; extra == 'build'" in of_sdist.splitlines()
+
+
+OWN_EXTRA = """
+dynamic = ["dependencies"]
+[project.optional-dependencies]
+plot = ["matplotlib"]
+"""
 
 
 def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wheel: Path, wheelhouse: Path) -> None:

@@ -44,7 +44,7 @@ END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
 
 
-SELECTING = ("environment", "only", "skip", "fallback")
+SELECTING = ("environment", "only", "skip", "fallback", "fallback_requires")
 """Fields of ``Config`` that the metadata depend on."""
 
 
@@ -56,6 +56,7 @@ class Selection:
     only: tuple[str, ...]
     skip: tuple[str, ...]
     fallback: str
+    fallback_requires: tuple[str, ...]
 
     @property
     def builds_anywhere(self) -> bool:
