@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+import wheels
 from hatch_torch_ext import process
-from plain import CMAKE, Project, make_wheels
+from plain import CMAKE, COMMAND, Project, make_wheels
 from trees import TORCH_MODULE, program
 
 if TYPE_CHECKING:
@@ -228,6 +231,43 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
     assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))
 
 
+def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
+    """The line that the warning gives brings them in, and the warning is gone."""
+    project = make({"src/my_pkg/__init__.py": INIT, ".gitignore": "/build/\n/dist/\ncsrc/\n"})
+    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+    line = 'artifacts = ["/csrc"]'
+    assert "an sdist would lack `csrc`" in said(done)
+    assert f"or write `{line}` into `[tool.hatch.build.targets.sdist]`" in said(done)
+    with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write(f"[tool.hatch.build.targets.sdist]\n{line}\n")
+    assert "an sdist would lack" not in said(project.build(HATCH_TORCH_EXT_ONLY="*2.8*"))
+    process.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
+    with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
+        assert "my_pkg-1/csrc/CMakeLists.txt" in archive.getnames()
+
+
+def test_a_python_package_that_cmake_runs_is_added(make: Make, tmp_path: Path) -> None:
+    """What CMake's Python lacks is named; among the environment's `dependencies`, as the message says, it is there."""
+    run = """
+find_package(Python REQUIRED COMPONENTS Interpreter)
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import needed_here" COMMAND_ERROR_IS_FATAL ANY)
+"""
+    project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": CMAKE + run})
+    members = {"needed_here.py": b""}
+    wheels.write(tmp_path, members, name="needed_here-1-py3-none-any.whl", pure=True, requires=())
+    environ = {
+        "HATCH_TORCH_EXT_ONLY": "*2.8*",
+        "UV_FIND_LINKS": f"{project.environ['UV_FIND_LINKS']},{tmp_path}",
+    }
+    done = project.build(**environ)
+    assert "Python has no `needed_here` here: add it to the `dependencies` of the hatch environment" in said(done)
+    pyproject = project.root / "pyproject.toml"
+    text = pyproject.read_text(encoding="utf-8")
+    pyproject.write_text(text.replace('torch}.*"]', 'torch}.*", "needed_here"]'), encoding="utf-8")
+    done = project.build(**environ)
+    assert done.returncode == 0, said(done)
+
+
 EXPORTED = """
 cmake_minimum_required(VERSION 3.18)
 project(plain VERSION 1.2 LANGUAGES C)
@@ -282,8 +322,7 @@ def test_the_projects_own_cmake_package(make: Make, tmp_path: Path) -> None:
     assert done.returncode == 0, said(done)
     assert "left out" not in said(done)
     site = tmp_path / "site"
-    with zipfile.ZipFile(project.wheel()) as archive:
-        archive.extractall(site)
+    shutil.unpack_archive(project.wheel(), site, "zip")
     (tmp_path / "dependent").mkdir()
     (tmp_path / "dependent/CMakeLists.txt").write_text(DEPENDENT, encoding="utf-8")
     (tmp_path / "dependent/main.c").write_text(MAIN, encoding="utf-8")
