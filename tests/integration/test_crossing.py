@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import uv
 
-from hatch_torch_ext import elf, environments, toolchain
+from hatch_torch_ext import elf, environments, process, toolchain
 from hatch_torch_ext.config import Cross
+from hatch_torch_ext.environments import Environment
 from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.sdk import stubs
 from hatch_torch_ext.toolchain import crossing, tools
@@ -127,6 +129,46 @@ def test_headers_of_python_that_are_not_there(crossed: Workbench, tmp_path: Path
             f"{text}{LIBRARY}target_link_libraries(ops Python::Module)",
             "#include <Python.h>\n",
         )
+
+
+@pytest.mark.parametrize(
+    "how", ["Python_add_library(ops MODULE WITH_SOABI ops.cpp)", "pybind11_add_module(ops ops.cpp)"]
+)
+def test_a_module_runs_on_the_other_machine(
+    crossed: Workbench, bindings: Path, arm64: Path, tmp_path: Path, how: str
+) -> None:
+    """With that machine's headers, a module has its suffix, though this machine's Python is asked, and is imported."""
+    pybind11 = how.startswith("pybind11")
+    venv = tmp_path / "venv"
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", crossed.environment.python, venv])
+    site_packages = venv / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(bindings / "pybind11", site_packages / "pybind11")
+    here = Environment(
+        prefix=venv,
+        python=venv / "bin" / "python",
+        bin=venv / "bin",
+        site_packages=site_packages,
+        interpreter=replace(crossed.environment.interpreter, machine="x86_64"),
+    )
+    cross = Cross(machine="aarch64", python=str(arm64 / "root"))
+    crossed.environment = environments.for_machine(here, "aarch64", cross, data=tmp_path)
+    find = "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)\n"
+    if pybind11:
+        hints = site_packages / "pybind11" / "share" / "cmake"
+        find = f"set(PYBIND11_FINDPYTHON ON)\nfind_package(pybind11 CONFIG REQUIRED HINTS {hints})\n"
+    ops = (
+        '#include <pybind11/pybind11.h>\nPYBIND11_MODULE(ops, m) { m.attr("answer") = 42; }\n'
+        if pybind11
+        else '#include <Python.h>\nstatic PyModuleDef ops = {PyModuleDef_HEAD_INIT, "ops"};\n'
+        "PyMODINIT_FUNC PyInit_ops() {\n  PyObject *made = PyModule_Create(&ops);\n"
+        '  PyModule_AddIntConstant(made, "answer", 42);\n  return made;\n}\n'
+    )
+    prefix = built(crossed, tmp_path / "p", f"{find}{how}\ninstall(TARGETS ops LIBRARY DESTINATION .)\n", ops).parent
+    assert [path.name for path in prefix.iterdir()] == ["ops.cpython-311-aarch64-linux-gnu.so"]
+    root = arm64 / "root"
+    qemu, python = arm64 / "bin" / "qemu-aarch64-static", root / "usr" / "bin" / "python3.11"
+    done = process.run([qemu, "-L", root, python, "-c", "import ops; print(ops.answer)"], cwd=prefix)
+    assert done.stdout.strip() == "42"
 
 
 def test_an_authors_toolchain_file_replaces_ours(crossed: Workbench, tmp_path: Path) -> None:

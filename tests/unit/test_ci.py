@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,29 @@ def test_jobs_by_machine_and_image() -> None:
         ("7/8", "here", "plain_x86_64", "b"),
         ("8/8", "here", "cuda12_x86_64", "c"),
     ]
+
+
+def test_entries_go_to_the_runner_of_their_machine() -> None:
+    """An entry with a machine is built and tested there alone; without a runner, in the image for it, and emulated."""
+    entries = [entry("any"), replace(entry("x"), machine="x86_64"), replace(entry("a"), machine="aarch64")]
+    images = {"aarch64": "cross", "*": "plain_{machine}"}
+
+    def told(runners: dict[str, str]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        built = jobs.builds(entries, count=1, images=images, runners=runners)
+        tested = jobs.tests(entries, runners)
+        return (
+            [(job["runner"], job["image"], job["only"]) for job in built],
+            [(job["entry"], job["runner"], job["emulated"]) for job in tested],
+        )
+
+    assert told({"x86_64": "here", "aarch64": "there"}) == (
+        [("there", "plain_aarch64", "any,a"), ("here", "plain_x86_64", "any,x")],
+        [("any", "here", ""), ("x", "here", ""), ("a", "there", "")],
+    )
+    assert told({"x86_64": "here"}) == (
+        [("here", "plain_x86_64", "any,x"), ("here", "cross", "a")],
+        [("any", "here", ""), ("x", "here", ""), ("a", "here", "aarch64")],
+    )
 
 
 def test_every_entry_is_in_one_job_of_each_machine() -> None:

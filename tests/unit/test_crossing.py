@@ -46,7 +46,7 @@ def test_own_machine_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_headers_of_debian_are_joined(tmp_path: Path) -> None:
-    """Common headers and those of the machine are one folder; run twice, it is the same."""
+    """Common headers and those of the machine are one folder; run twice, it is the same folder."""
     python_of(tmp_path / "debian", "aarch64")
     cross = Cross(machine="aarch64", python=str(tmp_path / "{python}").replace("{python}", "debian"))
     for _ in range(2):

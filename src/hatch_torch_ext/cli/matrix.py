@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.github:
         images, runners = jobs.pairs(options.images, "--images"), jobs.pairs(options.runners, "--runners")
         found = (
-            jobs.tests(selected)
+            jobs.tests(selected, runners)
             if options.tests
             else jobs.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
         )
@@ -98,23 +98,38 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
     with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
         found = published.ask(http, kept, list(places), own, report=project.say)
     table = f"{_table(config)}.{config.environment}.matrix"
-    compared = coverage.compare(entries, found.builds, machine=platform.machine(), table=table)
+    here = platform.machine()
+    declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
+    tables = []
+    for machine in declared or [here]:
+        own = [entry for entry in entries if (entry.machine or here) == machine]
+        tables.append(coverage.compare(own, found.builds, machine=machine, table=table, besides=declared))
     stale = list(builds.differences(found.builds)) if found.asked else []
     if options.json:
-        rows = {name: value for name, value in asdict(compared).items() if name != "impossible"}
         answer = {
-            **rows,
-            "impossible": [{"entry": entry, "why": why} for entry, why in compared.impossible],
-            "served": compared.served,
-            "total": compared.total,
+            **_answer(tables[0]),
+            "elsewhere": [_answer(each) for each in tables[1:]],
             "releases_from": found.releases_from,
             "cuda_from": found.cuda_from,
             "tables": stale,
         }
         terminal.say_json(answer)
         return 0
-    _show(compared, found, stale)
+    for each in tables:
+        _show(each)
+    _show_sources(found, stale)
+    for each in tables:
+        _show_edit(each)
     return 0
+
+
+def _answer(compared: Coverage) -> dict[str, object]:
+    return {
+        **{name: value for name, value in asdict(compared).items() if name != "impossible"},
+        "impossible": [{"entry": entry, "why": why} for entry, why in compared.impossible],
+        "served": compared.served,
+        "total": compared.total,
+    }
 
 
 def _table(config: Config) -> str:
@@ -123,7 +138,7 @@ def _table(config: Config) -> str:
     return "envs" if file.is_file() and "[envs." in file.read_text(encoding="utf-8") else "tool.hatch.envs"
 
 
-def _show(compared: Coverage, found: Published, stale: Sequence[str]) -> None:
+def _show(compared: Coverage) -> None:
     table = terminal.table("torch", "build", "pythons", "state", "by")
     for row in compared.rows:
         backend = row.backend if row.backend in {"cpu", "default"} else f"CUDA {row.backend}"
@@ -143,6 +158,9 @@ def _show(compared: Coverage, found: Published, stale: Sequence[str]) -> None:
         terminal.say(
             f"There are builds for {', '.join(compared.others)} too: the same entries serve them, built there."
         )
+
+
+def _show_sources(found: Published, stale: Sequence[str]) -> None:
     terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
     if not found.asked:
         terminal.say(
@@ -150,6 +168,9 @@ def _show(compared: Coverage, found: Published, stale: Sequence[str]) -> None:
         )
     for line in stale:
         terminal.say(f"This hatch-torch-ext knows other facts: {line}. A newer one may know it.")
+
+
+def _show_edit(compared: Coverage) -> None:
     if compared.edit:
         terminal.say("\nTo serve what is new or not served, add to the matrix:\n")
         for line in compared.edit:

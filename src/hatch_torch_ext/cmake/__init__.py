@@ -93,6 +93,7 @@ def build(
     failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)
     crossing.write(job)
+    crossing.write_python(job)
     launchers.write(job)
     cache = definitions.cache_entries(job)
     _fresh_build_folder(job.build, key=_key(job, cache))
@@ -103,6 +104,7 @@ def build(
     cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
     run.configure([cmake, *where, *cache, *config.cmake.args])
+    crossing.check_runs(job)
     for note in _notes(job):
         report(f"{entry.name}: {note}")
     reply = _reply(job)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import threading
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.facts.cmakefiles import cmake_files
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.toolchain.values import Target
 
 _Q = "['\u2018\u2019]"  # compilers quote by the locale
 _FOREIGN_FLAG = re.compile(
@@ -23,13 +27,17 @@ _FOREIGN_FLAG = re.compile(
 _INTRINSICS = re.compile(rf"fatal error: {_Q}?(\w*intrin\.h|cpuid\.h)\b")
 _TRY_RUN = re.compile(r"try_run\(\)\s+invoked\s+in\s+cross-compiling\s+mode", re.IGNORECASE)
 _SHOWN = 3
+RUNNER = "run"
+NOT_RUN = "not-run"
+"""Beside the runner, where it was given a program that nothing here runs."""
 
 
-def cache_entries(job: Job) -> dict[str, Path]:
+def cache_entries(job: Job) -> dict[str, Path | str]:
     """Return the entry that names our toolchain file, unless the author names one; nothing for this machine."""
     if job.toolchain.target is None or _author_names_one(job):
         return {}
-    return {"CMAKE_TOOLCHAIN_FILE": _file(job)}
+    # Our runner is there: FindPython may ask the interpreter, though what is compiled is for another machine.
+    return {"CMAKE_TOOLCHAIN_FILE": _file(job), "CMAKE_POLICY_DEFAULT_CMP0190": "NEW"}
 
 
 def write(job: Job) -> None:
@@ -47,17 +55,86 @@ def write(job: Job) -> None:
         *((f"CMAKE_{language}_COMPILER_TARGET", triplet) for language in ("C", "CXX")),
         *((f"CMAKE_{language}_FLAGS_INIT", rest) for language in ("C", "CXX")),
         ("CMAKE_SYSROOT", target.sysroot),
-        ("CMAKE_CROSSCOMPILING_EMULATOR", ";".join(target.emulator)),
+        ("CMAKE_CROSSCOMPILING_EMULATOR", job.package / RUNNER),
         # Programs are started here, from wherever they lie here.
         ("CMAKE_FIND_ROOT_PATH_MODE_PROGRAM", "NEVER"),
     ]
     lines = [f"# How hatch-torch-ext compiles for {target.machine}; CMAKE_TOOLCHAIN_FILE of your own replaces it."]
     lines += [f"set({name} [==[{value}]==])" for name, value in settings if value]
     text = "\n".join(lines) + "\n"
-    path = _file(job)
+    _write(_file(job), text)
+    _write(job.package / RUNNER, _runner(job, target)).chmod(0o755)
+    (job.package / NOT_RUN).unlink(missing_ok=True)
+
+
+def check_runs(job: Job) -> None:
+    """Raise ``CompileError`` where CMake wanted to run what it compiled, and nothing could."""
+    if (job.package / NOT_RUN).exists():
+        raise CompileError(job.entry.name, f"{_not_run(job)}. The whole log is {job.log}")
+
+
+def _runner(job: Job, target: Target) -> str:
+    """Return a script that runs programs: of this machine as they are (CMake asks Python so), others by qemu."""
+    code = {"x86_64": "3e00", "aarch64": "b700"}[target.machine]  # e_machine, in the file's order
+    if target.emulator:
+        run = f'exec {shlex.join(target.emulator)} "$@"'
+    else:
+        run = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2\nexit 127"
+    return (
+        f'#!/bin/sh\ncase "$(od -An -t x1 -j 18 -N 2 "$1" | tr -d " ")" in\n{code}) ;;\n*) exec "$@" ;;\nesac\n{run}\n'
+    )
+
+
+def _write(path: Path, text: str) -> Path:
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _not_run(job: Job) -> str:
+    return (
+        f"The project runs a program that it compiles for {job.environment.interpreter.machine} (try_run, "
+        "check_cxx_source_runs): install qemu, which runs it here (`apt-get install qemu-user-static` in Debian and "
+        "Ubuntu, `dnf install qemu-user-static` in Fedora), or give the variables of its answers in the option "
+        "`cmake.define`"
+    )
+
+
+def write_python(job: Job) -> None:
+    """Write what makes the entry's Python answer for that of the other machine where CMake's modules ask it.
+
+    It is what cross compilers of Python packages do: https://github.com/benfogle/crossenv. The module lies among the
+    environment's packages, since an isolated Python (``-E``, ``-I``) reads the variable, but not ``PYTHONPATH``.
+    """
+    if not _answers(job):
+        return
+    suffix = job.environment.interpreter.ext_suffix
+    machine = job.environment.interpreter.machine
+    answers = {
+        "EXT_SUFFIX": suffix,
+        "SOABI": suffix.removeprefix(".").removesuffix(".so"),
+        "MULTIARCH": f"{machine}-linux-gnu",
+    }
+    text = (
+        "import sys\n\n"
+        'own = "_sysconfigdata_{}_{}_{}".format(\n'
+        '    sys.abiflags, sys.platform, getattr(sys.implementation, "_multiarch", "")\n)\n'
+        f"build_time_vars = {{**__import__(own).build_time_vars, **{answers!r}}}\n"
+    )
+    path = job.environment.site_packages / f"{_sysconfigdata(machine)}.py"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+
+
+def _answers(job: Job) -> bool:
+    return job.environment.cross and job.environment.modules
+
+
+def _sysconfigdata(machine: str) -> str:
+    return f"_sysconfigdata_torch_ext_{machine}"
 
 
 def env_changes(job: Job) -> dict[str, str | None]:
@@ -65,7 +142,11 @@ def env_changes(job: Job) -> dict[str, str | None]:
     if job.toolchain.target is None:
         return {}
     given = dict(job.entry.env_vars)
-    return {**{name: given.get(name) for name in ("CC", "CXX")}, **dict(job.toolchain.target.variables)}
+    changes: dict[str, str | None] = {name: given.get(name) for name in ("CC", "CXX")}
+    if _answers(job):
+        machine = job.environment.interpreter.machine
+        changes |= {"_PYTHON_SYSCONFIGDATA_NAME": _sysconfigdata(machine), "_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
+    return {**changes, **dict(job.toolchain.target.variables)}
 
 
 def hints(job: Job, output: str) -> Iterator[str]:
@@ -85,12 +166,8 @@ def hints(job: Job, output: str) -> Iterator[str]:
             f"`{match[1]}` is a header for x86 processors alone: include it, and use what it declares, below "
             "`#if defined(__x86_64__)`"
         )
-    if _TRY_RUN.search(output):
-        yield (
-            f"The project runs a program that it compiles for {target.machine} (try_run, check_cxx_source_runs): "
-            "install qemu, which runs it here (`apt-get install qemu-user-static` in Debian and Ubuntu, `dnf install "
-            "qemu-user-static` in Fedora), or say the answers that CMake asks for in the option `cmake.define`"
-        )
+    if (job.package / NOT_RUN).exists() or _TRY_RUN.search(output):
+        yield _not_run(job)
 
 
 def _file(job: Job) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import hashlib
 import re
-import threading
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +36,7 @@ def for_machine(environment: Environment, machine: str | None, cross: Cross | No
         ext_suffix=f".cpython-{here.tag.removeprefix('cp')}-{machine}-linux-gnu.so",
         include=include if include is not None else _stand_in(name, here, machine, data),
     )
-    return replace(environment, interpreter=there, cross=True)
+    return replace(environment, interpreter=there, cross=True, modules=include is not None)
 
 
 def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path | None:
@@ -72,15 +74,18 @@ def _chooses(pyconfig: Path) -> bool:
 
 
 def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    wanted = {path.name: path for path in place.iterdir()} | {"pyconfig.h": pyconfig}
-    for name, target in sorted(wanted.items()):
-        link = folder / name
-        if not (link.is_symlink() and link.readlink() == target):
-            new = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
-            new.symlink_to(target)
-            new.replace(link)
-    return folder
+    """Copy the headers of ``place``, with ``pyconfig``, into a folder of that name: compilers see through links."""
+    content = [str(place).encode(), pyconfig.read_bytes(), (place / "patchlevel.h").read_bytes()]
+    made = folder.with_name(f"{folder.name}-{hashlib.sha256(bytes(1).join(content)).hexdigest()[:12]}")
+    if not made.is_dir():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+            new = Path(scratch) / made.name
+            shutil.copytree(place, new)
+            shutil.copyfile(pyconfig, new / "pyconfig.h")
+            with contextlib.suppress(OSError):  # another entry was as quick
+                new.rename(made)
+    return made
 
 
 def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:

@@ -41,6 +41,8 @@ class Environment:
     interpreter: Interpreter
     removal: str = ""
     cross: bool = False
+    modules: bool = True
+    """Whether modules can be compiled: another machine's Python may lack its headers here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

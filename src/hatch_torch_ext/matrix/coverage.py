@@ -56,8 +56,13 @@ class Coverage:
         return sum(len(row.pythons) for row in self.rows)
 
 
-def compare(entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, table: str) -> Coverage:
-    """Hold the entries against ``builds``, sorted as there are; ``table`` is the array that entries stand in."""
+def compare(
+    entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, table: str, besides: Sequence[str] = ()
+) -> Coverage:
+    """Hold the entries for ``machine`` against its ``builds``, sorted as there are.
+
+    ``table`` is the array that entries stand in; ``besides`` are machines that have entries of their own.
+    """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
     impossible = dict(_impossible(entries, here))
@@ -76,7 +81,7 @@ def compare(entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, 
         rows.append(Row(torch=line, backend=backend, pythons=pythons, served=served, entries=named, state=state))
     return Coverage(
         machine=machine,
-        others=tuple(sorted({build.machine for build in builds} - {machine})),
+        others=tuple(sorted({build.machine for build in builds} - {machine, *besides})),
         rows=tuple(rows),
         impossible=tuple(impossible.items()),
         edit=tuple(_edit(entries, rows, table)),

@@ -43,18 +43,21 @@ def builds(
 ) -> list[dict[str, str]]:
     """Return the build jobs: for each machine of ``runners`` about ``count``, at least one for each image.
 
-    ``images`` maps a CUDA (``cpu``, ``12``, ``12.8``, ``*`` for any) to an image, ``{machine}`` in it being filled in.
+    An entry that names a machine is built there, or by the first of ``runners`` where that machine has none; one that
+    names none is built on each. ``images`` maps a CUDA (``cpu``, ``12``, ``12.8``, ``*`` for any) to an image,
+    ``{machine}`` in it being filled in; a machine that is compiled for elsewhere (``aarch64``) may have one of its own.
     Raises ``ConfigurationError`` for an entry without an image and for more jobs than GitHub takes.
     """
     if count < 1:
         raise ConfigurationError([f"`--shards {count}` must be at least 1"])
-    by_image: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        by_image[_image(entry, images)].append(entry)
     found = []
     for machine, runner in sorted(runners.items()):
+        here = [entry for entry in entries if entry.machine is None or _runner(entry, runners) == machine]
+        by_image: dict[str, list[Entry]] = defaultdict(list)
+        for entry in here:
+            by_image[_image(entry, images, machine)].append(entry)
         for image, group in by_image.items():
-            share = max(1, min(len(group), round(count * len(group) / len(entries))))
+            share = max(1, min(len(group), round(count * len(group) / len(here))))
             found += [
                 {
                     "machine": machine,
@@ -68,15 +71,29 @@ def builds(
     return [{**job, "part": f"{number}/{len(found)}"} for number, job in enumerate(found, 1)]
 
 
-def tests(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """Return the test jobs, one for each entry. Raises ``ConfigurationError`` for more than GitHub takes."""
+def tests(entries: Sequence[Entry], runners: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the test jobs, one for each entry, each on its machine, or emulated by the first of ``runners``.
+
+    Raises ``ConfigurationError`` for more than GitHub takes.
+    """
     _check(len(entries), "set the input `test` to nothing and test in a workflow of your own")
-    return [{"entry": entry.name} for entry in entries]
+    found = []
+    for entry in entries:
+        machine = _runner(entry, runners)
+        emulated = entry.machine if entry.machine not in {None, machine} else ""
+        found.append({"entry": entry.name, "runner": runners[machine], "emulated": emulated or ""})
+    return found
 
 
-def _image(entry: Entry, images: Mapping[str, str]) -> str:
+def _runner(entry: Entry, runners: Mapping[str, str]) -> str:
+    """Return the machine of ``runners`` that an entry is given to: its own, else the first."""
+    return entry.machine if entry.machine is not None and entry.machine in runners else next(iter(runners))
+
+
+def _image(entry: Entry, images: Mapping[str, str], machine: str) -> str:
     cuda = entry.cuda or "cpu"
-    for name in (cuda, cuda.partition(".")[0], ANY):
+    elsewhere = [str(entry.machine)] if entry.machine not in {None, machine} else []
+    for name in (*elsewhere, cuda, cuda.partition(".")[0], ANY):
         if name in images:
             return images[name]
     raise ConfigurationError(
