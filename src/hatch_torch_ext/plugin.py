@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import os
 import signal
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline import Product
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+UNAUDITED = ".torch-ext-unaudited"
+"""The folder beside a finished wheel in which it lies until it was audited."""
 GENERATED = ("_variants.py", "_torch_ext")
 
 
@@ -95,18 +98,30 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self._abort_at(error)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """Audit the finished wheel; one that fails is removed, so that it cannot be published."""
+        """Audit the finished wheel; one that fails is removed, so that it cannot be published.
+
+        It lies in a folder of its own meanwhile: a kill leaves no wheel in its place that was not audited.
+        """
         if self._unfinished is not None:
             atexit.unregister(self._unfinished)
         if self.target_name != "wheel" or version == "editable":
             return
+        wheel = Path(artifact_path)
+        aside = wheel.parent / UNAUDITED / wheel.name
         try:
-            self._finalize(Path(artifact_path))
+            aside.parent.mkdir(exist_ok=True)
+            wheel.replace(aside)
+            self._finalize(aside)
+            aside.replace(wheel)
         except BaseException as error:  # noqa: BLE001 -- raised again
-            Path(artifact_path).unlink(missing_ok=True)
+            for path in (wheel, aside):
+                path.unlink(missing_ok=True)
             if isinstance(error, TorchExtError):
                 self.app.abort(f"hatch-torch-ext: {error}")
             self._abort_at(error)
+        finally:
+            with contextlib.suppress(OSError):  # another build's wheel lies there
+                aside.parent.rmdir()
 
     def _abort_at(self, error: BaseException) -> NoReturn:
         """End with a sentence and a file to report for what nobody expected; what hatchling refuses is its message."""

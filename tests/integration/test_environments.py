@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,15 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
     (sentence,) = said
     like = "the environment of matrix.2.8 and of entries with the same dependencies"
     assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
+    """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""
+    asked = replace(entry("packaging"), name="matrix.2.8-../../../escaped")
+    with pytest.raises(EnvironmentCreationError, match=r"`\.\.` in that leads out of the folder"):
+        environments.of_entry(asked, root=tmp_path, shared_with_author=shared, data=tmp_path / "data")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_known_of_an_environment_may_be_damaged(tmp_path: Path) -> None:

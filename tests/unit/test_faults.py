@@ -113,8 +113,32 @@ def test_a_wheel_that_was_not_looked_at_is_removed(
     monkeypatch.setattr(builds, "_finalize", broken)
     with pytest.raises(SystemExit):
         builds.finalize("standard", {}, str(wheel))
-    assert not wheel.exists()
+    assert list(tmp_path.glob("**/*.whl")) == []
     check(said[0])
+
+
+def test_a_kill_leaves_no_wheel_that_was_not_audited(
+    hook: tuple[plugin.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is audited the wheel is not where wheels are published from; afterwards it is, and nothing else."""
+    builds, _ = hook
+    (tmp_path / "dist").mkdir()
+    wheel = tmp_path / "dist" / "x.whl"
+    wheel.write_text("wheel")
+    seen: list[list[str]] = []
+
+    def audited(aside: Path) -> None:
+        seen.append([path.name for path in wheel.parent.glob("*.whl")])
+        assert (aside.name, aside.read_text()) == ("x.whl", "wheel")
+
+    monkeypatch.setattr(builds, "_finalize", audited)
+    aside = wheel.parent / plugin.UNAUDITED
+    aside.mkdir()
+    (aside / "x.whl").write_text("of a build that was killed")
+    builds.finalize("standard", {}, str(wheel))
+    assert seen == [[]]
+    assert list(wheel.parent.iterdir()) == [wheel]
+    assert wheel.read_text() == "wheel"
 
 
 def test_what_hatchling_refuses_is_its_own_message(

@@ -44,6 +44,12 @@ def of_entry(
     With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so that a
     project unpacked from an sdist leaves nothing behind.
     """
+    if ".." in Path(entry.name).parts:
+        raise EnvironmentCreationError(
+            entry.name,
+            f"hatch names the folder of its environment `{entry.name}`, and `..` in that leads out of the folder that "
+            'it makes them in: give the matrix another value, or take `sdk = "thin"`, which makes none of hatch\'s',
+        )
     if shared_with_author:
         removal, changes = f"hatch env remove {entry.name}", {}
     else:
