@@ -78,7 +78,7 @@ class Outcome:
         elif self.checked:
             end = f"right under {', '.join(self.checked)}"
         else:
-            end = f"turned, not compiled: {self.project.why}"
+            end = f"turned, not compiled: {self.project.why or 'not yet'}"
         built = f"{self.seconds:.0f} s, {self.size / 1000:.0f} kB" if self.size else ""
         listed = "<br>".join(self.listed) or "nothing"
         project = self.project

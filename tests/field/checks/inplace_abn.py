@@ -21,7 +21,8 @@ for name, activation in activations.items():
         one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
         got = layer(one * 1.0)
         mean, variance = torch.zeros(5).double(), torch.ones(5).double()
-        expected = activation(functional.batch_norm(other, mean, variance, weight, bias, training=True))
+        scale = weight + layer.eps  # theirs is |weight| + eps: never zero, since it is divided by
+        expected = activation(functional.batch_norm(other, mean, variance, scale, bias, training=True))
         torch.testing.assert_close(got, expected)
         torch.testing.assert_close(layer.running_mean, mean)
         torch.testing.assert_close(layer.running_var, variance)
@@ -32,6 +33,6 @@ for name, activation in activations.items():
             torch.testing.assert_close(mine.grad, theirs.grad)
         layer.eval()
         got = layer(x.clone())
-        expected = activation(functional.batch_norm(x, mean, variance, weight, bias))
+        expected = activation(functional.batch_norm(x, mean, variance, scale, bias))
         torch.testing.assert_close(got, expected)
 print("right under torch", torch.__version__)
