@@ -1,15 +1,16 @@
-"""A package without a matrix: built at first use against a real torch."""
+"""A build at first use for a real torch that the wheel has no variant for."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hatch_torch_ext
 from hatch_torch_ext import process
+
+from .conftest import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,12 @@ version = "1"
 [tool.hatch.build.targets.wheel.hooks.torch-ext]
 fallback = "build"
 cmake.build-type = "Quick"
+[tool.hatch.envs.matrix]
+skip-install = true
+python = "3.11"
+dependencies = ["torch=={matrix:torch}.*"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.8"]
 """
 SOURCE = """
 #include <torch/library.h>
@@ -39,13 +46,17 @@ add_library(my_ops SHARED my_ops.cpp)
 target_link_libraries(my_ops PRIVATE torch)
 install(TARGETS my_ops LIBRARY DESTINATION .)
 """
+REAL = (
+    "import pathlib, torch; "
+    "print(torch.__version__, pathlib.Path(torch.__file__).with_name('lib').joinpath('libtorch_cpu.so').stat().st_size)"
+)
 USE = "import torch, my_pkg; print(torch.ops.my_pkg.twice(torch.ones(3)).tolist(), my_pkg.choice.label)"
 
 
 def test_an_operator_is_built_for_the_torch_that_is_there(
-    torch_cpu_python: Path, beside: Callable[[Path, Path], Path], tmp_path: Path
+    torch_cpu_python: Path, beside: Callable[[Path, Path], Path], store: Path, tmp_path: Path
 ) -> None:
-    """The wheel holds no variant: the first import builds one, audited in that torch, and the next ones load it."""
+    """The wheel lacks torch 2.13: an import says so, one that may builds it, audited there, and the next ones load."""
     root = tmp_path / "project"
     for name, text in {
         "pyproject.toml": PYPROJECT,
@@ -56,14 +67,19 @@ def test_an_operator_is_built_for_the_torch_that_is_there(
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
-    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
+    build(root, tmp_path / "dist", store)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    assert wheel.name == "my_pkg-1-py3-none-any.whl"
     python = beside(torch_cpu_python, wheel)
     (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
     paths = [str(Path(hatch_torch_ext.__file__).parents[1]), sysconfig.get_path("purelib")]
     (site / "zz_zz_builder.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
     cache = {"TORCH_EXT_BUILD_CACHE": str(tmp_path / "cache"), "PYTHONPATH": None}
+    real = process.run([python, "-P", "-c", REAL], cwd=tmp_path, env_changes=cache).stdout.split()
+    assert (real[0].partition("+")[0], int(real[1]) > 100_000_000) == ("2.13.0", True)
+    unasked = process.run([python, "-P", "-c", USE], cwd=tmp_path, env_changes=cache, check=False)
+    assert "torch2.8_cpu_cxx11_x86_64: built for torch 2.8, here is 2.13.0+cpu" in unasked.stderr
+    assert unasked.stderr.endswith("  python -m my_pkg._variants --build\n")
+    cache["TORCH_EXT_BUILD"] = "1"
     first = process.run([python, "-P", "-c", USE], cwd=tmp_path, env_changes=cache)
     expected = "[2.0, 2.0, 2.0] torch2.13_cpu_cxx11_x86_64\n"
     assert first.stdout == expected

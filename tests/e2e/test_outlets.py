@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,7 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--seed", tmp_path / "venv"])
     python = tmp_path / "venv" / "bin" / "python"
     with served(tmp_path / "ix") as address:
-        index = f"{address}/whl/torch-2.8%2Bcpu/"
+        index = f"{address}/whl/torch-2.8+cpu/"  # as the page for people says it
         pip = ["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--index-url", index, "torch-ext-example"]
         outside(python, *pip, cwd=tmp_path)
         said = outside(python, "-m", "pip", "list", "--format", "freeze", cwd=tmp_path)
@@ -197,6 +198,17 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
         refused = process.run([uv.find_uv_bin(), "pip", "compile", *options, tmp_path / "torch.in"], check=False)
     assert refused.returncode == 1
     assert "all versions of torch-ext-example depend on torch>=2.8,<2.9" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
+def test_the_page_for_people_in_a_browser(example_wheel: Path, tmp_path: Path) -> None:
+    """What a person reads there is a command with the address where the page lies."""
+    exact.index([example_wheel], out=tmp_path / "ix")
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    with served(tmp_path / "ix") as address:
+        shown = process.run([*browser, "--dump-dom", f"{address}/"]).stdout
+    text = re.sub("<[^>]+>", "", shown)
+    assert f"pip install torch-ext-example --index-url {address}/whl/torch-2.8+cpu/" in text
 
 
 def test_the_way_back_gives_the_bytes_that_hatchling_wrote(

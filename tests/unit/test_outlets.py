@@ -215,11 +215,30 @@ def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
             variantwheels.cut(wheel, out=tmp_path / "again")
 
 
-def test_a_wheel_that_is_not_ours(tmp_path: Path) -> None:
-    """It is told as such, not as damage."""
+@pytest.mark.parametrize("command", ["merge", "variants", "index"])
+def test_a_wheel_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """It is told as such, not as damage, and nothing is written."""
     foreign = wheels.write(tmp_path, {"a/__init__.py": b""})
-    with pytest.raises(WheelError, match="was not made by hatch-torch-ext"):
-        merging.merge_wheels([foreign], out=tmp_path / "out")
+    assert cli.main([command, str(foreign), "-o", str(tmp_path / "out")]) == 1
+    assert "was not made by hatch-torch-ext" in capsys.readouterr().err
+    assert not list((tmp_path / "out").rglob("*.whl"))
+
+
+def test_a_wheel_with_a_single_variant(tmp_path: Path) -> None:
+    """It has one exact wheel, which merges to it again."""
+    fat = merging.merge_wheels([wheels.ours(tmp_path, [described(CPU)])], out=tmp_path / "fat")
+    (single,) = exact.index([fat], out=tmp_path / "ix")
+    assert single.version == "1.0+pt28cpu"
+    assert merging.merge_wheels([single.path], out=tmp_path / "again").read_bytes() == fat.read_bytes()
+
+
+@pytest.mark.parametrize("label", ["CU13", "cu+13", "c\u00fc13"])
+def test_a_label_that_the_pep_forbids(fat: Path, tmp_path: Path, label: str) -> None:
+    """A wheel that somebody renamed so is refused by its name."""
+    (_, wheel), *_ = variantwheels.cut(fat, out=tmp_path / "out").wheels
+    renamed = wheel.rename(wheel.with_name(wheel.name.replace("-cu13.whl", f"-{label}.whl")))
+    with pytest.raises(WheelError, match="is not named as a wheel"):
+        merging.merge_wheels([renamed], out=tmp_path / "again")
 
 
 def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
