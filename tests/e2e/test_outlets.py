@@ -201,14 +201,16 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
-def test_the_page_for_people_in_a_browser(example_wheel: Path, tmp_path: Path) -> None:
+def test_the_page_for_people_in_a_browser(tmp_path: Path) -> None:
     """What a person reads there is a command with the address where the page lies."""
-    exact.index([example_wheel], out=tmp_path / "ix")
+    name, files = f"torch2.8_cpu_cxx11_{MACHINE}", {f"torch2.8_cpu_cxx11_{MACHINE}/libx.so": b"x"}
+    draft = wheels.ours(tmp_path, [(wheels.variant(name, files, machine=MACHINE), files)])
+    exact.index([merging.merge_wheels([draft], out=tmp_path / "fat")], out=tmp_path / "ix")
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     with served(tmp_path / "ix") as address:
         shown = process.run([*browser, "--dump-dom", f"{address}/"]).stdout
     text = re.sub("<[^>]+>", "", shown)
-    assert f"pip install torch-ext-example --index-url {address}/whl/torch-2.8+cpu/" in text
+    assert f"pip install my-pkg --index-url {address}/whl/torch-2.8+cpu/" in text
 
 
 def test_the_way_back_gives_the_bytes_that_hatchling_wrote(
