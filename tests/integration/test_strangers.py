@@ -268,6 +268,40 @@ execute_process(COMMAND ${Python_EXECUTABLE} -c "import needed_here" COMMAND_ERR
     assert done.returncode == 0, said(done)
 
 
+def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path) -> None:
+    """DESTDIR of a packager, links in place of files, another generator, colours: the wheel has the same bytes."""
+    environ = {
+        "DESTDIR": str(tmp_path / "elsewhere"),
+        "CMAKE_INSTALL_MODE": "SYMLINK",
+        "CMAKE_INSTALL_PREFIX": str(tmp_path / "elsewhere"),
+        "CMAKE_GENERATOR": "Unix Makefiles",
+        "CMAKE_BUILD_TYPE": "Debug",
+        "CMAKE_COLOR_DIAGNOSTICS": "ON",
+        "CLICOLOR_FORCE": "1",
+        "NINJA_STATUS": "[%f] ",
+        "HATCH_TORCH_EXT_ONLY": "*2.8*",
+    }
+    made = []
+    for folder, given in (("plain", {"HATCH_TORCH_EXT_ONLY": "*2.8*"}), ("led", environ)):
+        project = make({"src/my_pkg/__init__.py": INIT}, folder=folder)
+        done = project.build(**given)
+        assert done.returncode == 0, said(done)
+        made.append(project.digest())
+    assert made[0] == made[1]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_path_that_python_cannot_read(make: Make) -> None:
+    """Where Python takes names of files for ASCII, a path with other letters is told; the remedy builds there."""
+    project = make({"src/my_pkg/__init__.py": INIT}, folder="pr\u00f6jekt \u00e4")
+    ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "HATCH_TORCH_EXT_ONLY": "*2.8*"}
+    done = project.build(**ascii_alone, PYTHONUTF8="0")
+    assert done.returncode == 1
+    assert "is not text to this Python, which reads names of files as ascii: run `export PYTHONUTF8=1`" in said(done)
+    done = project.build(**ascii_alone, PYTHONUTF8="1")
+    assert done.returncode == 0, said(done)
+
+
 EXPORTED = """
 cmake_minimum_required(VERSION 3.18)
 project(plain VERSION 1.2 LANGUAGES C)

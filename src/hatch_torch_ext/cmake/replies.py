@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 CLIENT = "client-hatch-torch-ext"
-OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=")
-"""Options of ours that say where files lie, not how they are compiled."""
+OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=", "-fdiagnostics-color", "-fcolor-diagnostics")
+"""Options that say where files lie and how errors look, not how anything is compiled."""
 API = Path(".cmake") / "api" / "v1"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.config import folders, kinds
 from hatch_torch_ext.config.declaration import (
     KNOWN,
@@ -110,7 +112,7 @@ def parse(
         options.fault("strip", "sets the same as `debug-symbols`; keep one of the two")
     package, package_dir = folders.package(options, root, project_name, sources)
     source = folders.source(options, root)
-    problems += epoch_faults(environ)
+    problems += [*epoch_faults(environ), *_unreadable(root)]
 
     def fields(config: type[Config | CMakeConfig]) -> dict[str, Any]:
         return {name: values[option.name] for name, option in declared(config).items()}
@@ -136,6 +138,17 @@ def epoch_faults(environ: Mapping[str, str]) -> list[str]:
     expected = f"must be a whole number of seconds since 1970, below {END_OF_ZIP} (2108, where dates of zip files end)"
     seconds = f"; in seconds it would be `{text[:-3]}`" if re.fullmatch("[0-9]{13}", text) else ""
     return [f"Environment variable `SOURCE_DATE_EPOCH` {expected}, not `{text}`{seconds}"]
+
+
+def _unreadable(root: Path) -> list[str]:
+    try:
+        str(root).encode()
+    except UnicodeEncodeError:
+        return [
+            f"The path of the project, {printable.name(root)}, is not text to this Python, which reads names of files "
+            f"as {sys.getfilesystemencoding()}: run `export PYTHONUTF8=1`, or rename the folder"
+        ]
+    return []
 
 
 def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]) -> object:
