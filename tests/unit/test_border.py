@@ -17,7 +17,7 @@ import pytest
 
 import elves
 import wheels
-from hatch_torch_ext import cli
+from hatch_torch_ext import cli, store
 from hatch_torch_ext.cli import doctor as doctors
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.user import doctor, machine
@@ -285,6 +285,50 @@ def test_what_is_shown_instead(
     cli.main([command, *out, str(path)])
     said = capsys.readouterr()
     assert told in " ".join((said.out + said.err).split())
+
+
+def test_the_page_of_a_build_shows_no_foreign_text_raw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of a record of a build that are damaged are passed over; what the others say is text on the page."""
+    work = tmp_path / "build" / "torch-ext"
+    work.mkdir(parents=True)
+    good: list[dict[str, Any]] = [
+        {"event": "begun", "time": 1.0, "entries": [EVIL], "jobs": 2, "last": {}},
+        {"event": "step", "time": 2.0, "entry": EVIL, "step": WORSE},
+        {"event": "note", "time": 2.5, "text": WORSE, "entry": None},
+        {"event": "failed", "time": 3.0, "entry": EVIL, "message": WORSE},
+    ]
+    bad = ["[]", "7", "[" * 100_000, "{}", '{"event": "step", "time": "nan", "entry": "a", "step": "b"}']
+    values: list[Any] = [10**400, {"a": [1]}, [[]], 1e300]
+    bad += [json.dumps({**good[1], "entry": odd}) for odd in values]
+    bad += [json.dumps({**good[1], "time": 9e14}), json.dumps({**good[1], "entry": "unknown"})]
+    lines = [*map(json.dumps, good), *bad]
+    (work / "events.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\xfe\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["timeline", "-o", "page.html"]) == 0
+    check(capsys.readouterr().err)
+    check((tmp_path / "page.html").read_text(encoding="utf-8"), page=True)
+
+
+@pytest.mark.parametrize(
+    "marker", [b"[]", b"[" * 100_000, b'{"title": 7}', b"\xff", b"", json.dumps({"title": WORSE}).encode()]
+)
+def test_markers_of_the_store_are_shown_as_text(
+    marker: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sdk list`, `verify` and `prune` read what lies in the store, whatever it is."""
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path))
+    folder, _ = store.opened(tmp_path).make("stubs", "key", lambda _: {"title": "x"})
+    store.release()
+    (folder / store.MARKER).chmod(0o644)
+    (folder / store.MARKER).write_bytes(marker)
+    for action in ("list", "verify", "prune"):
+        for options in ([], ["--json"]):
+            assert cli.main(["sdk", action, *options]) in {0, 1}
+            said = capsys.readouterr()
+            check(said.out)
+            check(said.err)
 
 
 def test_doctor_shows_no_foreign_text_raw(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -133,6 +134,8 @@ KINDS: Mapping[str, type[Event]] = {
     for kind in (Begun, Step, Fetched, Progress, Compiled, Note, Done, Failed, Machine, Ended)
 }
 
+LARGEST = 1e15
+"""Seconds, bytes and counts beyond which a number is none of ours."""
 View: TypeAlias = "Callable[[float, Event], None]"
 """Takes each event with its time."""
 
@@ -151,10 +154,21 @@ def from_json(data: Mapping[str, object]) -> tuple[float, Event]:
 
 def read(path: Path) -> Iterator[tuple[float, Event]]:
     """Yield the events of a file; a last line that was cut off, when the build was killed, is passed over."""
-    with path.open(encoding="utf-8") as stream:
+    with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                yield from_json(foreign.json(line))
+            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                at, event = from_json(foreign.json(line))
+                fields = [getattr(event, field.name) for field in dataclasses.fields(event) if field.name != "last"]
+                last = event.last.values() if isinstance(event, Begun) else ()
+                if math.isfinite(at) and all(map(_is_plain, (*fields, *last))):
+                    yield at, event
+
+
+def _is_plain(value: object) -> bool:
+    """Say whether a field is what events hold: a number that can be drawn, a text, or several of these."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) < LARGEST)
 
 
 def _clean(event: Event) -> Event:

@@ -28,6 +28,8 @@ COLOURS = {
     "audit": "--c4",
 }
 """Of each step, from the palette of the page's style."""
+LONGEST = 30 * 86400.0
+"""Seconds that are drawn."""
 TICKS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 """Seconds between marks of the axis: the first that gives at most ten."""
 
@@ -48,6 +50,8 @@ def render(told: Sequence[tuple[float, Event]]) -> str:
         board.take(at, event)
         if isinstance(event, events.Begun):
             entries = {name: _Entry() for name in event.entries}
+        elif getattr(event, "entry", None) not in entries:
+            continue  # the line with the entry's name was lost
         elif isinstance(event, events.Step):
             entries[event.entry].steps.append((at, event.step))
         elif isinstance(event, events.Compiled):
@@ -64,7 +68,7 @@ def render(told: Sequence[tuple[float, Event]]) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f"<title>Timeline of a build</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>Timeline of a build</h1>\n{unfinished}{lines}\n{_legend()}\n"
-        + "\n".join(_picture(worked, board, begin, max(end - begin, 1e-3)))
+        + "\n".join(_picture(worked, board, begin, min(max(end - begin, 1e-3), LONGEST)))
         + "\n<footer>Made by <code>hatch-torch-ext timeline</code>. Thin bars are single compiles and links, as in "
         "Ninja's log.</footer>\n</main>\n</body>\n</html>\n"
     )
