@@ -23,3 +23,17 @@ def test_numbers_that_are_none(number: str) -> None:
         answer = httpx.Response(206, headers=[(b"content-range", form.replace(b"%s", raw))], request=asking)
         with pytest.raises(http.NoRangesError, match="is not one plain range"):
             http._content_range(answer)
+
+
+def test_a_redirection_whose_body_cannot_be_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where httpx unpacks by itself and fails, the index is named."""
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        stream = httpx.ByteStream(b"no gzip")
+        return httpx.Response(302, headers={"location": URL, "content-encoding": "gzip"}, stream=stream)
+
+    client = httpx.Client(transport=httpx.MockTransport(answer), follow_redirects=True)
+    with http.Http(IndexSettings()) as session:
+        monkeypatch.setattr(session, "_client", lambda _: client)
+        with pytest.raises(http.RemoteError, match="in a packing that cannot be undone"):
+            session.page(URL, "*/*")

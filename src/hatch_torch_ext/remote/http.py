@@ -177,6 +177,8 @@ class Http:
             raise _TransientError("the connection broke off") from error
         except httpx.TransportError as error:
             raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
+        except httpx.DecodingError as error:  # of a redirection's body, which httpx reads by itself
+            raise RemoteError(f"{public(url)} answers in a packing that cannot be undone. Check the index") from error
         except httpx.TooManyRedirects as error:
             raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
 
