@@ -1,27 +1,27 @@
 """What the example's CUDA 13 entries for three torch releases cost with the compiler cache of a fresh machine.
 
-    python benchmarks/kernels_once.py [--releases 2.11,2.12,2.13] [--out benchmarks/results/kernels_once.md]
+    python benchmarks/scale.py kernels
 
 Built with an empty cache, in fresh copies: the entry of one release alone, then all three. Kernels are `.cu` files,
 bindings the rest. One job at a time, so that no time is counted in which a compile waits for another. Aim: all compiles
-of the three take at most 1.25 times one entry's kernels plus all bindings. Compiles CUDA for minutes; SDKs and
-environments are warm. Says how busy the machine was.
+of the three take at most 1.25 times one entry's kernels plus all bindings. SDKs and environments are warm.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from releases import LEFT_OUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "example_project"
 BUILD = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
@@ -32,6 +32,8 @@ cuda = ["cu130"]
 [envs.kernels.overrides]
 matrix.cuda.extra-dependencies = [{{ value = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", if = ["cu130"] }}]
 """
+RELEASES = ("2.11", "2.12", "2.13")
+ENVIRON = {"HATCH_TORCH_EXT_ENVIRONMENT": "kernels", "HATCH_TORCH_EXT_JOBS": "1"}
 AIM = 1.25
 
 
@@ -45,16 +47,25 @@ def prepare(folder: Path, releases: list[str]) -> Path:
     return root
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Seconds of compiles: ``kernels`` of one entry, ``bindings`` and ``everything`` of all; hits of the cache."""
+
+    kernels: float
+    bindings: float
+    everything: float
+    hits: list[object]
+
+    @property
+    def ratio(self) -> float:
+        """Return what the aim is about."""
+        return self.everything / (self.kernels + self.bindings)
+
+
 def built(root: Path, store: Path) -> list[dict[str, Any]]:
     """Build with an empty compiler cache; return the events."""
-    shutil.rmtree(root / "build", ignore_errors=True)
-    environ = {
-        "HATCH_TORCH_EXT_CACHE": str(store),
-        "HATCH_TORCH_EXT_ENVIRONMENT": "kernels",
-        "HATCH_TORCH_EXT_JOBS": "1",
-    }
     shutil.rmtree(store / "compiled", ignore_errors=True)
-    subprocess.run(BUILD, cwd=root, check=True, env={**os.environ, **environ}, stdout=subprocess.DEVNULL)
+    subprocess.run(BUILD, cwd=root, check=True, env={**os.environ, **ENVIRON}, stdout=subprocess.DEVNULL)
     lines = (root / "build" / "torch-ext" / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -65,38 +76,16 @@ def seconds(events: list[dict[str, Any]], *, kernels: bool) -> float:
     return sum(event["end"] - event["start"] for event in made if event["output"].endswith(".cu.o") is kernels)
 
 
-def main() -> None:
-    """Measure, print, and write the results."""
-    parser = argparse.ArgumentParser(description="Three CUDA 13 entries with the compiler cache of a fresh machine.")
-    parser.add_argument("--releases", default="2.11,2.12,2.13")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "kernels_once.md")
-    options = parser.parse_args()
-    releases = options.releases.split(",")
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as name:
-        store = Path(name) / "store"
-        one, several = (prepare(Path(name) / str(len(each)), each) for each in (releases[:1], releases))
-        built(several, store)  # fetches SDKs and environments
-        alone, together = built(one, store), built(several, store)
-    kernels, bindings = seconds(alone, kernels=True), seconds(together, kernels=False)
-    took = seconds(together, kernels=True) + bindings
-    hits = [event["cached"] for event in together if event["event"] == "done"]
-    today = f"{datetime.now(tz=timezone.utc):%Y-%m-%d}, load {load:.1f} before"
-    lines = [
-        "# Kernels once\n",
-        f"{today}; CUDA 13, `python benchmarks/kernels_once.py --releases {options.releases}`\n",
-        "| compiles | seconds |",
-        "|---|---|",
-        f"| kernels of one entry | {kernels:.1f} |",
-        f"| bindings of all | {bindings:.1f} |",
-        f"| everything of all | {took:.1f} |\n",
-        f"{took / (kernels + bindings):.2f} times one entry's kernels plus all bindings (aim: {AIM}).",
-        f"Hits and compiles of the cache, by entry: {hits}.",
-    ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    options.out.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def measure(folder: Path, store: Path, releases: list[str], *, warm: Callable[[Path, dict[str, str]], None]) -> Found:
+    """Build the entry of the first release alone, then all; ``warm`` fetches what they need without compiling."""
+    one, several = (prepare(folder / str(len(each)), each) for each in (releases[:1], releases))
+    for root in (several, one):
+        warm(root, ENVIRON)
+    alone, together = built(one, store), built(several, store)
+    bindings = seconds(together, kernels=False)
+    return Found(
+        kernels=seconds(alone, kernels=True),
+        bindings=bindings,
+        everything=seconds(together, kernels=True) + bindings,
+        hits=[event["cached"] for event in together if event["event"] == "done"],
+    )

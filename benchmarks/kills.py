@@ -44,7 +44,8 @@ def of_a_matrix(root: Path, moments: int, seed: int) -> list[str]:
         while builds.kills > before and draw.random() < AGAIN:
             before = builds.kills
             builds.kill()
-        builds.finish()
+        if builds.kills > before:
+            builds.finish()
         print(f"\r{builds.kills} kills, {builds.ends} ends", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     command = f"PYTHONPATH=tests python benchmarks/kills.py matrix --moments {moments} --seed {seed}"
@@ -52,8 +53,8 @@ def of_a_matrix(root: Path, moments: int, seed: int) -> list[str]:
         "# Builds of a matrix that were killed\n",
         f"Recorded on {datetime.now(timezone.utc):%Y-%m-%d} with `{command}`:",
         "a build of eight entries in C, each fourth time without SDKs and environments, killed with SIGKILL at moments",
-        "drawn at random from as long a time as the last undisturbed build took, alone or with its process group; then",
-        f"the same command, which is killed too in {AGAIN:.0%} of all cases.\n",
+        "drawn at random from its whole length, alone or with its process group; then the same command, which is",
+        f"killed too in {AGAIN:.0%} of all cases.\n",
         f"{builds.kills} kills, {builds.ends} builds that came to their end, {time.monotonic() - began:.0f} s: the",
         "same bytes each time, and no process, no temporary folder and no cut-off wheel left by any kill.",
     ]

@@ -1,10 +1,13 @@
-"""What building many entries costs beside what their compile commands cost: cold, again, one file changed, 200 of them.
+"""What building many entries costs beside what must be done anyway: each aim of the project, in one run.
 
-    python benchmarks/scale.py [--out benchmarks/results/scale.md] [--releases 2.4,2.5] [--entries 200]
+    python benchmarks/scale.py [PART…] [--store FOLDER] [--torch PYTHON] [--out benchmarks/results/scale.md]
 
-"Bare" is one `ninja -j CORES` over the compile and link commands of all entries, in the very same build folders, right
-after the build that it is compared with. SDKs and environments are warm in both; no compiler cache. Needs an index that
-has the releases; takes a quarter of an hour on two idle cores, and says how busy the machine was.
+Parts, all by default: `example` (ten exact entries beside their bare commands, nothing changed, one file changed),
+`overhead` (what an entry costs besides CMake's commands), `many` (200 trivial entries), `kernels` (CUDA 13 entries of
+three releases, kernels compiled once), `scikit` (one entry beside scikit-build-core). SDKs and environments are warm,
+no compiler cache but in `kernels`. Needs an index; `scikit` needs a Python with torch 2.13 (`--torch`, else
+HTE_TORCH_CPU_PYTHON). Takes about ten minutes on two idle cores; with `--store`, SDKs are fetched once for many runs. A
+busy machine shows in seconds of processor beside seconds that passed, and in the line on what two cores share.
 """
 
 from __future__ import annotations
@@ -13,16 +16,32 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
+import shlex
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from releases import RELEASES, prepare
+import kernels_once
+import uv
+from releases import LEFT_OUT, RELEASES, prepare
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from hatch_torch_ext.pipeline import machine
+from plain import Project, make_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BUILD = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
 NINJA = Path(sys.executable).parent / "ninja"
@@ -31,151 +50,342 @@ PEAK = (
     "try: runpy.run_module('hatchling', run_name='__main__')\n"
     "finally: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)"
 )
+STUB = """cmake_minimum_required(VERSION 3.26)
+project(stub LANGUAGES C)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/stub.c "int stub;")
+add_library(stub SHARED ${CMAKE_CURRENT_BINARY_DIR}/stub.c)
+install(TARGETS stub LIBRARY DESTINATION .)
+"""
+TRIVIAL = 10
+SCIKIT = """[build-system]
+requires = ["scikit-build-core"]
+build-backend = "scikit_build_core.build"
+[project]
+name = "torch-ext-example"
+version = "0.1.0"
+[tool.scikit-build]
+cmake.source-dir = "csrc"
+cmake.args = ["-DCMAKE_PREFIX_PATH={prefix}"]
+build-dir = "build/scikit"
+wheel.packages = ["src/torch_ext_example"]
+wheel.install-dir = "torch_ext_example"
+"""
+HOOK = "import sys; from {backend} import build_wheel; build_wheel(sys.argv[1])"
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Seconds that passed, and seconds of processor: on a busy machine the latter say more."""
+    """Seconds that passed, and seconds of processor."""
 
     wall: float
     processor: float
+    errors: str = ""
 
 
-def timed(*command: str | Path, cwd: Path) -> Took:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the results: ``value`` is to be at most ``aim`` (None: told, not aimed at)."""
+
+    what: str
+    said: str
+    value: float | None = None
+    aim: float | None = None
+
+    def __str__(self) -> str:
+        if self.value is None or self.aim is None:
+            return f"| {self.what} | {self.said} | | |"
+        met = "met" if self.value <= self.aim else "**missed**"
+        return f"| {self.what} | {self.said} | at most {self.aim:g} | {met} |"
+
+
+def timed(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Took:
     """Run a command; return what it took."""
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([str(part) for part in command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=env, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Took(time.perf_counter() - start, spent)
+    return Took(time.perf_counter() - start, spent, done.stderr)
 
 
-def bare(root: Path, folder: Path, jobs: int) -> Took:
-    """Run the compile and link commands of every entry in one Ninja; return what they took."""
-    folder.mkdir()
-    rules, edges = [], []
+def commands(root: Path, *, only: str = "") -> dict[str, list[str]]:
+    """Return the compile and link commands of each entry, those that name ``only``; what they made is removed."""
+    found = {}
     for cache in sorted((root / "build" / "torch-ext").glob("*/build/CMakeCache.txt")):
         build = cache.parent
         said = subprocess.run([NINJA, "-C", build, "-t", "commands"], check=True, capture_output=True, text=True).stdout
-        subprocess.run([NINJA, "-C", build, "-t", "clean"], check=True, stdout=subprocess.DEVNULL)
+        lines = [line for line in said.splitlines() if not line.startswith("ninja: Entering")]
+        found[build.parent.name] = [
+            f"cd {shlex.quote(str(build))} && {line}" for line in lines if only in line or " -c " not in line
+        ]
+    return found
+
+
+def bare(found: dict[str, list[str]], folder: Path, jobs: int) -> Took:
+    """Run all commands in one Ninja, those that link after those that compile."""
+    folder.mkdir()
+    rules, edges = [], []
+    for entry, lines in found.items():
         compiled: list[str] = []
-        for number, line in enumerate(said.splitlines()):
-            if line.startswith("ninja: Entering"):
-                continue
-            name = f"{build.parent.name}.{number}"
-            rules.append(f"rule r{name}\n  command = cd {build} && {line.replace('$', '$$')}\n")
-            after = "" if " -c " in line else " ".join(compiled)
-            edges.append(f"build {name}: r{name} {after}\n")
+        for number, line in enumerate(lines):
+            name = f"{entry}.{number}"
+            rules.append(f"rule r{name}\n  command = {line.replace('$', '$$')}\n")
+            edges.append(f"build {name}: r{name} {'' if ' -c ' in line else ' '.join(compiled)}\n")
             if " -c " in line:
                 compiled.append(name)
     (folder / "build.ninja").write_text("".join([*rules, *edges]), encoding="utf-8")
     return timed(NINJA, "-j", str(jobs), cwd=folder)
 
 
-def events(root: Path) -> list[dict[str, object]]:
-    """Return the events of the last build."""
+def shared(found: dict[str, list[str]], folder: Path) -> float:
+    """Return how much longer a compile takes beside another one than alone: 1 where two cores share nothing."""
+    entry, lines = next(iter(found.items()))
+    line = next(line for line in lines if " -c " in line)
+    alone = bare({entry: [line]}, folder / "alone", 1)
+    both = bare({entry: [line, re.sub(r" -o (\S+)", r" -o \1.second", line)]}, folder / "both", 2)
+    return both.wall / alone.wall
+
+
+def events(root: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the last build's events of a kind."""
     text = (root / "build" / "torch-ext" / "events.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return [event for event in map(json.loads, text.splitlines()) if event["event"] == kind]
 
 
-def in_hook(root: Path) -> float:
-    """Return how long the last build's work on entries took."""
-    return next(float(str(event["seconds"])) for event in events(root) if event["event"] == "ended")
+def warm(root: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Fetch SDKs and make environments: by a build that compiles nothing of the project."""
+    page = root / "csrc" / "CMakeLists.txt"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(STUB, encoding="utf-8")
+    timed(*BUILD, cwd=root, env={**os.environ, **environ})
+    page.write_text(text, encoding="utf-8")
+    forget(root)
 
 
-def example(folder: Path, releases: tuple[str, ...], jobs: int) -> list[str]:
-    """Measure the example: cold with warm SDKs, bare, nothing changed, one file changed."""
+def forget(root: Path) -> None:
+    """Remove what was built of every entry; environments and what hatch said of the matrix stay."""
+    for folder in (root / "build" / "torch-ext").iterdir():
+        if folder.is_dir() and folder.name != "environments":
+            shutil.rmtree(folder)
+
+
+def packed_only(root: Path, folder: Path) -> Path:
+    """Return a project that hatchling packs the same files of, with no hook: what it takes is no cost of ours."""
+    shutil.copytree(root, folder, ignore=LEFT_OUT)
+    (folder / "hatch.toml").unlink()
+    page = folder / "pyproject.toml"
+    page.write_text(re.sub(r"(?m)^dynamic = .*$", "", page.read_text(encoding="utf-8")), encoding="utf-8")
+    (wheel,) = (root / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "src", [name for name in archive.namelist() if ".dist-info/" not in name])
+    return folder
+
+
+def example(folder: Path, jobs: int, releases: tuple[str, ...]) -> list[Line]:
+    """Measure ten exact entries of the example: cold with warm SDKs, nothing changed, one file changed."""
     root = prepare(folder, releases)
-    timed(*BUILD, cwd=root)  # SDKs, environments, what hatch says of the matrix
-    for entry in (root / "build" / "torch-ext").glob("matrix.*"):
-        subprocess.run(["rm", "-rf", entry], check=True)
+    warm(root)
     cold = timed(*BUILD, cwd=root)
-    peak = max(int(str(event["peak"])) for event in events(root) if event["event"] == "done")
-    nothing = timed(*BUILD, cwd=root)
-    nothing_in_hook = in_hook(root)
+    peak = max(event["peak"] for event in events(root, "done"))
+    nothing = [timed(*BUILD, cwd=root) for _ in range(3)]
+    without = packed_only(root, folder / "packed")
+    packing = [timed(*BUILD, cwd=without) for _ in range(3)]
+    ours = statistics.median(took.wall for took in nothing) - statistics.median(took.wall for took in packing)
     source = root / "csrc" / "kernels_cpu.cpp"
     source.write_text(source.read_text(encoding="utf-8") + "\n// changed\n", encoding="utf-8")
     changed = timed(*BUILD, cwd=root)
-    compiles = [event for event in events(root) if event["event"] == "compiled"]
-    spans = sum(float(str(event["end"])) - float(str(event["start"])) for event in compiles)
-    alone = bare(root, folder / "bare", jobs)  # last: Ninja takes what it did not make itself for out of date
+    ran = len(events(root, "compiled"))
+    # Last: Ninja takes what it did not make itself for out of date.
+    its = bare(commands(root, only=source.name), folder / "changed", jobs)
+    alone = bare(commands(root), folder / "bare", jobs)
+    sharing = shared(commands(root), folder)
+    over = changed.wall - nothing[-1].wall
     return [
-        f"## The example, {len(releases)} exact entries, {jobs} jobs, SDKs and environments warm",
-        "",
-        "| what | s | s of processor | |",
-        "|---|---|---|---|",
-        f"| whole build, cold | {cold.wall:.1f} | {cold.processor:.1f} | "
-        f"{cold.wall / alone.wall:.2f} of bare, {cold.processor / alone.processor:.2f} by processor |",
-        f"| bare commands, one `ninja -j {jobs}` | {alone.wall:.1f} | {alone.processor:.1f} | |",
-        f"| nothing changed, whole process | {nothing.wall:.2f} | {nothing.processor:.2f} | "
-        f"of it {nothing_in_hook:.2f} s on entries |",
-        f"| one source file changed | {changed.wall:.1f} | {changed.processor:.1f} | "
-        f"{len(compiles)} commands ran, {spans:.1f} s of them added up |",
-        "",
-        f"Largest compiler: {peak / 1e6:.0f} MB.",
+        Line(
+            f"{len(releases)} exact entries of the example, cold, over one `ninja -j {jobs}` of their commands",
+            f"{cold.wall / alone.wall:.2f} ({cold.wall:.1f} s over {alone.wall:.1f} s; by processor "
+            f"{cold.processor / alone.processor:.2f})",
+            cold.wall / alone.wall,
+            1.1,
+        ),
+        Line("what a compile takes beside another on this machine, over alone", f"{sharing:.2f}"),
+        Line("largest compiler, GB, of what a job is counted with", f"{peak / 1e9:.2f}", peak / 1e9, machine.CPP / 1e9),
+        Line(
+            "nothing changed: seconds more than hatchling takes to pack the same files (median of three)",
+            f"{ours:.2f} ({', '.join(f'{took.wall:.2f}' for took in nothing)} s in all; "
+            f"{statistics.median(took.processor for took in nothing):.2f} s of processor)",
+            ours,
+            1.0,
+        ),
+        Line(
+            "one source changed: seconds more than where nothing changed, over its bare commands",
+            f"{over / its.wall:.2f} ({changed.wall:.1f} s in all, {ran} commands; bare {its.wall:.1f} s)",
+            over / its.wall,
+            1.2,
+        ),
     ]
 
 
-def many(folder: Path, count: int) -> list[str]:
-    """Measure many trivial entries: a library in C, tiny torch wheels on disk, results alone kept."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from plain import Project, make_wheels  # noqa: PLC0415 -- of the tests
-
+def trivial(folder: Path, count: int) -> tuple[Project, dict[str, str]]:
+    """Make a project of so many entries: a library in C, tiny torch wheels on disk."""
+    folder.mkdir()
     releases = [f"2.{minor}" for minor in range(1, count + 1)]
     make_wheels(folder / "wheels", [f"{release}.0" for release in releases])
-    project = Project(folder / "many", folder, releases=releases)
+    project = Project(folder / "project", folder, releases=releases)
+    environ = {**os.environ, **{name: value for name, value in project.environ.items() if value is not None}}
+    for name in ("HATCH_TORCH_EXT_COMPILER_LAUNCHER", "HATCH_TORCH_EXT_JOBS"):
+        environ[name] = os.environ[name]
+    return project, environ
+
+
+def overhead(folder: Path) -> list[Line]:
+    """Measure what an entry takes besides CMake's own commands, which are run again as its log has them."""
+    project, environ = trivial(folder / "overhead", TRIVIAL)
+    environ["HATCH_TORCH_EXT_JOBS"] = "1"
+    timed(*BUILD, cwd=project.root, env=environ)
+    forget(project.root)
+    timed(*BUILD, cwd=project.root, env=environ)
+    work = project.root / "build" / "torch-ext"
+    seconds, by_hand = [event["seconds"] for event in events(project.root, "done")], []
+    for log in sorted(work.glob("*/log.txt")):
+        typed = [line[2:] for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("$ ")]
+        steps = [line for line in typed if re.search(r"/(cmake|ninja) ", line)]
+        shutil.rmtree(log.parent / "build")
+        env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+        took = [timed("sh", "-c", re.sub(r" MAKEFLAGS=\S+", "", step), cwd=project.root, env=env) for step in steps]
+        by_hand.append(sum(each.wall for each in took))
+    more = statistics.mean(seconds) - statistics.mean(by_hand)
+    return [
+        Line(
+            f"an entry without its CMake commands, s (mean of {TRIVIAL} trivial ones, one job)",
+            f"{more:.2f} ({statistics.mean(seconds):.2f} s, by hand {statistics.mean(by_hand):.2f} s)",
+            more,
+            0.3,
+        )
+    ]
+
+
+def many(folder: Path, count: int) -> list[Line]:
+    """Measure many trivial entries: results alone kept."""
+    project, environ = trivial(folder / "many", count)
     page = project.root / "pyproject.toml"
     hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
     page.write_text(page.read_text(encoding="utf-8").replace(hook, f'{hook}keep = "results"\n'), encoding="utf-8")
-    environ = {**os.environ, **{name: value for name, value in project.environ.items() if value is not None}}
 
-    def run() -> tuple[float, float, int]:
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-c", PEAK], cwd=project.root, env=environ, check=True, capture_output=True, text=True
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return time.perf_counter() - start, spent, int(done.stderr.rpartition("peak ")[2].split()[0])
+    def run() -> tuple[Took, int]:
+        took = timed(sys.executable, "-c", PEAK, cwd=project.root, env=environ)
+        return took, int(took.errors.rpartition("peak ")[2].split()[0])
 
-    cold, cold_cpu, cold_peak = run()
-    again, again_cpu, again_peak = run()
+    (cold, peak), (again, _) = run(), run()
     return [
-        f"## {count} trivial entries",
-        "",
-        "| what | s | s of processor | our process, MB |",
-        "|---|---|---|---|",
-        f"| cold, with all SDKs and the environment | {cold:.0f} | {cold_cpu:.0f} | {cold_peak / 1e6:.0f} |",
-        f"| nothing changed | {again:.1f} | {again_cpu:.1f} | {again_peak / 1e6:.0f} |",
+        Line(
+            f"{count} trivial entries with their SDKs, minutes",
+            f"{cold.wall / 60:.1f} ({cold.processor:.0f} s of processor)",
+            cold.wall / 60,
+            10,
+        ),
+        Line(f"{count} trivial entries: our process, MB", f"{peak / 1e6:.0f}", peak / 1e6, 200),
+        Line(f"{count} trivial entries, nothing changed, s", f"{again.wall:.1f} ({again.processor:.1f} of processor)"),
+    ]
+
+
+def kernels(folder: Path, store: Path) -> list[Line]:
+    """Measure CUDA 13 entries of three releases with the compiler cache of a fresh machine."""
+    own = {name: os.environ.pop(name) for name in ("HATCH_TORCH_EXT_COMPILER_LAUNCHER", "HATCH_TORCH_EXT_JOBS")}
+    found = kernels_once.measure(folder / "kernels", store, list(kernels_once.RELEASES), warm=warm)
+    os.environ.update(own)
+    return [
+        Line(
+            "compiles of CUDA 13 entries of three releases, over one entry's kernels and all bindings",
+            f"{found.ratio:.2f} ({found.everything:.1f} s; kernels {found.kernels:.1f} s, bindings "
+            f"{found.bindings:.1f} s; hits and compiles {found.hits})",
+            found.ratio,
+            kernels_once.AIM,
+        )
+    ]
+
+
+def scikit(folder: Path, python: str) -> list[Line]:
+    """Measure the example for torch 2.13 beside scikit-build-core: in turn, cold and with nothing changed."""
+    asked = "import torch; print(torch.utils.cmake_prefix_path)"
+    prefix = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
+    site = folder / "scikit-site"
+    install = ("pip", "install", "--quiet", "--python", sys.executable, "--target", site, "scikit-build-core")
+    timed(uv.find_uv_bin(), *install, cwd=folder)
+    ours = prepare(folder / "ours", ("2.13",))
+    theirs = folder / "theirs"
+    shutil.copytree(ours, theirs, ignore=LEFT_OUT)
+    (theirs / "hatch.toml").unlink()
+    (theirs / "pyproject.toml").write_text(SCIKIT.format(prefix=prefix), encoding="utf-8")
+    (theirs / "src/torch_ext_example/__init__.py").write_text("", encoding="utf-8")
+    env = {**os.environ, "PATH": f"{NINJA.parent}{os.pathsep}{os.environ['PATH']}"}
+    with_theirs = {**env, "PYTHONPATH": str(site)}
+    warm(ours)
+    took: dict[tuple[str, str], list[float]] = {}
+    for _ in range(2):
+        forget(ours)
+        shutil.rmtree(theirs / "build", ignore_errors=True)
+        for state in ("cold", "warm"):
+            for who, root, backend, environ in (
+                ("ours", ours, "hatchling.build", env),
+                ("theirs", theirs, "scikit_build_core.build", with_theirs),
+            ):
+                run = timed(sys.executable, "-c", HOOK.format(backend=backend), "dist", cwd=root, env=environ)
+                took.setdefault((who, state), []).append(run.wall)
+    return [
+        Line(
+            f"one entry beside scikit-build-core, {state} (the quicker of two)",
+            f"{min(took['ours', state]) / min(took['theirs', state]):.2f} ({min(took['ours', state]):.2f} s, "
+            f"{min(took['theirs', state]):.2f} s)",
+            min(took["ours", state]) / min(took["theirs", state]),
+            1.1,
+        )
+        for state in ("cold", "warm")
     ]
 
 
 def main() -> None:
     """Measure, print, and write the results."""
-    parser = argparse.ArgumentParser(description="Many entries beside their bare commands.")
+    parts = ("example", "overhead", "many", "kernels", "scikit")
+    parser = argparse.ArgumentParser(description="Many entries, and one, beside what must be done anyway.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all by default")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.md")
-    parser.add_argument("--releases", default=",".join(RELEASES))
-    parser.add_argument("--entries", type=int, default=200)
+    parser.add_argument("--store", type=Path, help="where SDKs are kept; a temporary folder by default")
+    parser.add_argument("--torch", default=os.environ.get("HTE_TORCH_CPU_PYTHON"), help="a Python with torch 2.13")
+    parser.add_argument("--entries", type=int, default=200, help="of `many`")
+    parser.add_argument("--releases", type=int, default=len(RELEASES), help="of `example`, the first so many")
     options = parser.parse_args()
-    jobs = len(os.sched_getaffinity(0))
-    os.environ.update({"HATCH_TORCH_EXT_COMPILER_LAUNCHER": "none", "HATCH_TORCH_EXT_JOBS": str(jobs)})
-    before = os.getloadavg()[0]
+    chosen = options.parts or parts
+    jobs, before, began = len(os.sched_getaffinity(0)), os.getloadavg()[0], time.perf_counter()
+    lines: list[Line] = []
     with tempfile.TemporaryDirectory() as name:
-        parts = []
-        if options.releases:
-            parts += [*example(Path(name), tuple(options.releases.split(",")), jobs), ""]
-        if options.entries:
-            parts += [*many(Path(name), options.entries), ""]
+        folder, store = Path(name), (options.store or Path(name) / "store").resolve()
+        settings = {"COMPILER_LAUNCHER": "none", "JOBS": str(jobs), "CACHE": str(store)}
+        os.environ.update({f"HATCH_TORCH_EXT_{key}": value for key, value in settings.items()})
+        runs = {
+            "example": lambda: example(folder, jobs, RELEASES[: options.releases]),
+            "overhead": lambda: overhead(folder),
+            "many": lambda: many(folder, options.entries),
+            "kernels": lambda: kernels(folder, store),
+            "scikit": lambda: scikit(folder, options.torch),
+        }
+        for part in chosen:
+            start = time.perf_counter()
+            lines += runs[part]()
+            print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     text = "\n".join(
         [
-            "# Many entries",
+            "# Many entries\n",
+            f"Recorded on {datetime.now(timezone.utc):%Y-%m-%d} with "
+            f"`{' '.join(['python benchmarks/scale.py', *options.parts])}`: {platform.machine()}, {jobs} cores, Python",
+            f"{platform.python_version()}, in {(time.perf_counter() - began) / 60:.0f} minutes. Load of the machine "
+            f"before: {before:.1f}, at the end {os.getloadavg()[0]:.1f}.\n",
+            "| what | measured | aim | |",
+            "|---|---|---|---|",
+            *map(str, lines),
             "",
-            f"Recorded on {datetime.now(timezone.utc):%Y-%m-%d} with",
-            f"`{' '.join(['python benchmarks/scale.py', *sys.argv[1:]])}`:",
-            f"{platform.machine()}, {jobs} cores, Python {platform.python_version()}. Load of the machine before: "
-            f"{before:.1f}, at the end {os.getloadavg()[0]:.1f}.",
-            "",
-            *parts,
         ]
     )
     options.out.write_text(text, encoding="utf-8")

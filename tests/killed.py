@@ -37,7 +37,10 @@ class KilledBuilds:
         self.temporary = root / "tmp"
         self.temporary.mkdir()
         self._random = random.Random(seed)  # noqa: S311 -- moments, no secrets
+        began = time.monotonic()
         self._build()
+        self.longest = time.monotonic() - began
+        """Seconds after which a build is killed at the latest: more after each kill, less after each end."""
         self.reference = self.project.digest()
         self.kills = self.ends = 0
         self.clear()
@@ -53,11 +56,14 @@ class KilledBuilds:
         """Start a build and kill it at a random moment, alone or with its process group; look at what it left."""
         running = self.project.started()
         try:
-            running.wait(self._random.uniform(0, self.whole))
+            running.wait(self._random.uniform(0, self.longest))
         except subprocess.TimeoutExpired:  # it runs: that is what was hoped for
             alone = self._random.random() < 0.5
             (os.kill if alone else os.killpg)(running.pid, signal.SIGKILL)
             self.kills += 1
+            self.longest *= 1.1
+        else:
+            self.longest *= 0.8
         output, _ = running.communicate()
         left = self.project.processes()
         assert not left, left
@@ -82,8 +88,5 @@ class KilledBuilds:
         self.clear()
 
     def _build(self) -> None:
-        """Build undisturbed; the next kill comes in as long a time at the latest."""
-        began = time.monotonic()
         done = self.project.build()
         assert done.returncode == 0, done.stdout + done.stderr
-        self.whole = time.monotonic() - began

@@ -111,13 +111,14 @@ _FAMILY: ContextVar[Family | None] = ContextVar("family", default=None)
 
 def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] | None = None) -> str:
     """Return the command as a person would type it into a POSIX shell, changed variables first, no secrets."""
-    changes = [
-        f"-u {shlex.quote(name)}"
-        if value is None
-        else f"{name}={scrub.HIDDEN if scrub.is_secret_name(name) else shlex.quote(value)}"
-        for name, value in sorted((env_changes or {}).items())
+    changes = sorted((env_changes or {}).items())
+    removed = [f"-u {shlex.quote(name)}" for name, value in changes if value is None]
+    given = [
+        f"{name}={scrub.HIDDEN if scrub.is_secret_name(name) else shlex.quote(value)}"
+        for name, value in changes
+        if value is not None
     ]
-    prefix = ["env", *changes] if changes else []
+    prefix = ["env", *removed, *given] if changes else []  # env's options stand before what it sets
     return scrub.clean(" ".join([*prefix, shlex.join(command)]))
 
 

@@ -144,3 +144,15 @@ def test_a_program_is_asked_about_itself_once(tmp_path: Path, monkeypatch: pytes
     assert asked.read_text(encoding="utf-8") == "--version\n" * 3
     with pytest.raises(ProcessError, match=r"^cannot start"):
         process.answer(tmp_path / "none", "--version")
+
+
+def test_a_command_is_logged_as_it_can_be_typed(tmp_path: Path) -> None:
+    """Pasted into a shell it does the same: variables are set, and others taken away, whatever their names."""
+    changes = {"A_SET": "a b", "B_GONE": None, "C_SET": "$x"}
+    command = ["sh", "-c", 'printf "%s|%s|%s" "$A_SET" "${B_GONE-gone}" "$C_SET"']
+    log = tmp_path / "log"
+    process.run(command, env_changes=changes, log=log)
+    typed = log.read_text(encoding="utf-8").splitlines()[0].removeprefix("$ ")
+    environ = {**os.environ, "B_GONE": "here"}
+    pasted = subprocess.run(["sh", "-c", typed], env=environ, check=True, capture_output=True, text=True)
+    assert pasted.stdout == "a b|gone|$x"
