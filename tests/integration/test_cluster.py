@@ -29,18 +29,19 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.programs = [self._start("scheduler", "--port", "0", "--host", "127.0.0.1")]
-        file = folder / "scheduler.json"
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
+        self._scheduler = self._start("scheduler", "--port", "0", "--host", "127.0.0.1")
+        self._workers: list[subprocess.Popen[bytes]] = []
+        file, deadline = folder / "scheduler.json", time.monotonic() + 120
+        self.address = ""
+        while not self.address and time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):  # not there, or half of it
+                self.address = str(json.loads(file.read_text(encoding="utf-8"))["address"])
             time.sleep(0.05)
-        time.sleep(0.5)
-        self.address = str(json.loads(file.read_text(encoding="utf-8"))["address"])
 
     def worker(self, **environ: str) -> subprocess.Popen[bytes]:
         """Start a worker of one thread."""
-        self.programs.append(self._start("worker", "--nthreads", "1", "--no-nanny", **environ))
-        return self.programs[-1]
+        self._workers.append(self._start("worker", "--nthreads", "1", "--no-nanny", **environ))
+        return self._workers[-1]
 
     def _start(self, what: str, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
         file = ["--scheduler-file", str(self.folder / "scheduler.json")]
@@ -49,68 +50,126 @@ class Cluster:
         with (self.folder / f"{what}.log").open("ab") as log:
             return subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
 
+    def end_workers(self) -> None:
+        """End the workers; the scheduler stays for the next test."""
+        _end(self._workers)
+        self._workers.clear()
+
     def close(self) -> None:
         """End all of it."""
-        for program in self.programs[::-1]:
-            program.terminate()
-        for program in self.programs:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(30)
-            program.kill()
-            program.wait()
+        _end([*self._workers, self._scheduler])
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Return a scheduler without workers."""
-    (tmp_path / "cluster").mkdir()
-    found = Cluster(tmp_path / "cluster")
+def _end(programs: list[subprocess.Popen[bytes]]) -> None:
+    for program in programs:
+        program.terminate()
+    for program in programs:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.wait(30)
+        program.kill()
+        program.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a scheduler for all tests here: starting one takes longer than most of them."""
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
     yield found
     found.close()
 
 
 @pytest.fixture
+def cluster(scheduler: Cluster) -> Iterator[Cluster]:
+    """Return the scheduler without workers."""
+    yield scheduler
+    scheduler.end_workers()
+
+
+@pytest.fixture
 def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder with tiny wheels of three releases."""
-    return once("cluster", lambda folder: make_wheels(folder / "wheels", ["2.7.0", "2.8.0", "2.9.0"]))
+    """Return a folder with tiny wheels of two releases."""
+    return once("cluster", lambda folder: make_wheels(folder / "wheels", ["2.8.0", "2.9.0"]))
+
+
+class Waiting:
+    """A project of which one configure step waits, the first that finds a flag; and builds of it on a cluster."""
+
+    def __init__(self, folder: Path, shared: Path, cluster: Cluster) -> None:
+        self.flag, self.line = folder / "flag", f"sleep 300.{os.getpid()}"
+        self.files = {"csrc/CMakeLists.txt": CMAKE + WAITS_ONCE.format(flag=self.flag, line=self.line)}
+        self.flag.touch()
+        self.project = Project(folder / "project", shared, files=self.files)
+        self.store = {"HATCH_TORCH_EXT_CACHE": str(shared / "store")}
+        self._cluster = cluster
+
+    @contextlib.contextmanager
+    def started(self, **environ: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a build."""
+        command = [sys.executable, "-m", "hatch_torch_ext", "build", "-d", "dist", "--dask", self._cluster.address]
+        set_here = {name: value for name, value in self.project.environ.items() if value is not None}
+        env = {**os.environ, **set_here, **environ}
+        merged = subprocess.STDOUT
+        root = self.project.root
+        with subprocess.Popen(command, cwd=root, env=env, stdout=subprocess.PIPE, stderr=merged, text=True) as program:
+            try:
+                yield program
+            finally:
+                program.kill()
+
+    def waits(self) -> int:
+        """Return the process that waits, once there is one."""
+        deadline = time.monotonic() + 240
+        while self.flag.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        (waiting,) = _running(self.line, expected=1)
+        return waiting
 
 
 def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
     """One of two workers is killed while it configures: its entry is built elsewhere, its programs die with it."""
-    flag = tmp_path / "flag"
-    flag.touch()
-    line = f"sleep 300.{os.getpid()}"
-    files = {"csrc/CMakeLists.txt": CMAKE + WAITS_ONCE.format(flag=flag, line=line)}
-    project = Project(tmp_path / "project", shared, releases=("2.7", "2.8", "2.9"), files=files)
-    store = {"HATCH_TORCH_EXT_CACHE": str(shared / "store")}
-    workers = [cluster.worker(**store) for _ in range(2)]
-    command = [sys.executable, "-m", "hatch_torch_ext", "build", "-d", "dist", "--dask", cluster.address]
-    env = {**os.environ, **{name: value for name, value in project.environ.items() if value is not None}}
-    with subprocess.Popen(
-        command, cwd=project.root, env=env, stdout=-1, stderr=subprocess.STDOUT, text=True
-    ) as started:
-        deadline = time.monotonic() + 120
-        while flag.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        (waiting,) = _running(line, expected=1)
-        killed = next(worker for worker in workers if worker.pid in _ancestors(waiting))
+    waiting = Waiting(tmp_path, shared, cluster)
+    project = waiting.project
+    workers = [cluster.worker(**waiting.store) for _ in range(2)]
+    with waiting.started() as started:
+        pid = waiting.waits()
+        killed = next(worker for worker in workers if worker.pid in _ancestors(pid))
         killed.send_signal(signal.SIGKILL)
-        output, _ = started.communicate(timeout=240)
+        output, _ = started.communicate(timeout=400)
     assert started.returncode == 0, output
     assert "was lost: built again on" in output
-    assert _running(line, expected=0) == []
-    built = {event["entry"] for event in project.events("done")}
-    assert built == {"matrix.2.7", "matrix.2.8", "matrix.2.9"}
+    assert _running(waiting.line, expected=0) == []
+    assert {event["entry"] for event in project.events("done")} == {"matrix.2.8", "matrix.2.9"}
     assert {event["step"] for event in project.events("step")} >= {"configure", "repair", "audit"}
     again = project.cli("build", "-d", "again", "--dask", cluster.address)
-    assert "0 built, 3 unchanged" in again.stderr
-    (project.root / "csrc/plain.c").write_text("#error broken\n", encoding="utf-8")
-    failed = project.cli("build", "-d", "failed", "--dask", cluster.address, HATCH_TORCH_EXT_ONLY="matrix.2.9")
-    assert failed.returncode == 1
-    assert "#error broken" in failed.stderr
-    local = Project(tmp_path / "local", shared, releases=("2.7", "2.8", "2.9"), files=files)
+    assert "0 built, 2 unchanged" in again.stderr
+    local = Project(tmp_path / "local", shared, files=waiting.files)
     assert local.build().returncode == 0
     assert project.digest() == local.digest() == project.digest("again")
+
+
+def test_interrupted(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
+    """A worker that joins late gets the entry; Ctrl-C ends its programs, not the worker; the same command goes on."""
+    waiting = Waiting(tmp_path, shared, cluster)
+    one = {"HATCH_TORCH_EXT_ONLY": "matrix.2.9"}
+    with waiting.started(**one) as started:
+        assert started.stdout is not None
+        said = ""
+        while "has no worker yet: waiting for one" not in said and (line := started.stdout.readline()):
+            said += line
+        assert "has no worker yet: waiting for one" in said
+        worker = cluster.worker(**waiting.store)
+        waiting.waits()
+        started.send_signal(signal.SIGINT)
+        output, _ = started.communicate(timeout=120)
+    assert started.returncode == 130, output
+    assert "interrupted" in output.splitlines()[-1]
+    assert "failed" not in output
+    assert _running(waiting.line, expected=0) == []
+    assert worker.poll() is None
+    (waiting.project.root / "csrc/plain.c").write_text("#error broken\n", encoding="utf-8")
+    failed = waiting.project.cli("build", "-d", "failed", "--dask", cluster.address, **one)
+    assert failed.returncode == 1
+    assert "#error broken" in failed.stderr
 
 
 def _running(line: str, *, expected: int) -> list[int]:

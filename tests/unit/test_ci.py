@@ -147,6 +147,36 @@ def test_inputs_declared_are_inputs_used() -> None:
     assert set(called.get("with", {})) <= declared
 
 
+@pytest.mark.parametrize(
+    "path", [*sorted(REUSABLE.parent.glob("*.yml")), CI / "wheels.yml"], ids=lambda path: path.name
+)
+def test_what_jobs_and_steps_name_is_there(path: Path) -> None:
+    """Jobs that are needed, their outputs, steps and called workflows: GitHub reads a name that is wrong as empty."""
+    workflow = yaml.safe_load(path.read_text("utf-8"))
+    jobs_by_name = workflow["jobs"]
+    for job in jobs_by_name.values():
+        asked = job.get("needs", [])
+        needed = {asked} if isinstance(asked, str) else set(asked)
+        assert needed <= set(jobs_by_name)
+        text = str(job)
+        for name, output in re.findall(r"needs\.([\w-]+)\.outputs\.([\w-]+)", text):
+            assert name in needed
+            assert output in jobs_by_name[name]["outputs"]
+        steps = {step["id"] for step in job.get("steps", ()) if "id" in step}
+        assert set(re.findall(r"steps\.([\w-]+)\.", text)) <= steps
+        if (called := job.get("uses", "")).startswith("./"):
+            assert "workflow_call" in yaml.safe_load((PROJECT / called).read_text("utf-8"))[True]
+
+
+def test_a_release_is_checked_before_it_is_published() -> None:
+    """The project's own publishing stands in the caller, as what `ci init` writes, and waits for what is reused."""
+    jobs_by_name = yaml.safe_load((REUSABLE.parent / "publish.yml").read_text("utf-8"))["jobs"]
+    assert set(jobs_by_name["publish"]["needs"]) == {"build", "check"}
+    assert jobs_by_name["check"]["uses"] == "./.github/workflows/check.yml"
+    assert jobs_by_name["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs_by_name["publish"]["environment"] == "pypi"
+
+
 @pytest.mark.parametrize("name", ["build-wheels.yml", "wheels.yml"])
 def test_workflows_grant_little(name: str) -> None:
     """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller."""

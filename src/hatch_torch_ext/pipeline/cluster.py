@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shlex
 import shutil
 import socket
@@ -65,7 +66,7 @@ class Order:
     environ: Mapping[str, str]
     topic: str
     builder: str
-    """The digest of the hatch-torch-ext that asks."""
+    """The digest of the hatch-torch-ext that asks, and its Python."""
     sources: str
     """The digest of the packed project."""
 
@@ -136,6 +137,7 @@ class Cluster:
                 [f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
                  f"`dask worker {self._address}`."]
             ) from error  # fmt: skip
+        check_versions(client.get_versions()["workers"])
         check(client.run(_probe()))
         client.register_plugin(_one_at_a_time(), name=RESOURCE)
         packed = pack(self._config)
@@ -147,9 +149,7 @@ class Cluster:
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
         by_future = {}
         for task in tasks:
-            order = Order(
-                name=task.name, environ=self._environ, topic=topic, builder=record.own_digest(), sources=digest
-            )
+            order = Order(name=task.name, environ=self._environ, topic=topic, builder=_builder(), sources=digest)
             future = client.submit(
                 build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,
                 retries=RETRIES, resources={RESOURCE: 1},
@@ -280,26 +280,29 @@ def pack(config: Config) -> bytes:
     return zlib.compress(stream.getvalue(), 6)
 
 
+def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ``ConfigurationError`` where a worker's Python or ``distributed`` is another than here.
+
+    Looked at before anything else: what is sent to another Python may end its worker. ``workers`` is of
+    ``Client.get_versions``.
+    """
+    here = {"Python": _minor(platform.python_version()), "dask.distributed": metadata.version("distributed")}
+    problems = []
+    for address, said in sorted(workers.items()):
+        there = {"Python": _minor(said["host"]["python"]), "dask.distributed": said["packages"].get("distributed")}
+        if differing := _differing(there, here):
+            problems.append(f"The worker {address} has {differing}: {_same()}")
+    if problems:
+        raise ConfigurationError(problems)
+
+
 def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise ``ConfigurationError`` where a worker could not build, or would build something else."""
-    here = {
-        "hatch-torch-ext": __version__,
-        "dask.distributed": metadata.version("distributed"),
-        "Python": ".".join(map(str, sys.version_info[:2])),
-    }
     problems = []
     for address, said in sorted(workers.items()):
         where = f"The worker {address} on {said['host']}"
-        differing = [
-            f"{what} {said[what] or 'not at all'}, here {version}"
-            for what, version in here.items()
-            if said[what] != version
-        ]
-        if differing:
-            problems.append(
-                f"{where} has {'; '.join(differing)}: install the same there, in an environment of the same Python: "
-                f'pip install "hatch-torch-ext[dask]=={__version__}" "distributed=={metadata.version("distributed")}"'
-            )
+        if differing := _differing({"hatch-torch-ext": said["version"]}, {"hatch-torch-ext": __version__}):
+            problems.append(f"{where} has {differing}: {_same()}")
         elif said["builder"] != record.own_digest():
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
         elif said["compiler"] is None:
@@ -310,6 +313,30 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
         raise ConfigurationError(problems)
 
 
+def _differing(there: Mapping[str, str | None], here: Mapping[str, str]) -> str:
+    return "; ".join(
+        f"{what} {there[what] or 'not at all'}, here {version}"
+        for what, version in here.items()
+        if there[what] != version
+    )
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
+
+
+def _same() -> str:
+    return (
+        "install the same there, in an environment of the same Python: "
+        f'pip install "hatch-torch-ext[dask]=={__version__}" "distributed=={metadata.version("distributed")}"'
+    )
+
+
+def _builder() -> str:
+    """Return what a worker must have in common with this side, those that join later too."""
+    return f"{record.own_digest()} {_minor(platform.python_version())}"
+
+
 def _probe() -> Callable[[], dict[str, Any]]:
     """Return what a worker is asked, as a function that travels by value: there may be nothing of ours to import."""
     names = tools.COMPILERS
@@ -317,8 +344,6 @@ def _probe() -> Callable[[], dict[str, Any]]:
     def probe() -> dict[str, Any]:
         import os
         import shutil
-        import sys
-        from importlib import metadata
 
         try:
             import hatch_torch_ext
@@ -330,10 +355,8 @@ def _probe() -> Callable[[], dict[str, Any]]:
         asked = shlex.split(os.environ.get("CXX", ""))[-1:] or names
         return {
             "host": socket.gethostname(),
-            "hatch-torch-ext": own,
+            "version": own,
             "builder": builder,
-            "dask.distributed": metadata.version("distributed"),
-            "Python": ".".join(map(str, sys.version_info[:2])),
             "compiler": next(filter(None, map(shutil.which, asked)), None),
         }
 
@@ -378,8 +401,9 @@ def build_entry(order: Order, packed: bytes) -> dict[str, Any]:
     from distributed import get_worker
 
     worker: Any = get_worker()
-    if record.own_digest() != order.builder:
-        return {"error": f"the worker {worker.address} has another hatch-torch-ext: install the same there", "log": ""}
+    if _builder() != order.builder:
+        said = f"the worker {worker.address}, which joined later, has another hatch-torch-ext or Python: {_same()}"
+        return {"error": said, "log": ""}
     key = worker.get_current_task()
 
     def tell(event: Mapping[str, Any]) -> None:
