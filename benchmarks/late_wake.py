@@ -1,6 +1,6 @@
 """What it costs that a Ninja takes a free job only when one of its own ends: entries in a pool, beside one Ninja.
 
-    python benchmarks/late_wake.py
+    python benchmarks/late_wake.py      results and decision: benchmarks/results/late_wake.md
 
 https://github.com/ninja-build/ninja/issues/2683. Compilers are replaced by sleeps of random length, so that a busy
 machine changes little. Each line: median and worst of eight draws of "all entries in one pool" over "all edges in one

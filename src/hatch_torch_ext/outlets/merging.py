@@ -150,7 +150,8 @@ def _check_origin(first: partials.Partial, other: partials.Partial, names: tuple
             first.sources,
             other.sources,
             "from the same sources",
-            "Build both from one commit, without files that tools left beside the sources",
+            "Build both from one commit, both in its checkout or both from its sdist, which holds other files; and "
+            "without files that tools left beside the sources",
         ),
     ):
         if ours != theirs:
