@@ -174,7 +174,7 @@ def test_entries_of_one_variant_in_two_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ("sources", "were not built from the same sources. Build both from one commit, both in its checkout or both from its sdist"),
+        ("sources", "were not built from the same sources. Build both from one commit, both in its checkout or both"),
         (
             "configuration",
             "were not built with the same options. Build both with the same `HATCH_TORCH_EXT_` variables",
