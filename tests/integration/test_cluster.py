@@ -124,6 +124,13 @@ class Waiting:
         (waiting,) = _running(self.line, expected=1)
         return waiting
 
+    def told(self, *entries: str) -> None:
+        """Wait until the build knows that these entries configure: before, nobody misses a worker."""
+        deadline, known = time.monotonic() + 240, set[str]()
+        while not known.issuperset(entries) and time.monotonic() < deadline:
+            known = {event["entry"] for event in self.project.events("step") if event["step"] == "configure"}
+            time.sleep(0.1)
+
 
 def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
     """One of two workers is killed while it configures: its entry is built elsewhere, its programs die with it."""
@@ -132,6 +139,7 @@ def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cl
     workers = [cluster.worker(**waiting.store) for _ in range(2)]
     with waiting.started() as started:
         pid = waiting.waits()
+        waiting.told("matrix.2.8", "matrix.2.9")
         killed = next(worker for worker in workers if worker.pid in _ancestors(pid))
         killed.send_signal(signal.SIGKILL)
         output, _ = started.communicate(timeout=400)
