@@ -161,6 +161,7 @@ def warm(root: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
     page.write_text(STUB, encoding="utf-8")
     timed(*BUILD, cwd=root, env={**os.environ, **environ})
     page.write_text(text, encoding="utf-8")
+    shutil.rmtree(root / "dist")
     forget(root)
 
 
