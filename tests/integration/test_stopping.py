@@ -49,7 +49,7 @@ def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_
     assert project.processes() == []
     if number == signal.SIGTERM:
         assert status == 143
-        assert output.splitlines()[-1].startswith("hatch-torch-ext: interrupted; the same command goes on")
+        assert output.splitlines()[-1].startswith("hatch-torch-ext: interrupted; the same command continues")
         assert "failed" not in output
     assert not list(project.root.glob("dist/*"))
     assert project.build().returncode == 0

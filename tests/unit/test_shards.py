@@ -21,7 +21,7 @@ from hatch_torch_ext.pipeline import shards
 if TYPE_CHECKING:
     from pathlib import Path
 
-ORIGIN = {"sources": "5", "configuration": "c", "builder": "b"}
+ORIGIN = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
 
 
 def entry(name: str, *, cuda: str | None = None) -> Entry:
@@ -95,17 +95,21 @@ def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
     found = []
     for folder in (tmp_path / "here", tmp_path / "there"):
         config = Config(root=folder, package="p", package_dir=folder / "p", source=folder / "csrc")
-        found.append(shards.describe(config, project={f"{folder}/csrc/a.c": "1"}, whole=["a", "b"], built=["b"]))
-        assert shards.describe(config, project={}, whole=["a", "b"], built=["a", "b"]) is None
+        found.append(
+            shards.describe(config, project={f"{folder}/csrc/a.c": "1"}, whole=[entry("a"), entry("b")], built=["b"])
+        )
+        assert shards.describe(config, project={}, whole=[entry("a"), entry("b")], built=["a", "b"]) is None
     first, second = found
     assert first is not None
     assert first == second
     assert first.lacking == ("a",)
-    other = shards.describe(replace(config, exclude=("x",)), project={}, whole=["a", "b"], built=["b"])
+    other = shards.describe(replace(config, exclude=("x",)), project={}, whole=[entry("a"), entry("b")], built=["b"])
     assert other is not None
     assert other.configuration != first.configuration
     assert other.sources != first.sources
-    jobs = shards.describe(replace(config, jobs=3, only=("b",)), project={}, whole=["a", "b"], built=["b"])
+    jobs = shards.describe(
+        replace(config, jobs=3, only=("b",)), project={}, whole=[entry("a"), entry("b")], built=["b"]
+    )
     assert jobs == replace(other, configuration=first.configuration)
     assert partials.from_json(json.loads(json.dumps(partials.to_json(first)))) == first
 
@@ -150,6 +154,16 @@ def test_a_part_that_is_missing(tmp_path: Path) -> None:
     lone = part(tmp_path / "d", "2.9", machine="aarch64", entries=("m.2.9",))
     merged = merging.merge_wheels([first, tmp_path / "b" / first.name, lone], out=tmp_path / "out")
     assert "aarch64.manylinux" in merged.name
+
+
+def test_parts_of_one_machine_each(tmp_path: Path) -> None:
+    """An entry that names its machine is not asked of another machine; one that is missing is told."""
+    entries, machines = ("m.2.8", "m.2.9"), [["m.2.8", "x86_64"], ["m.2.9", "aarch64"]]
+    here = part(tmp_path / "a", "2.8", entries=entries, machines=machines)
+    with pytest.raises(MergeError, match=r"^no part holds m\.2\.9 for aarch64: "):
+        merging.merge_wheels([here], out=tmp_path / "out")
+    there = part(tmp_path / "b", "2.9", machine="aarch64", entries=entries, machines=machines)
+    assert "aarch64.manylinux" in merging.merge_wheels([here, there], out=tmp_path / "out").name
 
 
 def test_a_part_that_is_there_twice(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.facts.variant import FOLDER
+from hatch_torch_ext.facts.variant import FOLDER, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +74,6 @@ def from_json(data: object) -> Fallback:
 
 
 def _path(text: object) -> str:
-    if not isinstance(text, str) or text.startswith("/") or ".." in text.split("/"):
+    if not is_path(text):
         raise ValueError(f"{text!r} is not a path below the sources")
     return text

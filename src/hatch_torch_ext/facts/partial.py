@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIELD = "partial"
 """Of the manifest's head; a whole wheel has none."""
@@ -19,7 +22,7 @@ class Partial:
     """Names of entries, sorted, and digests (SHA-256 in hex) of contents: the same on every machine."""
 
     entries: tuple[str, ...]
-    """All entries that the whole wheel is made of, on this machine."""
+    """All entries that the whole wheel is made of; those without a machine of their own are built on each machine."""
     built: tuple[str, ...]
     """Those that were built: entries that gave the same bytes share a variant, so that variants do not tell."""
     sources: str
@@ -28,6 +31,13 @@ class Partial:
     """Of the hook's options that change what is built."""
     builder: str
     """Of hatch-torch-ext itself."""
+    machines: tuple[tuple[str, str], ...] = ()
+    """(entry, machine) of those of ``entries`` whose variable ``machine`` says for which one they are, sorted."""
+
+    def of(self, names: Iterable[str], machine: str) -> set[str]:
+        """Return those of the entries ``names`` that are for ``machine``, or may be."""
+        declared = dict(self.machines)
+        return {name for name in names if declared.get(name, machine) == machine}
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -47,7 +57,11 @@ def from_json(data: object) -> Partial:
         raise WheelError(f"`{FIELD}` must be an object with {', '.join(sorted(names))}")
     fields: dict[str, Any] = {}
     for name, value in data.items():
-        if name not in {"built", "entries"}:
+        if name == "machines":
+            if not isinstance(value, list) or not all(_is_pair(item) for item in value):
+                raise WheelError(f"`{FIELD}.{name}` must be an array of pairs, an entry and its machine")
+            fields[name] = tuple((entry, machine) for entry, machine in value)
+        elif name not in {"built", "entries"}:
             if not isinstance(value, str) or not value.isprintable():
                 raise WheelError(f"`{FIELD}.{name}` must be a string")
             fields[name] = value
@@ -56,6 +70,14 @@ def from_json(data: object) -> Partial:
         else:
             raise WheelError(f"`{FIELD}.{name}` must be an array of names of entries")
     return Partial(**fields)
+
+
+def _is_pair(data: object) -> bool:
+    return (
+        isinstance(data, list)
+        and len(data) == 2  # noqa: PLR2004 - a pair
+        and all(isinstance(each, str) and each.isprintable() for each in data)
+    )
 
 
 def version(whole: str, part: int, parts: int) -> str:

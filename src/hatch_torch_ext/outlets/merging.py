@@ -170,8 +170,7 @@ def _check_distinct(read: Sequence[Part]) -> None:
     """Raise for what is there twice: an entry of partial wheels (two may give one variant), else a variant."""
     holders: dict[tuple[str, str], Part] = {}
     for part in read:
-        built = part.partial.built if part.partial is not None else ()
-        for key in [*((machine, entry) for machine in part.machines for entry in built), *_variants(part)]:
+        for key in [*_entries(part), *_variants(part)]:
             before = holders.setdefault(key, part)
             if before is part or (not key[0] and before.partial is not None and part.partial is not None):
                 continue
@@ -181,16 +180,31 @@ def _check_distinct(read: Sequence[Part]) -> None:
             )
 
 
+def _entries(part: Part) -> list[tuple[str, str]]:
+    """Return the (machine, entry) that a partial wheel holds."""
+    partial = part.partial
+    if partial is None:
+        return []
+    return [(machine, entry) for machine in part.machines for entry in partial.of(partial.built, machine)]
+
+
 def _variants(part: Part) -> list[tuple[str, str]]:
     return [("", label) for label in part.labels]
 
 
+def _expected(partial: partials.Partial, part: Part, machine: str) -> set[str]:
+    """Return the entries that the whole has for ``machine``: those that say so, and on its own machines the others."""
+    entries = partial.of(partial.entries, machine)
+    return entries if machine in part.machines else entries.intersection(dict(partial.machines))
+
+
 def _check_complete(read: Sequence[Part]) -> None:
     """Raise where the parts of a machine, together, lack an entry that one of them expects."""
-    for machine in sorted({machine for part in read for machine in part.machines}):
+    declared = {machine for part in read if part.partial for _, machine in part.partial.machines}
+    for machine in sorted(declared.union(*(part.machines for part in read))):
         there = [part for part in read if machine in part.machines]
-        partial = [part for part in there if part.partial is not None]
-        expected = {entry for part in partial if part.partial for entry in part.partial.entries}
+        partial = [part for part in (read if machine in declared else there) if part.partial is not None]
+        expected = {entry for part in partial if part.partial for entry in _expected(part.partial, part, machine)}
         built = {entry for part in partial if part.partial for entry in part.partial.built}
         built |= {variant.variant.build.entry for part in there for variant in part.variants}
         if lacking := sorted(expected - built):

@@ -300,7 +300,7 @@ def build(
             lacking = shards.describe(
                 config,
                 project=records.project,
-                whole=[each.name for each in whole if machine in {None, each.machine or platform.machine()}],
+                whole=[each for each in whole if machine in {None, each.machine or platform.machine()}],
                 built=names,
             )
             layout = merge.merge(

@@ -79,13 +79,14 @@ def _weights(entries: Sequence[Entry], times: Path | None) -> dict[str, float]:
 
 
 def describe(
-    config: Config, *, project: Mapping[str, str], whole: Iterable[str], built: Iterable[str]
+    config: Config, *, project: Mapping[str, str], whole: Iterable[Entry], built: Iterable[str]
 ) -> Partial | None:
     """Return what a build of the entries ``built`` lacks of ``whole``; None where it lacks nothing.
 
     ``project`` maps the project's files to their hashes.
     """
-    expected = set(whole)
+    machines = {entry.name: entry.machine for entry in whole}
+    expected = set(machines)
     if expected <= set(built):
         return None
     return Partial(
@@ -94,6 +95,7 @@ def describe(
         sources=sources_digest(config, project),
         configuration=configuration_digest(config),
         builder=record.own_digest(),
+        machines=tuple(sorted((name, machine) for name, machine in machines.items() if machine is not None)),
     )
 
 
