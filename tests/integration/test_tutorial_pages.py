@@ -83,7 +83,7 @@ def test_what_a_new_package_is(tmp_path: Path) -> None:
     """Every file of the page's table is made, every option of it is one, and the name is that of the commands."""
     page = (DOCS / "new-package.md").read_text(encoding="utf-8")
     made = {
-        path.relative_to(tmp_path / "my-ops").as_posix() for path in fresh.create("my-ops", tmp_path, fresh.Choices())
+        path.relative_to(tmp_path / "point-ops").as_posix() for path in fresh.create("point-ops", tmp_path, fresh.Choices())
     }
     named = re.findall(r"^\| `([^`]+)`(?:, `([^`]+)`)? \|", page.split("## What is where")[1], re.MULTILINE)
     for first, second in named:
@@ -107,9 +107,9 @@ def test_the_workflows_of_the_page(
     for page in ("ci.md", "scale.md"):
         shown = next(each for each in blocks(page, "console") if "ci init" in each)
         assert shown == f"$ hatch-torch-ext ci init\n{printed}", page
-    fresh.create("my-ops", tmp_path, fresh.Choices())
+    fresh.create("point-ops", tmp_path, fresh.Choices())
     for place in printed.split():
-        assert (tmp_path / place).read_bytes() == (tmp_path / "my-ops" / place).read_bytes()
+        assert (tmp_path / place).read_bytes() == (tmp_path / "point-ops" / place).read_bytes()
     (workflow,) = blocks("ci.md", "yaml")
     assert [step.get("run", "").split(" ", 1)[-1] for step in yaml.safe_load(workflow)["jobs"]["wheel"]["steps"]] == [
         "",
