@@ -82,9 +82,8 @@ def test_the_cuda_lines_leave_the_entry_for_the_cpu_alone(thin: Workbench, tmp_p
 def test_what_a_new_package_is(tmp_path: Path) -> None:
     """Every file of the page's table is made, every option of it is one, and the name is that of the commands."""
     page = (DOCS / "new-package.md").read_text(encoding="utf-8")
-    made = {
-        path.relative_to(tmp_path / "point-ops").as_posix() for path in fresh.create("point-ops", tmp_path, fresh.Choices())
-    }
+    root = tmp_path / "point-ops"
+    made = {path.relative_to(root).as_posix() for path in fresh.create("point-ops", tmp_path, fresh.Choices())}
     named = re.findall(r"^\| `([^`]+)`(?:, `([^`]+)`)? \|", page.split("## What is where")[1], re.MULTILINE)
     for first, second in named:
         places = [first, f"{first.rpartition('/')[0]}/{second}"] if second else [first]
