@@ -16,7 +16,7 @@ RUNTIME = "libcudart"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """Hold the runtime's functions that every file takes against those which torch's runtime has."""
+    """Compare the runtime functions that every file uses with those that torch's runtime has."""
     for binary in subject.binaries:
         taken = _taken(binary)
         if not taken:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Find a ``package`` (dotted) of whose Python ``files`` none speaks of the loader, or that has no ``__init__.py``.
+    """Find a ``package`` (dotted) none of whose Python ``files`` mentions the loader, or that has no ``__init__.py``.
 
     ``files`` maps POSIX paths below site-packages to their text; None is a text that was not read, and may do it.
     """

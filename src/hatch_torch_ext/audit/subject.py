@@ -64,7 +64,7 @@ def facts(variant: Variant) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """ELF files that belong together (a variant, or all of a foreign wheel), and the facts to hold them against.
+    """ELF files that belong together (a variant, or all of a foreign wheel), and the facts to compare them with.
 
     Every fact may be None or empty: then the checks that need it say nothing.
     """

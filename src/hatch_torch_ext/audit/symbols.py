@@ -147,7 +147,7 @@ def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Fin
 
 
 def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
-    """Hold the symbols against the exports of the torch that the file is for, as far as they are known."""
+    """Compare the symbols with the exports of the torch that the file is for, as far as they are known."""
     if subject.exports is None:
         return
     reached = _reached(binary.elf.needed)
@@ -349,7 +349,7 @@ def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
 
 
 def _lowest(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
-    """Hold the functions of the stable ABI that the file takes against the lowest torch that is promised."""
+    """Compare the functions of the stable ABI that the file uses with the lowest torch that is promised."""
     found = shims.lowest(symbol for symbol in binary.elf.undefined if symbol not in siblings)
     if found is None or subject.promised is None:
         return

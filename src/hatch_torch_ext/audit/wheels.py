@@ -141,7 +141,7 @@ def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
 
 
 def _label(read: Wheel) -> Iterator[Finding]:
-    """Hold the label in the name of a variant wheel (PEP 825) against what its ``variant.json`` describes."""
+    """Compare the label in the name of a variant wheel (PEP 825) with what its ``variant.json`` describes."""
     text = read.text(f"{read.dist_info}/variant.json", limit=wheel.MAX_METADATA)
     try:
         described = foreign.json(text or "{}").get("variants", {})
@@ -184,7 +184,7 @@ def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
 
 
 def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]:
-    """Hold what a manifest lists against the members of the wheel (path -> sha256)."""
+    """Compare what a manifest lists with the members of the wheel (path -> sha256)."""
     listed = dict(manifest.package_files)
     for item in manifest.variants:
         label = item.variant.label

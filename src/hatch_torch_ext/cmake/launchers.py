@@ -1,6 +1,6 @@
 """What goes before every compiler call: a compiler cache, and the wait for another entry that compiles the same source.
 
-CMake takes it from environment variables, so that whatever the author sets himself goes before it: a variable, a cache
+CMake takes it from environment variables, so that whatever the author sets overrides it: a variable, a cache
 entry, a toolchain file, a line of CMakeLists.txt.
 """
 

@@ -170,7 +170,7 @@ def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple
 
 
 def _named(option: str) -> str:
-    """Return where the globs of ``option`` come from: its variable goes before it."""
+    """Return where the globs of ``option`` come from: its variable overrides it."""
     variable = f"HATCH_TORCH_EXT_{option.upper()}"
     return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
 

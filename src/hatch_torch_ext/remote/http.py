@@ -183,7 +183,7 @@ class Http:
             raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
 
     def _paced(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield a body as long as enough of it comes: one byte a second for ever is no progress."""
+        """Yield a body as long as enough of it comes: one byte a second for ever is not progress."""
         waited, came = 0.0, 0
         while True:
             began = time.monotonic()

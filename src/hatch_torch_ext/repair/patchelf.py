@@ -50,7 +50,7 @@ class Changes:
 
 
 def apply(patchelf: Path, file: Path, changes: Changes, *, log: Path | None = None) -> None:
-    """Apply ``changes`` to ``file`` in place, with one call; nothing to change is no call. Raises ``PatchError``."""
+    """Apply ``changes`` to ``file`` in place by one call; without any, nothing is called. Raises ``PatchError``."""
     arguments = list(changes.arguments())
     if arguments:
         _run([patchelf, *arguments, file], file, log=log)

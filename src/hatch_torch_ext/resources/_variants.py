@@ -376,7 +376,7 @@ def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
 def _setting(name: str) -> Tuple[str, str]:
     """Return the variable that counts, and its value, "" and "0" being nothing.
 
-    What the user set for this package goes before what is set for all packages built this way.
+    What the user set for this package overrides what is set for all packages built this way.
     """
     variable = f"TORCH_EXT_{name}"
     own = f"{DATA['package'].replace('.', '_').upper()}_{variable}"

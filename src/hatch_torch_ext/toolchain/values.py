@@ -66,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCache:
-    """The program that goes before every compiler call; one that is no cache of compiled files may be asked for, too.
+    """The program that goes before every compiler call; one that is not a cache of compiled files may be named, too.
 
     ``folder`` and ``size`` (bytes) are those of our own ccache; a program of the user's keeps its own settings.
     """

@@ -60,7 +60,7 @@ class Installed:
 
     @property
     def again(self) -> str:
-        """Return the command that installs it anew."""
+        """Return the command that installs it again."""
         requirement = shlex.quote(f"{self.distribution}=={self.version}")
         return f"pip install --force-reinstall --no-deps {requirement}"
 
