@@ -111,8 +111,8 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         try:
             aside.parent.mkdir(exist_ok=True)
             wheel.replace(aside)
-            self._finalize(aside)
-            aside.replace(wheel)
+            for audited in self._finalize(aside):
+                audited.replace(wheel.with_name(audited.name))
         except BaseException as error:  # noqa: BLE001 -- raised again
             for path in (wheel, aside):
                 path.unlink(missing_ok=True)
@@ -261,19 +261,19 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         self._unfinished = remove
         atexit.register(remove)
 
-    def _finalize(self, wheel: Path) -> None:
+    def _finalize(self, wheel: Path) -> list[Path]:
+        """Audit ``wheel``; return it and the wheels of other machines, which are made of it and audited, too."""
         from hatch_torch_ext import pipeline
 
         if self._built is None:
-            return
+            return [wheel]
         config, product = self._built
         self._say_of_sdist(config)
         self._say_of_ignored(wheel, config)
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
-        if product.others:
-            self._write_others(wheel, config, product)
+        return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 
-    def _write_others(self, wheel: Path, config: Config, product: Product) -> None:
+    def _write_others(self, wheel: Path, config: Config, product: Product) -> list[Path]:
         """Write the wheels of the other machines beside that of the first: hatchling asks for one. All, or none."""
         from hatch_torch_ext import pipeline
         from hatch_torch_ext.outlets import writing
@@ -287,6 +287,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             for other in written:
                 other.unlink(missing_ok=True)
             raise
+        return written
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
         """Return whether the metadata require torch as the matrix serves it; say what an author should know of them.

@@ -22,6 +22,7 @@ import plain
 import used
 from hatch_torch_ext import audit, process
 from hatch_torch_ext.outlets import exact, merging
+from trees import program
 
 if TYPE_CHECKING:
     import subprocess
@@ -375,6 +376,9 @@ def test_a_limit_of_processes_is_told(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are for root alone
         user = used.User(Path(name))
         user.install(wheel)
+        for tool in ("cmake", "ninja", "patchelf"):  # shutil.which asks for the real user, who cannot look into HOME
+            (user.python.parent / tool).write_text(f'#!/bin/sh\nexec {program(tool)} "$@"\n', encoding="utf-8")
+            (user.python.parent / tool).chmod(0o755)
         os.chown(user.root, SOMEBODY, SOMEBODY)
         environ = {"TORCH_EXT_BUILD": "1", "TORCH_EXT_BUILD_CACHE": str(user.cache), "PYTHONPATH": None}
 

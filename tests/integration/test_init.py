@@ -140,7 +140,7 @@ def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
         recording.record(root)
     cpu, _ = recording.record(root, extra=["iniconfig"])
     assert cpu.metadata["name"] == "iniconfig"
-    with pytest.raises(ConfigurationError, match=r"no-such-package-of-ours\) cannot be had"):
+    with pytest.raises(ConfigurationError, match=r"no-such-package-of-ours\) cannot be installed"):
         recording.record(root, extra=["no-such-package-of-ours"])
 
 

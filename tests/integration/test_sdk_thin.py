@@ -294,7 +294,7 @@ def test_a_hash_that_the_author_names_is_checked(builder: Builder, index: Index)
     requirement = f"torch @ {index.url}/files/{NAME}#sha256={index.hashes[NAME]}"
     sdk = builder.acquire(requirement)
     assert sdk.version == "2.8.0+cu128"
-    assert "fetching the whole wheel, since its hash is asked for" in builder.said[0]
+    assert "fetching the whole wheel, since a hash is required" in builder.said[0]
     extra = {"torch/include/c10/macros/Macros.h": HOSTILE}
     index.files[NAME] = fake_torch.wheel(fake_torch.contents(extra=extra))
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
@@ -496,7 +496,7 @@ def test_no_such_release(builder: Builder, index: Index) -> None:
     for version in ("2.4.1", "2.13.0", "2.9.1"):
         index.add(fake_torch.wheel(fake_torch.contents(version)), f"torch-{version}-{fake_torch.TAG}.whl")
     assert builder.fails("torch==2.10.*") == (
-        "matrix.2.8: there no release matches `torch==2.10.*`. Nearest to it are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
+        "matrix.2.8: no release matches `torch==2.10.*`. The nearest are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
         "Correct the matrix"
     )
 
@@ -767,7 +767,7 @@ def test_disk_full(builder: Builder) -> None:
     output, _ = process.communicate(timeout=60)
     root = builder.store.root
     assert output == (
-        f"ready\nmatrix.2.8: no space is left for the cache {root} (File too large). Make room with "
+        f"ready\nmatrix.2.8: no space is left for the cache {root} (File too large). Free some with "
         "`hatch-torch-ext sdk prune`, or name another folder with HATCH_TORCH_EXT_CACHE\ndone\n"
     )
     assert not list(root.glob("torch/*"))

@@ -29,7 +29,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             missing = taken
             message = (
                 f"is compiled by CUDA {subject.newer_nvcc}, newer than torch's {subject.cuda}, and torch's runtime is "
-                f"not available to look for {some(taken)} in it"
+                f"not available to check for {some(taken)}"
             )
         else:
             continue

@@ -159,7 +159,7 @@ class Slots:
     def share(self, *, jobserver: bool) -> Iterator[Share]:
         """Give what Ninja may use; when it is killed, what it started ends too, and its tokens come back."""
         self._emit(events.Step(entry=self._task.name, step="compile"))
-        began = time.time()
+        began, before = time.time(), frozenset(self._log())
         with self._pool.share(jobserver=jobserver) as share:
             try:
                 yield share
@@ -169,17 +169,17 @@ class Slots:
                     self._pool.restore()
                 raise
             finally:
-                self._told(began)
+                self._told(began, before)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Share]:
         """Give the machine to this entry."""
-        began = time.time()
+        began, before = time.time(), frozenset(self._log())
         with self._pool.alone() as share:
             try:
                 yield share
             finally:
-                self._told(began)
+                self._told(began, before)
 
     def progress(self, finished: int, total: int, running: int) -> None:
         """Tell how far Ninja is."""
@@ -193,20 +193,24 @@ class Slots:
         """Remember how many files the compiler cache had, of how many; nothing where it was not asked."""
         self.counts = (hits, files) if files else None
 
-    def _told(self, began: float) -> None:
-        """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""
+    def _log(self) -> list[str]:
+        """Return the lines of Ninja's log, none before its first run."""
         try:
-            lines = (self._task.work / self._task.entry.folder / "build" / ".ninja_log").read_text(encoding="utf-8")
+            log = self._task.work / self._task.entry.folder / "build" / ".ninja_log"
+            return log.read_text(encoding="utf-8").splitlines()
         except OSError:
-            return
-        for line in lines.splitlines():
+            return []
+
+    def _told(self, began: float, before: frozenset[str]) -> None:
+        """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""
+        for line in self._log():
             fields = line.split("\t")
-            if len(fields) == _FIELDS and int(fields[2]) / 1e9 >= began - 1:
+            if len(fields) == _FIELDS and line not in before:
                 start, end = (began + int(field) / 1000 for field in fields[:2])
                 self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
 
 
-_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output in nanoseconds, output, hash of the command
+_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output, output, hash of the command
 
 
 def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
