@@ -102,8 +102,8 @@ def text_of(*variants: Variant) -> str:
 
 def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
     """Where nothing in a partial wheel fits, the error names what it lacks; a whole wheel knows nothing of parts."""
-    origin = {"sources": "", "configuration": "", "builder": ""}
-    partial = Partial(entries=("a", "b", "c", "d", "e"), built=("a",), **origin)
+    entries = ("a", "b", "c", "d", "e")
+    partial = Partial(entries=entries, built=("a",), sources="", configuration="", builder="")
     text = loader.render(replace(layout(variant("x", "2.8")), partial=partial), distribution="my-dist")
     assert '"partial": ["b", "c", "d", "e"]' in text
     assert '"partial"' not in text_of(variant("x", "2.8")).partition("\nDATA: ")[2]
