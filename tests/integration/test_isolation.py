@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +87,34 @@ def test_a_kept_hatch_that_was_changed_is_not_run(monkeypatch: pytest.MonkeyPatc
     said: list[str] = []
     assert own_hatch.folder(said.append) == kept
     assert said == [f"{kept.parent}, of the cache, could be written by other users: it is private now"]
+
+
+@pytest.mark.usefixtures("without_hatch")
+def test_who_waits_for_the_kept_hatch_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While metadata are made, too, where hatchling gives a hook no way to speak: stderr names the other process."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fill(made: Path) -> dict[str, object]:
+        begun.set()
+        go_on.wait(30)
+        (made / "hatch.py").write_text("")
+        return {"title": "hatch"}
+
+    monkeypatch.setattr(own_hatch, "_fill", fill)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(own_hatch.folder)
+        assert begun.wait(30)
+        second = pool.submit(own_hatch.folder)
+        said = ""
+        while not said and not second.done():
+            time.sleep(0.01)
+            said = capsys.readouterr().err
+        go_on.set()
+        assert first.result() == second.result()
+    assert said.startswith("torch-ext: waiting for hatch ")
+    assert f"which process {os.getpid()} (" in said
 
 
 @pytest.mark.usefixtures("without_hatch")

@@ -7,6 +7,7 @@ fills it in a second.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -15,7 +16,7 @@ import sysconfig
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process, store
+from hatch_torch_ext import printable, process, scrub, store
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.remote import pipfiles, settings
 
@@ -32,7 +33,8 @@ KIND = "hatch"
 def folder(report: Callable[[str], None] | None = None) -> Path | None:
     """Return the folder to put before this Python's path; None where hatch is importable. Made where it is missing.
 
-    ``report`` is told of a wait for another that makes it. Raises ``ConfigurationError`` where it cannot be had.
+    ``report`` is told of a wait for another that makes it; without one, stderr. Raises ``ConfigurationError`` where it
+    cannot be installed.
     """
     if importlib.util.find_spec("hatch") is not None:
         return None
@@ -40,7 +42,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     facts = (REQUIREMENTS, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     try:
-        return store.opened(root, report).make(KIND, key, _fill)[0]
+        return store.opened(root, report or _aloud).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
         said = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
@@ -50,6 +52,12 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
                 f'the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
             ]
         ) from error
+
+
+def _aloud(text: str) -> None:
+    """Tell the user: while metadata are made, hatchling gives no other way to."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
+        sys.stderr.write(f"torch-ext: {printable.line(scrub.clean(text))}\n")
 
 
 def lend() -> None:
