@@ -60,6 +60,6 @@ def test_a_runtime_that_is_not_at_hand_proves_nothing(subject: Subject) -> None:
         (
             "cuda-runtime",
             "is compiled by CUDA 12.9, newer than torch's 12.4, and torch's runtime is not available to check for "
-            "__cudaGetKernel, cudaMalloc in it",
+            "__cudaGetKernel, cudaMalloc",
         )
     ]
