@@ -13,7 +13,7 @@ import pytest
 import uv
 
 import wheels
-from hatch_torch_ext import process
+from hatch_torch_ext import audit, process
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from loopback import served
 
@@ -183,8 +183,11 @@ def test_pip_takes_the_plain_wheel(variants_folder: Path, tmp_path: Path, backen
 
 
 def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path) -> None:
-    """Pip and uv take the wheel from the folder of a torch; with another torch the resolver refuses it."""
+    """Pip and uv take the wheel from the folder of a torch; with another torch the resolver refuses it; all are clean."""
     exact.index([example_wheel], out=tmp_path / "ix")
+    wheels = sorted((tmp_path / "ix" / "files").glob("*.whl"))
+    assert len(wheels) == 3
+    assert [fault.code for wheel in wheels for fault in audit.audit_wheel(wheel) if not fault.warning] == []
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--seed", tmp_path / "venv"])
     python = tmp_path / "venv" / "bin" / "python"
     with served(tmp_path / "ix") as address:
