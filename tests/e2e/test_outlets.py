@@ -183,7 +183,7 @@ def test_pip_takes_the_plain_wheel(variants_folder: Path, tmp_path: Path, backen
 
 
 def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path) -> None:
-    """Pip and uv take the wheel from the folder of a torch; with another torch the resolver refuses it; all are clean."""
+    """Pip and uv take the wheel from the folder of a torch; the resolver refuses another torch; the audit is clean."""
     exact.index([example_wheel], out=tmp_path / "ix")
     wheels = sorted((tmp_path / "ix" / "files").glob("*.whl"))
     assert len(wheels) == 3
