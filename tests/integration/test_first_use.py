@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tarfile
@@ -368,6 +370,14 @@ SOMEBODY = 41234
 """A user who runs nothing else, so that his processes can be counted."""
 
 
+def files(package: str) -> Path:
+    """Return the folder of a package that the tests have."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run something as a user who runs nothing else")
 def test_a_limit_of_processes_is_told(wheel: Path) -> None:
     """Wherever the next process or thread is refused, the error names the limit; without one, it builds."""
@@ -376,9 +386,11 @@ def test_a_limit_of_processes_is_told(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are for root alone
         user = used.User(Path(name))
         user.install(wheel)
-        for tool in ("cmake", "ninja", "patchelf"):  # shutil.which asks for the real user, who cannot look into HOME
-            (user.python.parent / tool).write_text(f'#!/bin/sh\nexec {program(tool)} "$@"\n', encoding="utf-8")
-            (user.python.parent / tool).chmod(0o755)
+        # access(2) asks for the real user, who cannot look into the HOME that this environment may lie in.
+        shutil.copytree(files("cmake") / "data", user.root / "cmake")
+        (user.python.parent / "cmake").symlink_to(user.root / "cmake" / "bin" / "cmake")
+        for tool in ("ninja", "patchelf"):
+            shutil.copy(program(tool), user.python.parent)
         os.chown(user.root, SOMEBODY, SOMEBODY)
         environ = {"TORCH_EXT_BUILD": "1", "TORCH_EXT_BUILD_CACHE": str(user.cache), "PYTHONPATH": None}
 

@@ -127,9 +127,12 @@ def test_a_kill_leaves_no_wheel_that_was_not_audited(
     wheel.write_text("wheel")
     seen: list[list[str]] = []
 
-    def audited(aside: Path) -> None:
+    def audited(aside: Path) -> list[Path]:
         seen.append([path.name for path in wheel.parent.glob("*.whl")])
         assert (aside.name, aside.read_text()) == ("x.whl", "wheel")
+        other = aside.with_name("of_another_machine.whl")
+        other.write_text("other")
+        return [aside, other]
 
     monkeypatch.setattr(builds, "_finalize", audited)
     aside = wheel.parent / plugin.UNAUDITED
@@ -137,8 +140,9 @@ def test_a_kill_leaves_no_wheel_that_was_not_audited(
     (aside / "x.whl").write_text("of a build that was killed")
     builds.finalize("standard", {}, str(wheel))
     assert seen == [[]]
-    assert list(wheel.parent.iterdir()) == [wheel]
-    assert wheel.read_text() == "wheel"
+    other = wheel.with_name("of_another_machine.whl")
+    assert sorted(wheel.parent.iterdir()) == [other, wheel]
+    assert (wheel.read_text(), other.read_text()) == ("wheel", "other")
 
 
 def test_what_hatchling_refuses_is_its_own_message(
