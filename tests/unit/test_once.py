@@ -87,7 +87,7 @@ def test_a_fixed_number_of_jobs_does_not_wait(tmp_path: Path) -> None:
 
 def test_the_pool_is_that_of_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named as GNU make names it."""
-    monkeypatch.setenv("MAKEFLAGS", " -j2 --jobserver-auth=fifo:/tmp/hte-x/jobs")
-    assert once.pool() == "/tmp/hte-x/jobs"  # noqa: S108 -- a name
+    monkeypatch.setenv("MAKEFLAGS", " -j2 --jobserver-auth=fifo:/tmp/a-pool/jobs")
+    assert once.pool() == "/tmp/a-pool/jobs"  # noqa: S108 -- a name
     monkeypatch.delenv("MAKEFLAGS")
     assert once.pool() is None

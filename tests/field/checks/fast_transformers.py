@@ -14,7 +14,8 @@ scores = torch.einsum("nhle,nhse->nhls", q, k)
 sides = [each.clone().requires_grad_() for each in (q, k, v)]
 got, expected = causal_dot_product(*sides), scores.tril() @ v
 torch.testing.assert_close(got, expected)
-weights = torch.randn_like(got)  # not sum(): the extension reads gradients by pointers, whatever their strides are
+# Not of a sum: the extension reads gradients by pointers, whatever their strides are.
+weights = torch.randn_like(got)
 got.backward(weights)
 again = [each.clone().requires_grad_() for each in (q, k, v)]
 (torch.einsum("nhle,nhse->nhls", again[0], again[1]).tril() @ again[2]).backward(weights)
@@ -42,7 +43,9 @@ planes, x = torch.randn(8, 6), torch.randn(40, 5)
 bits = (x @ planes[:, :5].T > planes[:, 5]).long()
 hashes = compute_hashes(x, planes)
 assert torch.equal(hashes, (bits << torch.arange(8)).sum(1))
-members, sizes = cluster(hashes.view(1, 1, 40), torch.full((1,), 40, dtype=torch.int32), clusters=4, iterations=5, bits=8)
+members, sizes = cluster(
+    hashes.view(1, 1, 40), torch.full((1,), 40, dtype=torch.int32), clusters=4, iterations=5, bits=8
+)
 assert torch.equal(sizes.long(), members.long().flatten().bincount(minlength=4).view(1, 1, 4))
 
 ones = torch.ones(2, 3, 3)
