@@ -21,7 +21,7 @@ from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hatchling.builders.config import BuilderConfig
 
@@ -36,6 +36,16 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"
 """The folder beside a finished wheel in which it lies until it was audited."""
 GENERATED = ("_variants.py", "_torch_ext")
+
+
+def wheels(folder: Path) -> dict[Path, int]:
+    """Return the wheels in ``folder``, each with the time of its last change in ns."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.whl")}
+
+
+def written_since(folder: Path, before: Mapping[Path, int]) -> list[Path]:
+    """Return the wheels that were written into ``folder`` since ``wheels`` gave ``before``, sorted."""
+    return sorted(path for path, changed in wheels(folder).items() if before.get(path) != changed)
 
 
 class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
@@ -247,11 +257,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
     def _guard_writing(self) -> None:
         """See to it that no cut-off wheel stays where hatchling fails to write it, as on a full disk."""
         folder = Path(self.directory)
-        before = {path: path.stat().st_mtime_ns for path in folder.glob("*.whl")}
+        before = wheels(folder)
 
         def remove() -> None:
-            written = [path for path in folder.glob("*.whl") if before.get(path) != path.stat().st_mtime_ns]
-            for path in (path for path in written if not zipfile.is_zipfile(path)):
+            for path in (path for path in written_since(folder, before) if not zipfile.is_zipfile(path)):
                 path.unlink()
                 self.app.display_error(
                     f"hatch-torch-ext: {path} could not be written whole, and was removed. Free some space on that "

@@ -80,9 +80,10 @@ def _build(directory: Path) -> list[Path]:
     """Return the wheel that hatchling asked for, and those of other machines that were written beside it."""
     from hatchling.builders.wheel import WheelBuilder
 
-    before = {path: path.stat().st_mtime_ns for path in directory.glob("*.whl")}
+    from hatch_torch_ext.plugin import wheels, written_since
+
+    before = wheels(directory)
     asked = [
         Path(path) for path in WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])
     ]
-    written = [path for path in sorted(directory.glob("*.whl")) if before.get(path) != path.stat().st_mtime_ns]
-    return [*asked, *(path for path in written if path not in asked)]
+    return [*asked, *(path for path in written_since(directory, before) if path not in asked)]

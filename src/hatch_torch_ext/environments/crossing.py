@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.labels import DEBIAN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -92,7 +94,7 @@ def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
     """Return a folder whose ``Python.h`` ends a compile with the remedy; CMake finds a Python there all the same."""
     folder = data / "environments" / f"{name}-{machine}-missing"
     folder.mkdir(parents=True, exist_ok=True)
-    debian = f"lib{name}-dev:{'arm64' if machine == 'aarch64' else 'amd64'}"
+    debian = f"lib{name}-dev:{DEBIAN[machine]}"
     said = (
         f"The headers of Python {name.removeprefix('python')} for {machine} are not here: install {debian} (Debian, "
         f"Ubuntu), or unpack it with `dpkg -x` and name the folder by the option cross.{machine}.python"

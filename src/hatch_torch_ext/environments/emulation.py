@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.facts.labels import DEBIAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def find(machine: str, version: str, cross: Cross | None) -> Emulated:
     if python is not None and libraries is None:
         problems.append(
             f"there is no C library of {machine} to run Python with: `apt-get install "
-            f"libstdc++6-{_debian(machine)}-cross` (Debian, Ubuntu), or name a sysroot by the option "
+            f"libstdc++6-{DEBIAN.get(machine, machine)}-cross` (Debian, Ubuntu), or name a sysroot by the option "
             f"`cross.{machine}.sysroot`"
         )
     if qemu is None or python is None or libraries is None:
@@ -118,7 +119,3 @@ def _libraries(machine: str, root: str | None, cross: Cross | None) -> Iterator[
 def _has_linker(root: Path) -> bool:
     """Say whether the dynamic linker, which every program names by an absolute path, lies below ``root``."""
     return any(path.exists() for folder in ("lib", "lib64") for path in (root / folder).glob("ld-linux-*.so.*"))
-
-
-def _debian(machine: str) -> str:
-    return {"aarch64": "arm64", "x86_64": "amd64"}.get(machine, machine)

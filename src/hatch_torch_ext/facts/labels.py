@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.releases import Minor
 
 MACHINES = ("aarch64", "x86_64")
+DEBIAN = {"aarch64": "arm64", "x86_64": "amd64"}
+"""What Debian and Ubuntu call each machine in the names of packages."""
 PYTHONS = (*(f"cp3{minor}" for minor in range(8, 21)), *(f"cp3{minor}t" for minor in range(13, 21)))
 """CPython tags that a label may end in where the entry names no Python."""
 

@@ -26,7 +26,7 @@ LOOK = 0.1
 class Leftovers:
     """Lets ``most`` entries at once have an environment, and removes one that no entry has any more.
 
-    An entry that comes later makes it anew. Environments outside ``work`` are the author's own, and stay; so do those
+    An entry that comes later makes it again. Environments outside ``work`` are the author's own, and stay; so do those
     of failed entries, for the next run.
     """
 

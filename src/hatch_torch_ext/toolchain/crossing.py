@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import ElfError, ProcessError, ToolchainError
+from hatch_torch_ext.facts.labels import MACHINES
 from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.toolchain.values import Target, Tool
@@ -175,9 +176,7 @@ def _unfit(path: Path, flags: tuple[str, ...], sysroot: Path | None, machine: st
     try:
         macros = run([*command, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT).stdout
         if f"#define __{machine}__ 1" not in macros:
-            known = next(
-                (each for each in ("x86_64", "aarch64") if f"#define __{each}__ 1" in macros), "another machine"
-            )
+            known = next((each for each in MACHINES if f"#define __{each}__ 1" in macros), "another machine")
             return f"it compiles for {known}"
         with tempfile.TemporaryDirectory(prefix="torch-ext-cross-") as folder:
             source = Path(folder) / "probe.cpp"
