@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -84,7 +85,12 @@ class User:
             (self.site / "builder.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def set_torch(self, version: str, *, git: str = "f00") -> None:
-        """Put a torch of that version into the environment."""
+        """Put a torch of that version into the environment, and leave nothing of the one before, as pip does.
+
+        Python takes a compiled file as current when it holds the size and the second of change of the source. Those of
+        "2.13.0" and "2.12.0" have one size, so within one second Python would go on with the first.
+        """
+        shutil.rmtree(self.site / "torch" / "__pycache__", ignore_errors=True)
         extra = {
             "torch/__init__.py": TORCH.encode(),
             "torch/version.py": f"__version__ = {version!r}\ncuda = None\nhip = None\ngit_version = {git!r}\n".encode(),
