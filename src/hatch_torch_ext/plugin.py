@@ -10,7 +10,7 @@ import signal
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
@@ -22,8 +22,6 @@ from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from hatchling.builders.config import BuilderConfig
 
     from hatch_torch_ext import editable
     from hatch_torch_ext.config import Config
@@ -48,7 +46,7 @@ def written_since(folder: Path, before: Mapping[Path, int]) -> list[Path]:
     return sorted(path for path, changed in wheels(folder).items() if before.get(path) != changed)
 
 
-class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
+class TorchExtBuildHook(BuildHookInterface[Any]):
     """Builds every entry of the matrix before the wheel is written, and looks at the wheel afterwards."""
 
     PLUGIN_NAME = "torch-ext"
@@ -150,12 +148,12 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             raise ConfigurationError([environments.RECURSION])
         environments.adopt(environments.parent())
         own_hatch.lend()
-        from hatch_torch_ext import editable, matrix, metadata, pipeline, sources, views
+        from hatch_torch_ext import editable, matrix, metadata, pipeline, shipping, sources, views
 
         pipeline.check_platform()
         config = self._config()
         if version != "editable":
-            self._check_selection(config)
+            shipping.check_package(self.root, config)
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
         config, work = self._at_work(config)
@@ -189,7 +187,7 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
                 installed=here.installed if here is not None else None,
                 here=here is not None,
                 version=str(self.metadata.version),
-                shipped=self._shipped(),
+                shipped=shipping.of_wheel(self.root),
             )
         self._built = config, product
         if not promised:
@@ -272,13 +270,15 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
 
     def _finalize(self, wheel: Path) -> list[Path]:
         """Audit ``wheel``; return it and the wheels of other machines, which are made of it and audited, too."""
-        from hatch_torch_ext import pipeline
+        from hatch_torch_ext import pipeline, shipping
 
         if self._built is None:
             return [wheel]
         config, product = self._built
-        self._say_of_sdist(config)
-        self._say_of_ignored(wheel, config)
+        if (lacking := shipping.sdist_lacks_cmake(self.root, config)) is not None:
+            self.app.display_warning(f"torch-ext: {lacking}")
+        for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
+            self.app.display_warning(f"torch-ext: {lacking}")
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 
@@ -321,66 +321,13 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
             self.app.display_warning(f"torch-ext: {note}")
         return given
 
-    def _check_selection(self, config: Config) -> None:
-        """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""
-        place = f"{config.package.replace('.', '/')}/__init__.py"
-        if not (config.package_dir / "__init__.py").is_file():
-            return
-        if place in self._shipped():
-            return
-        if (why := self._left_out("wheel", config.package_dir / "__init__.py")) is not None:
-            raise ConfigurationError([f"The wheel would not hold `{place}`: {why}."])
-        top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
-        raise ConfigurationError(
-            [
-                f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
-                f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
-            ]
-        )
-
-    def _left_out(self, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:
-        """Return what leaves ``file`` out of a target, with the remedy, or None where nothing does by a pattern.
-
-        The remedy brings in the ``whole`` folder of the file, or the file alone.
-        """
-        from hatchling.builders.sdist import SdistBuilder
-        from hatchling.builders.wheel import WheelBuilder
-        from pathspec import GitIgnoreSpec
-
-        config = (SdistBuilder if target == "sdist" else WheelBuilder)(self.root).config
-        try:
-            place = file.relative_to(Path(self.root).resolve()).as_posix()
-        except ValueError:
-            return None
-        if config.path_is_artifact(place) or not config.path_is_excluded(place):
-            return None
-        for ignored in () if config.ignore_vcs else config.vcs_exclusion_files["git"]:
-            for line in reversed(Path(ignored).read_text(encoding="utf-8").splitlines()):
-                if line.strip() and GitIgnoreSpec.from_lines([line]).match_file(place):
-                    back = place.rpartition("/")[0] if whole else place
-                    return (
-                        f"the line `{line.strip()}` of {ignored} leaves it out, since hatchling leaves out what git "
-                        f'ignores. Take the line out, or write `artifacts = ["/{back}"]` into '
-                        f"`[tool.hatch.build.targets.{target}]`"
-                    )
-        return f"`exclude` of `[tool.hatch.build.targets.{target}]` or `[tool.hatch.build]` leaves it out"
-
-    def _shipped(self) -> dict[str, Path]:
-        """Return what hatchling puts into the wheel by itself: place in the wheel -> file."""
-        from hatchling.builders.wheel import WheelBuilder
-
-        try:
-            found = list(WheelBuilder(self.root).recurse_included_files())
-        except ValueError:  # nothing selected at all
-            return {}
-        return {file.distribution_path: Path(file.path) for file in found}
-
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; a file that the author's package has already is not added again."""
+        from hatch_torch_ext import shipping
         from hatch_torch_ext.pipeline import planned
 
         folder = config.package.replace(".", "/")
-        shipped = self._shipped()
+        shipped = shipping.of_wheel(self.root)
         placed = [(f"{folder}/{file.target}", file) for file in product.layout.files]
         every = [*placed, *((f"{folder}/{file.target}", file) for other in product.others for file in other.files)]
         clashes = [
@@ -396,12 +343,10 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         return included
 
     def _work_is_shipped(self) -> bool:
-        """Say whether an sdist of this project would hold its work folder; an unpacked sdist is not packed again."""
-        from hatchling.builders.sdist import SdistBuilder
+        """Say whether an sdist would hold the work folder of the project."""
+        from hatch_torch_ext import shipping
 
-        config = SdistBuilder(self.root).config
-        packed_again = not (Path(self.root) / "PKG-INFO").exists()
-        if not packed_again or config.only_include or not config.include_path("build/torch-ext/lock"):
+        if not shipping.sdist_holds_work(self.root):
             return False
         self._say(
             "an sdist would hold `build/torch-ext`, so the work lies in the user's cache; for it to lie in the "
@@ -409,34 +354,16 @@ class TorchExtBuildHook(BuildHookInterface["BuilderConfig"]):
         )
         return True
 
-    def _say_of_sdist(self, config: Config) -> None:
-        """Warn where an sdist could not be built, since it would lack the folder of CMakeLists.txt."""
-        if (why := self._left_out("sdist", config.source / "CMakeLists.txt")) is not None:
-            folder = config.source.relative_to(config.root)
-            self.app.display_warning(
-                f"torch-ext: an sdist would lack `{folder}`, so no wheel could be built from it: {why}."
-            )
-
-    def _say_of_ignored(self, wheel: Path, config: Config) -> None:
-        """Warn of Python files that lie in the package and are not in the wheel, since git ignores them."""
-        with zipfile.ZipFile(wheel) as archive:
-            inside = set(archive.namelist())
-        folder = config.package.replace(".", "/")
-        for path in sorted(config.package_dir.rglob("*.py")):
-            if f"{folder}/{path.relative_to(config.package_dir).as_posix()}" in inside:
-                continue
-            if (why := self._left_out("wheel", path, whole=False)) is not None and "git ignores" in why:
-                self.app.display_warning(f"torch-ext: the wheel lacks `{path.relative_to(config.root)}`: {why}.")
-
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration
+        from hatch_torch_ext import shipping
 
         config = configuration.parse(
             self.config,
             root=Path(self.root),
             project_name=self._distribution,
             environ=os.environ,
-            sources=package_sources(self.build_config),
+            sources=shipping.package_folders(self.build_config),
         )
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
@@ -478,11 +405,3 @@ def _required(product: Product, torch: InstalledTorch | None) -> str:
     if torch is not None and releases.is_prerelease(torch.version):
         return "torch"
     return product.layout.requires
-
-
-def package_sources(config: BuilderConfig) -> dict[str, str]:
-    """Return from which folders hatchling takes the packages of a wheel; nothing where it would select nothing."""
-    try:
-        return dict(config.sources)
-    except ValueError:  # told when the wheel is built
-        return {}

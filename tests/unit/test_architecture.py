@@ -29,6 +29,7 @@ LAYERS = {
         "metadata",
         "needs",
         "plugin",
+        "shipping",
         "sources",
         "views",
     ),
@@ -270,6 +271,7 @@ def uses(module: str) -> set[str]:
                 "hooks",
                 "metadata",
                 "plugin",
+                "shipping",
                 "sources",
             },  # adapters all: they read the hook's options as hatchling does
             id="hatchling",

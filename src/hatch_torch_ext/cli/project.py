@@ -32,7 +32,7 @@ def read() -> tuple[Config, str]:
 
     from hatch_torch_ext import config as configuration
     from hatch_torch_ext import metadata
-    from hatch_torch_ext.plugin import package_sources
+    from hatch_torch_ext.shipping import package_folders
 
     root = Path.cwd()
     if not (root / "pyproject.toml").is_file():
@@ -44,7 +44,7 @@ def read() -> tuple[Config, str]:
         raise ConfigurationError([_no_hook(builder.metadata.hatch.config)])
     if (said := _not_called(builder.metadata.config)) is not None:
         say(said)
-    sources = package_sources(builder.config)
+    sources = package_folders(builder.config)
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
 
 
