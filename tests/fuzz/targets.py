@@ -29,7 +29,7 @@ from hatch_torch_ext.resolve import explain
 from hatch_torch_ext.resolve.values import Wheel
 from hatch_torch_ext.sdk.facts import TorchFacts
 from hatch_torch_ext.sdk.record import Record
-from hatch_torch_ext.store import seal
+from hatch_torch_ext.store import seal, upkeep
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def markers(data: bytes) -> None:
         try:
             found = _STORE.finished("stubs", "key", whole)
             assert found is None or data == before
-            _STORE.listing()
+            upkeep.listing(_STORE)
         finally:
             file.write_bytes(before)
     store.release()

@@ -26,6 +26,7 @@ from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk import Sdk, check, exports, thin
+from hatch_torch_ext.store import upkeep
 from loopback import Index, serving
 
 if TYPE_CHECKING:
@@ -792,17 +793,17 @@ def test_prune(builder: Builder, index: Index) -> None:
     """The store says what it holds; pruning removes what was not used lately, and the bytes that only that had."""
     index.add(fake_torch.wheel(fake_torch.contents("2.9.0")), f"torch-2.9.0-{fake_torch.TAG}.whl")
     old, new = builder.acquire(), builder.acquire("torch==2.9.*")
-    assert [one.title for one in builder.store.listing()] == [
+    assert [one.title for one in upkeep.listing(builder.store)] == [
         f"torch 2.8.0+cu128 ({NAME})",
         f"torch 2.9.0 (torch-2.9.0-{fake_torch.TAG}.whl)",
     ]
     store.release()
     os.utime(old.prefix.parent / store.MARKER, (0, 0))
-    (removed,) = builder.store.prune(older_than=3600)
+    (removed,) = upkeep.prune(builder.store, older_than=3600)
     assert removed.title.startswith("torch 2.8.0")
     assert not old.prefix.exists()
     assert new.prefix.is_dir()
-    builder.store.prune()
+    upkeep.prune(builder.store)
     assert not list(builder.store.root.rglob("*.h"))
     assert not list(builder.store.root.glob("blobs/*/*"))
     assert builder.acquire().version == "2.8.0+cu128"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import store
+from hatch_torch_ext.store import upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -257,14 +258,14 @@ def test_verify(tmp_path: Path) -> None:
     kept = store.opened(tmp_path)
     kept.make("torch", "good", filler(kept, b"good"))
     bad, _ = kept.make("torch", "bad", filler(kept))
-    assert kept.verify() == store.Verified(whole=2, damaged=())
+    assert upkeep.verify(kept) == upkeep.Verified(whole=2, damaged=())
     change(bad / "a/b.h", "bytes, times restored")
-    found = kept.verify()
+    found = upkeep.verify(kept)
     assert found.whole == 1
     assert [title.partition(" file")[0] for title, _ in found.damaged] == ["thing", "shared"]
     assert found.damaged[0][1] == "a/b.h"
     assert not bad.exists()
-    assert kept.verify() == store.Verified(whole=1, damaged=())
+    assert upkeep.verify(kept) == upkeep.Verified(whole=1, damaged=())
     assert kept.make("torch", "bad", filler(kept))[0].is_dir()
 
 
@@ -337,12 +338,12 @@ def test_what_the_compiler_cache_has_not_used_goes_too(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("object", encoding="utf-8")
     os.utime(old, (time.time() - 1000,) * 2)
-    (row,) = kept.compiled()
+    (row,) = upkeep.compiled(kept)
     assert (row.title, row.size) == ("2 objects of the compiler cache", 12)
-    assert [each.size for each in kept.prune(older_than=500)] == [6]
+    assert [each.size for each in upkeep.prune(kept, older_than=500)] == [6]
     assert (old.exists(), young.exists()) == (False, True)
-    assert [each.size for each in kept.prune()] == [6]
-    assert (young.exists(), kept.prune()) == (False, ())
+    assert [each.size for each in upkeep.prune(kept)] == [6]
+    assert (young.exists(), upkeep.prune(kept)) == (False, ())
 
 
 def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
@@ -391,6 +392,6 @@ def test_dry_run(tmp_path: Path) -> None:
     """A dry run of pruning says what would go and touches nothing."""
     kept = store.opened(tmp_path)
     folder, _ = kept.make("torch", "key", filler(kept))
-    (would,) = kept.prune(dry_run=True)
+    (would,) = upkeep.prune(kept, dry_run=True)
     assert (would.kind, would.key, would.title, would.path) == ("torch", "key", "thing", folder)
     assert folder.is_dir()

@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext import store
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import sizes
+    from hatch_torch_ext.store import upkeep
 
     place = store.path(os.environ)
     if options.action == "path":
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     kept = store.opened(place, project.say) if place.exists() else store.Store(place)
     if options.action == "verify":
         return _verify(kept, as_json=options.json)
-    rows = (*kept.listing(), *kept.compiled()) if options.action == "list" else kept.prune()
+    rows = (*upkeep.listing(kept), *upkeep.compiled(kept)) if options.action == "list" else upkeep.prune(kept)
     if options.json:
         terminal.say_json([asdict(row) for row in rows])
         return 0
@@ -49,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _verify(kept: Store, *, as_json: bool) -> int:
     """Read every byte of the store; 1 where something is not as it was made."""
-    found = kept.verify()
+    from hatch_torch_ext.store import upkeep
+
+    found = upkeep.verify(kept)
     if as_json:
         terminal.say_json(asdict(found))
     else:

@@ -1,0 +1,84 @@
+"""The store's folder is its user's alone: one that others own or can write is not used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.store.seal import OTHERS_MAY_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+KINDS = ("torch", "nvidia", "stubs", "ccache", "hatch")
+"""Folders of finished things."""
+FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
+A_LINK = "it is a link, and a cache has folders of its own there"
+TAG = """\
+Signature: 8a477f597d28d172789f06886806bc55
+# A cache of hatch-torch-ext; `hatch-torch-ext sdk prune` empties it.
+"""
+
+
+class NotPrivateError(OSError):
+    """Others own the store's folder or can write it; ``strerror`` is a clause."""
+
+    def __init__(self, path: Path, clause: str) -> None:
+        super().__init__(errno.EPERM, clause, str(path))
+
+
+def private(root: Path) -> Path:
+    """Return the folder ``root``, made if need be, for its user alone."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root
+
+
+def folder(root: Path, name: str) -> Path:
+    """Return one of the store's own folders, made if need be. Raises ``NotPrivateError`` for a link in its place."""
+    path = root / name
+    path.mkdir(mode=0o700, exist_ok=True)
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        raise NotPrivateError(path, A_LINK)
+    return path
+
+
+def check(root: Path, report: Callable[[str], None]) -> None:
+    """Make the store's folder if need be.
+
+    Raises ``OSError`` when it cannot be written, ``NotPrivateError`` when others own it or can write it.
+    """
+    private(root)
+    tag = root / "CACHEDIR.TAG"  # backup programs leave such folders out
+    ours = tag.exists() or not any(root.iterdir())
+    _check(root, root.stat(), ours=ours, report=report)
+    for name in FOLDERS:
+        try:
+            status = (root / name).lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotPrivateError(root / name, A_LINK)
+        _check(root / name, status, ours=ours, report=report)
+    with tempfile.TemporaryFile(dir=root):
+        pass
+    if not tag.exists():
+        tag.write_text(TAG, encoding="utf-8")
+
+
+def _check(folder: Path, status: os.stat_result, *, ours: bool, report: Callable[[str], None]) -> None:
+    """Raise ``NotPrivateError`` where others own ``folder`` or can write it; take that from them where it is ``ours``.
+
+    What others may have written before is noticed by the seals, which look at each file's owner.
+    """
+    if status.st_uid != os.geteuid():
+        raise NotPrivateError(folder, f"it belongs to another user (uid {status.st_uid})")
+    if not status.st_mode & OTHERS_MAY_WRITE:
+        return
+    if not ours:
+        raise NotPrivateError(folder, "other users can write it, and it holds more than a cache")
+    folder.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IRWXG | stat.S_IRWXO))
+    report(f"{folder}, of the cache, could be written by other users: it is private now")

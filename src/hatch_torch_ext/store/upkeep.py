@@ -1,0 +1,157 @@
+"""What lies in a store: listed, removed when nobody used it for long, read and compared with what was made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import locks
+from hatch_torch_ext.store import FAULTS, remove, seal
+from hatch_torch_ext.store.privacy import KINDS
+from hatch_torch_ext.store.seal import MARKER, ChangedError, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One finished thing of the store. ``size`` counts bytes that would be freed with it (links shared: once)."""
+
+    kind: str
+    key: str
+    title: str
+    path: Path
+    size: int
+    last_used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What reading every byte of the store found: ``damaged`` (title, what differs) is removed already."""
+
+    whole: int
+    damaged: tuple[tuple[str, str], ...]
+
+
+def listing(store: Store) -> tuple[Stored, ...]:
+    """Return every finished thing of ``store``, SDKs of torch first, then by title and key."""
+    found = []
+    for kind in KINDS:
+        for folder in sorted((store.root / kind).glob("*/")):
+            marker = folder / MARKER
+            try:
+                said, used = record(marker.read_bytes()), marker.stat().st_mtime
+            except (OSError, ValueError):
+                continue
+            title = str(said.get("title", folder.name))
+            size = _own_size(folder)
+            found.append(Stored(kind=kind, key=folder.name, title=title, path=folder, size=size, last_used=used))
+    return tuple(sorted(found, key=lambda one: (one.kind != "torch", one.title, one.key)))
+
+
+def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tuple[Stored, ...]:
+    """Remove what was not used for ``older_than`` seconds, and blobs and records that nothing needs then.
+
+    Returns what was (or with ``dry_run`` would be) removed. What another build makes or uses at this moment stays,
+    which is said.
+    """
+    now = time.time()
+    old = tuple(one for one in listing(store) if now - one.last_used >= older_than)
+    objects = compiled(store, older_than=older_than)
+    if dry_run:
+        return (*old, *objects)
+    removed = tuple(one for one in old if _prune_one(store, one))
+    kept = {f"{one.kind}-{one.key}.json" for one in listing(store)}
+    records = [*store.root.glob("exports/*/*"), *store.root.glob("resolved/*")]
+    for old_record in [*records, *(file for file in store.root.glob("seals/*") if file.name not in kept)]:
+        with contextlib.suppress(OSError):
+            if now - old_record.stat().st_mtime >= older_than:
+                old_record.unlink()
+    for path, _ in _objects(store, older_than):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    for blob in store.root.glob("blobs/*/*"):
+        with contextlib.suppress(OSError):
+            if blob.lstat().st_nlink == 1:
+                blob.unlink()
+    return (*removed, *objects)
+
+
+def compiled(store: Store, *, older_than: float = 0.0) -> tuple[Stored, ...]:
+    """Return what the compiler cache keeps, as one row; nothing where it is empty."""
+    found = [status for _, status in _objects(store, older_than)]
+    row = Stored(
+        kind="compiled",
+        key="",
+        title=f"{len(found)} objects of the compiler cache",
+        path=store.root / "compiled",
+        size=sum(status.st_size for status in found),
+        last_used=max((status.st_mtime for status in found), default=0.0),
+    )
+    return (row,) if found else ()
+
+
+def _objects(store: Store, older_than: float) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of the compiler cache that were not used for so long; ccache touches what it uses."""
+    now = time.time()
+    for path in store.root.glob("compiled/[0-9a-f]/**/*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and now - status.st_mtime >= older_than:
+                yield path, status
+
+
+def _prune_one(store: Store, one: Stored) -> bool:
+    with store.lock(one.kind, one.key), store.scratch() as scratch:
+        lease = locks.take(one.path)
+        if lease is None:
+            if one.path.exists():
+                store.report(f"{one.title} is in use by a build and stays; prune again when that has ended")
+            return False
+        one.path.chmod(0o755)  # renaming a folder writes its `..`
+        one.path.rename(scratch / "doomed")
+        os.close(lease)
+    return True
+
+
+def verify(store: Store) -> Verified:
+    """Read every byte of the store; remove what is not as it was made, so that the next build makes it again."""
+    whole, damaged = 0, []
+    for one in listing(store):
+        problem = _problem(store, one)
+        whole += problem is None
+        if problem is not None:
+            damaged.append((one.title, problem))
+            with store.lock(one.kind, one.key):
+                remove(one.path)
+    for blob in sorted(store.root.glob("blobs/*/*")):
+        if seal.hashed(str(blob)) != blob.name:
+            damaged.append((f"shared file {blob.name[:12]}", "its bytes differ"))
+            blob.unlink()
+    return Verified(whole=whole, damaged=tuple(damaged))
+
+
+def _problem(store: Store, one: Stored) -> str | None:
+    try:
+        store.believed(one.kind, one.key, fully=True)
+    except (ChangedError, *FAULTS) as error:
+        return str(error)
+    return None
+
+
+def _own_size(folder: Path) -> int:
+    """Return the bytes that only this folder holds: a file with other names elsewhere counts in part."""
+    total = 0.0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            status = Path(parent, name).stat()
+            total += status.st_size / max(status.st_nlink - 1, 1)  # one of the links is the blob's own
+    return int(total)
