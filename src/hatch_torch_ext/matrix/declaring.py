@@ -1,0 +1,190 @@
+"""The matrix as hatch resolved it -> entries: what variables and requirements declare, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.labels import MACHINES, parse_cuda, python_tag
+from hatch_torch_ext.matrix.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.environments import Matrix
+    from hatch_torch_ext.facts.releases import Minor
+
+PIN = '"torch=={matrix:torch}.*"'
+"""The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""
+
+
+def expand(
+    envs: Mapping[str, Mapping[str, str]],
+    dependencies: Mapping[str, Sequence[str]],
+    pythons: Mapping[str, str | None],
+    *,
+    env_vars: Mapping[str, Sequence[tuple[str, str]]] | None = None,
+) -> tuple[Entry, ...]:
+    """Return the entries of a matrix in hatch's order: one for each of ``envs`` (name -> variables).
+
+    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` are by the same names. Raises
+    ``ConfigurationError`` with every problem of every entry. What the entries are to each other is looked at by
+    ``select``, after ``skip``.
+    """
+    if not envs:
+        raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
+    problems: list[str] = []
+    found = {
+        name: _torch_requirements(name, dependencies[name], pythons[name], variables.get("machine"), problems)
+        for name, variables in envs.items()
+    }
+    if not any(found.values()):
+        having = "" if any("torch" in variables for variables in envs.values()) else " has no `torch` variable and"
+        problems.append(
+            f'The matrix{having} requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} '
+            f"in `dependencies`"
+        )
+        raise ConfigurationError(problems)
+    entries = []
+    for name, variables in envs.items():
+        if len(found[name]) != 1:
+            problems.append(_not_one_requirement(name, found[name]))
+            continue
+        entry = Entry(
+            name=name,
+            variables=tuple(variables.items()),
+            dependencies=tuple(dependencies[name]),
+            torch_requirement=found[name][0],
+            python=pythons[name],
+            env_vars=tuple((env_vars or {}).get(name, ())),
+        )
+        problems += _unfit_values(entry)
+        entries.append(_declare(entry, problems))
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(entries)
+
+
+def _unfit_values(entry: Entry) -> Iterator[str]:
+    """Yield a problem for each value that CMake's command line would not hand on as it is."""
+    for name, value in entry.variables:
+        odd = next((character for character in value if not character.isprintable()), None)
+        if odd is not None:
+            what = f"has the character {odd!a}, which CMake's cache does not keep"
+        elif value != value.strip():
+            what = "begins or ends with a space, which CMake drops"
+        elif len(value) > 1 and value[0] == value[-1] == "'":
+            what = "stands in single quotes, which CMake drops"
+        else:
+            continue
+        yield f"{ascii(entry.name)[1:-1]}: the variable `{name}` is {value!a}, which {what}; write it without"
+
+
+def expanded(found: Matrix) -> tuple[Entry, ...]:
+    """Return the entries of a matrix as hatch told it; see ``expand``. No environment at all is no entry."""
+    if not found.variables:
+        return ()
+    return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
+
+
+def _torch_requirements(
+    name: str, dependencies: Sequence[str], python: str | None, machine: str | None, problems: list[str]
+) -> list[str]:
+    """Return the torch requirements that hold for the entry's Python and machine, each once."""
+    tag = python_tag(python)
+    version = f"{tag[2]}.{tag[3:].rstrip('t')}" if tag else None
+    # The rest of the marker's variables are the machine's that runs the build, as for hatch itself.
+    markers = {"python_version": version, "python_full_version": f"{version}.0"} if version else {}
+    if machine is not None:
+        markers["platform_machine"] = machine
+    requirements = []
+    for i, dependency in enumerate(dependencies, 1):
+        try:
+            requirement = Requirement(dependency)
+        except InvalidRequirement:
+            problems.append(f"{name}: dependency #{i} `{dependency}` is not a requirement (PEP 508); correct it")
+            continue
+        if canonicalize_name(requirement.name) != "torch":
+            continue
+        if requirement.marker is None or requirement.marker.evaluate(markers):
+            requirements.append(dependency)
+    return list(dict.fromkeys(requirements))
+
+
+def _not_one_requirement(name: str, requirements: Sequence[str]) -> str:
+    if not requirements:
+        return f"{name}: no torch among the dependencies; add {PIN} to the environment's `dependencies`"
+    listed = " and ".join(f"`{requirement}`" for requirement in requirements)
+    return f"{name}: {len(requirements)} requirements of torch, {listed}; keep one"
+
+
+def _declare(entry: Entry, problems: list[str]) -> Entry:
+    """Return the entry with what its variables and requirement declare; add what is wrong with them."""
+    requirement = Requirement(entry.torch_requirement)
+    torch = _declared_torch(entry, requirement, problems)
+    cuda = _declared_cuda(entry, requirement, problems)
+    abi = entry.variable("abi")
+    if abi not in {None, "exact", "stable"}:
+        problems.append(f"{entry.name}: the variable `abi` must be `stable` or `exact`, not `{abi}`")
+    if abi == "stable" and torch is not None and torch < releases.FIRST_STABLE_ABI:
+        problems.append(
+            f"{entry.name}: `abi` is `stable`, but torch {releases.format_minor(torch)} has no stable ABI to build "
+            f"for; take torch {releases.format_minor(releases.FIRST_STABLE_ABI)} or newer, or leave `abi` out here"
+        )
+    machine = entry.variable("machine")
+    if machine is not None and machine not in MACHINES:
+        meant = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64"}.get(machine.lower())
+        known = f"`{meant}`" if meant else " or ".join(f"`{each}`" for each in sorted(MACHINES, reverse=True))
+        problems.append(f"{entry.name}: the variable `machine` must be {known}, not `{machine}`")
+    line = releases.format_minor(torch) if torch else None
+    return replace(entry, stable_abi=abi == "stable", torch=line, cuda=cuda, machine=machine)
+
+
+def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str]) -> Minor | None:
+    """Return the release line that the variable ``torch`` names, else the only one that the requirement admits."""
+    value = entry.variable("torch")
+    admitted = releases.admitted_versions(requirement.specifier)
+    minors = releases.minors_of(admitted)
+    if value is None:
+        return minors[0] if len(minors) == 1 else None
+    try:
+        declared, release = releases.minor_of(value), Version(value).release
+    except (ValueError, InvalidVersion):
+        problems.append(f"{entry.name}: the variable `torch` must be a version such as `2.8`, not `{value}`")
+        return None
+    if requirement.url is not None:
+        return declared
+    said = f"{entry.name}: the variable `torch` is `{value}`, but the requirement `{entry.torch_requirement}`"
+    named = requirement.specifier.contains(value, prereleases=True)
+    if not named and not any(version.release[: len(release)] == release for version in admitted):
+        problems.append(f"{said} admits no such version; require {PIN}")
+    elif minors[-1] > declared:
+        problems.append(f"{said} admits newer releases, and an installer takes the newest; require {PIN}")
+    return declared
+
+
+def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) -> str | None:
+    """Return what the variable ``cuda`` declares, normalised: ``cpu``, a version, or None."""
+    value = entry.variable("cuda")
+    if value is None:
+        return None
+    try:
+        cuda = parse_cuda(value)
+    except ValueError as error:
+        problems.append(f"{entry.name}: the variable `cuda`: {error}")
+        return None
+    local = re.search(r"\+(cpu|cu\d{3})\b", str(requirement.specifier))
+    # A CPU variant may be compiled against any build of torch; a CUDA variant only against its own.
+    if cuda is not None and local and parse_cuda(local[1]) != cuda:
+        problems.append(
+            f"{entry.name}: the variable `cuda` is `{value}`, but the requirement `{entry.torch_requirement}` takes "
+            f"torch's build for `{local[1]}`; make them agree"
+        )
+    return cuda or "cpu"

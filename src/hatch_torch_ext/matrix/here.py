@@ -1,0 +1,62 @@
+"""The entry for an installed torch that no entry of the matrix serves: what all entries have alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.matrix.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CURRENT = "current"
+"""The entry for the torch that is installed, and what `only` names to build that and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all entries of a matrix have alike, and an entry for another torch has too.
+
+    Variables but for ``torch``, ``python`` and ``machine`` (``cuda`` only where it is ``cpu``), environment variables,
+    the ABI.
+    """
+
+    variables: tuple[tuple[str, str], ...]
+    env_vars: tuple[tuple[str, str], ...]
+    stable_abi: bool
+
+
+def common(entries: Sequence[Entry]) -> Common:
+    """Return what ``entries`` have in common."""
+
+    def alike(pairs: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
+        first = pairs[0] if pairs else ()
+        return tuple(pair for pair in first if all(pair in each for each in pairs))
+
+    variables = [
+        (name, value)
+        for name, value in alike([entry.variables for entry in entries])
+        if name not in {"torch", "python", "cuda", "machine"} or (name, value) == ("cuda", "cpu")
+    ]
+    return Common(
+        variables=tuple(variables),
+        env_vars=alike([entry.env_vars for entry in entries]),
+        stable_abi=bool(entries) and all(entry.stable_abi for entry in entries),
+    )
+
+
+def current(shared: Common, *, torch: str) -> Entry:
+    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whatever the matrix serves."""
+    line = ".".join(torch.split(".")[:2])
+    return Entry(
+        name=CURRENT,
+        variables=(("torch", line), *shared.variables),
+        dependencies=(),
+        torch_requirement="torch",
+        python=None,
+        stable_abi=shared.stable_abi,
+        torch=line,
+        cuda=dict(shared.variables).get("cuda"),
+        env_vars=shared.env_vars,
+    )

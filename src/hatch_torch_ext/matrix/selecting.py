@@ -1,0 +1,160 @@
+"""Entries -> those to build: by `only` and `skip`, by the torch that is installed, by the machine."""
+
+from __future__ import annotations
+
+import platform
+import re
+from fnmatch import translate
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.labels import possible, python_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hatch_torch_ext.facts.releases import Minor
+    from hatch_torch_ext.matrix.entry import Entry
+
+
+def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` names (all when empty) and ``skip`` does not, in their order.
+
+    A glob that matches names of entries is about these; any other is compared with every label that an entry may still
+    get: for certain a label is known after the build alone. Raises ``ConfigurationError`` when nothing is left, and
+    when what ``skip`` leaves cannot be built into one wheel: two entries of one label, or a torch for a CUDA that it
+    has no builds for.
+    """
+    skipped, named = reached(entries, skip), reached(entries, only)
+    kept = [entry for entry in entries if entry.name not in skipped]
+    chosen = tuple(entry for entry in kept if not only or entry.name in named)
+    if not chosen and entries:
+        names = ", ".join(f"`{entry.name}`" for entry in entries)
+        said = " and ".join(
+            f"`{option}` ({', '.join(f'`{glob}`' for glob in globs)})"
+            for option, globs in (("only", only), ("skip", skip))
+            if globs
+        )
+        verb = "leave" if only and skip else "leaves"
+        problem = (
+            f"{said} {verb} no entry of the matrix to build; globs match an entry's name or a label such as "
+            f"`torch2.8_cpu_cxx11_x86_64`, and the entries are {names}"
+        )
+        raise ConfigurationError([problem])
+    if problems := [*_impossible_pairs(kept), *_collisions(kept)]:
+        raise ConfigurationError(problems)
+    return chosen
+
+
+def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
+    skipped, named = reached(entries, skip), reached(entries, only)
+    return tuple(entry for entry in entries if entry.name not in skipped and (not only or entry.name in named))
+
+
+def of_this_machine(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries whose variants run on the machine that builds, in their order."""
+    return tuple(entry for entry in entries if entry.machine in {None, platform.machine()})
+
+
+def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries of the newest torch (where none declares one: all), in their order."""
+    lines = [max(_release_lines(entry), default=(0, 0)) for entry in entries]
+    return tuple(entry for entry, line in zip(entries, lines, strict=True) if line == max(lines))
+
+
+def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[Entry, ...]:
+    """Return the entries that may serve an installed torch, as the loader would choose; in their order.
+
+    Exact entries go before those of the stable ABI, which serve what is as new; of the latter the newest is taken. Of
+    entries that name a CUDA version, those that the torch can use are taken, or where there are none, those of the CPU.
+    """
+    line = releases.minor_of(torch)
+    lines = {entry.name: releases.minor_of(entry.torch) for entry in entries if entry.torch is not None}
+    known = [entry for entry in entries if entry.name in lines]
+    exact = [entry for entry in known if lines[entry.name] == line and not entry.stable_abi]
+    stable = [entry for entry in known if lines[entry.name] <= line and entry.stable_abi]
+    highest = max((lines[entry.name] for entry in stable), default=None)
+    candidates = exact or [entry for entry in stable if lines[entry.name] == highest]
+
+    def usable(entry: Entry) -> bool:
+        if entry.cuda in {None, "cpu"}:
+            return entry.cuda is None
+        wanted, have = Version(str(entry.cuda)), Version(cuda or "0")
+        return wanted.major == have.major and wanted <= have
+
+    fitting = [entry for entry in candidates if usable(entry)]
+    return tuple(fitting or [entry for entry in candidates if entry.cuda == "cpu"])
+
+
+def _release_lines(entry: Entry) -> tuple[Minor, ...]:
+    if entry.torch is not None:
+        return (releases.minor_of(entry.torch),)
+    requirement = Requirement(entry.torch_requirement)
+    return () if requirement.url is not None else releases.minors_of(releases.admitted_versions(requirement.specifier))
+
+
+def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
+    """Return the names of the entries that ``globs`` reach.
+
+    Names first: `*2.9*` means the entry of torch 2.9, and not that of 2.8, which might become `torch2.8_cu12.9_x86_64`.
+    """
+    reached: set[str] = set()
+    by_label = []
+    for glob in globs:
+        match = re.compile(translate(glob)).match
+        if names := {entry.name for entry in entries if match(entry.name)}:
+            reached |= names
+        else:
+            by_label.append(match)
+    for entry in entries if by_label else ():
+        python = python_tag(entry.python)
+        labels = possible(
+            torch=_release_lines(entry),
+            stable_abi=entry.stable_abi,
+            cuda=entry.cuda,
+            python=python,
+            machine=entry.machine,
+        )
+        if any(match(text) for text in labels for match in by_label):
+            reached.add(entry.name)
+    return reached
+
+
+def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries:
+        requirement = Requirement(entry.torch_requirement)
+        if entry.torch is None or entry.cuda in {None, "cpu"} or requirement.url or "+" in str(requirement.specifier):
+            continue  # open, or the author names one exact build of torch, which will tell
+        line = releases.minor_of(entry.torch)
+        major = int(str(entry.cuda).partition(".")[0])
+        published = releases.published_cuda(line)
+        if published and major not in releases.cuda_majors(line):
+            yield (
+                f"{entry.name}: there is no torch {entry.torch} for CUDA {entry.cuda}: it was published for CUDA "
+                f"{', '.join(published)}; take the pair out of the matrix, or name it in `skip`"
+            )
+
+
+def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a problem for entries that must end in one label, though variables of the author's own tell them apart."""
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.torch is not None:
+            python = python_tag(entry.python) or entry.python
+            key = (entry.torch, entry.stable_abi, entry.cuda, python, entry.machine or platform.machine())
+            groups.setdefault(key, []).append(entry)
+    for group in groups.values():
+        if len(group) > 1:
+            listed = ", ".join(f"`{entry.name}`" for entry in group[:-1]) + f" and `{group[-1].name}`"
+            names = dict.fromkeys(name for entry in group for name, _ in entry.variables)
+            differing = ", ".join(f"`{name}`" for name in names if len({entry.variable(name) for entry in group}) > 1)
+            yield (
+                f"{listed} would give variants of one label: they differ in {differing} only, and a user's machine is "
+                f"asked for torch's major.minor, ABI, CUDA version, Python and processor alone; keep one of them, or "
+                f"name the others in `skip`"
+            )
