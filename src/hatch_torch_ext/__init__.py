@@ -1,3 +1,3 @@
-"""A hatchling build hook that puts every build of a PyTorch extension into one wheel."""
+"""A hatchling build hook that builds a PyTorch extension for every entry of a hatch matrix, into one wheel."""
 
 __version__ = "0.1.0"

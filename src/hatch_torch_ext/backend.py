@@ -1,7 +1,8 @@
-"""hatchling's build backend, for front ends that would build a wheel to learn what a project requires.
+"""hatchling's build backend, for front ends that would build a wheel only to learn what the project requires.
 
-uv does so for every project on ``hatchling.build`` with dynamic dependencies, and pip for all of them: hatchling cannot
-know that hooks of a build leave the metadata alone. Here they do, so both are given the metadata alone.
+uv does so for every project that uses ``hatchling.build`` and has dynamic dependencies, pip for every project:
+hatchling cannot know that a build hook leaves the metadata unchanged. Ours does, so this backend gives both the
+metadata without a build.
 """
 
 from __future__ import annotations
@@ -37,5 +38,5 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: d
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Do the same for an editable install, which requires nothing else."""
+    """Do the same for an editable install, whose metadata are the same."""
     return prepare_metadata_for_build_wheel(metadata_directory, config_settings)

@@ -1,4 +1,4 @@
-"""Layout -> what an editable wheel holds: the builds, beside the sources, and a finder that leads to them."""
+"""Layout -> contents of an editable wheel: the compiled files, and an import finder that joins them to the sources."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ _DATA = 'DATA: Dict[str, Any] = {"package": "", "distribution": "", "folder": ""
 
 
 def inclusion(config: Config, product: Product, *, distribution: str, sources: Sources) -> dict[str, str]:
-    """Return source -> place in site-packages for everything but the author's own sources; ``sources`` were compiled.
+    """Return source -> place in site-packages of each installed file; the author's own Python files stay in place.
 
-    The folder has the depth of the package itself, so that the RPATHs of a wheel hold here as well. Writes the finder,
-    its ``.pth`` file and a loader that knows where the sources are beside the generated loader of a wheel.
+    ``sources`` are the files that were compiled, as ``sources`` of this module returns them. The folder in
+    site-packages is as deep as the package itself, so the RPATHs of a wheel are valid in it. The function writes the
+    finder, its ``.pth`` file and a loader that knows the project's folder; they lie beside the loader of the wheel.
     """
     _, *below = config.package.split(".")
     name = finder_name(config.package)
@@ -70,14 +71,18 @@ def inclusion(config: Config, product: Product, *, distribution: str, sources: S
 
 
 def finder_name(package: str) -> str:
-    """Return the name of the finder's module; all that an editable install has of ours begins with it."""
+    """Return the name of the finder's module.
+
+    Every file that an editable install adds to site-packages begins with it.
+    """
     return f"_{package.replace('.', '_')}_torch_ext_editable"
 
 
 def show_commands(config: Config, entries: Sequence[Entry], work: Path) -> None:
-    """Put ``compile_commands.json`` where clangd and other editors look: into ``build`` of the project.
+    """Link ``compile_commands.json`` into the project's folder ``build``, where clangd and editors look for it.
 
-    It is a link to what CMake wrote for the first entry. Nothing happens where the work is not done in the project.
+    The link leads to the file that CMake wrote for the first entry. It is not made when the work folder lies outside
+    the project.
     """
     written = work / entries[0].folder / "build" / "compile_commands.json"
     link = config.root / "build" / "compile_commands.json"
@@ -87,26 +92,26 @@ def show_commands(config: Config, entries: Sequence[Entry], work: Path) -> None:
 
 
 def main() -> None:
-    """Build the project in the folder that is the first argument, into the site-packages that is the second.
+    """Build the project in the folder of the first argument into the site-packages folder of the second.
 
-    What the finder of an editable install runs, with the interpreter that it is installed in.
+    The finder of an editable install runs this with the interpreter in which the project is installed.
     """
     root, site = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         (wheel,) = WheelBuilder(root).build(directory=folder, versions=["editable"])
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if "_torch_ext_editable" in name.partition("/")[0]]
-            # The finder last: once it is there, the files are taken for current.
+            # The finder goes last: once it is in place, the other files are taken to be up to date.
             for name in sorted(names, key=lambda name: ("/" not in name, name.endswith(".py"))):
                 target = Path(site, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 scratch = target.with_name(f"{target.name}.{os.getpid()}")
                 scratch.write_bytes(archive.read(name))
-                scratch.replace(target)  # another process may run the old one
+                scratch.replace(target)  # another process may be running the old one
 
 
 def sources(config: Config, work: Path) -> Sources:
-    """Return what is to be compiled: path -> size, time of change in ns, sha256."""
+    """Return the files that are compiled: path -> size in bytes, time of last change in ns, SHA-256."""
     found = {}
     for path in map(Path, digests.project_files(config.root, config.source, work)):
         below = config.source != config.root and path.is_relative_to(config.source)

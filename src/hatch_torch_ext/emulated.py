@@ -1,4 +1,4 @@
-"""hatch's interface <-> emulated environments: the environment type ``torch-ext``, loaded by hatch alone."""
+"""hatch's interface <-> emulated environments: the environment type ``torch-ext``. Only hatch loads this module."""
 
 from __future__ import annotations
 
@@ -21,24 +21,30 @@ if TYPE_CHECKING:
 
 
 class MachineEnvironment(VirtualEnvironment):
-    """A virtual environment of hatch; for an entry of another machine, one of that machine's Python under qemu."""
+    """A virtual environment of hatch; for an entry of another machine, one with that machine's Python, run by qemu."""
 
     PLUGIN_NAME = "torch-ext"
 
     @cached_property
     def machine(self) -> str | None:
-        """Return the machine that the entry is for where it is another one, else None."""
+        """Return the machine that the entry is for if it is not this one, else None."""
         machine = dict(self.matrix_variables).get("machine")
         return machine if machine not in {None, platform.machine()} else None
 
     @cached_property
     def use_uv(self) -> bool:
-        """Return whether uv installs: pip would run under emulation, for minutes."""
+        """Return whether uv installs packages.
+
+        For another machine it always does: pip would run under qemu, which takes minutes.
+        """
         return self.machine is not None or bool(super().use_uv)
 
     @cached_property
     def emulated(self) -> emulation.Emulated:
-        """Return the Python of the other machine. Raises ``OSError``, as hatch expects it, for what is missing."""
+        """Return the Python of the other machine.
+
+        Raises ``OSError``, as hatch expects, when something for it is missing.
+        """
         try:
             return emulation.find(str(self.machine), self.version, self._cross())
         except ConfigurationError as error:
@@ -46,11 +52,11 @@ class MachineEnvironment(VirtualEnvironment):
 
     @cached_property
     def version(self) -> str:
-        """Return the version of its Python: what the entry asks for, else hatch's own."""
+        """Return the Python version of the environment: the one that the entry asks for, else that of hatch."""
         return str(self.config.get("python") or ".".join(platform.python_version_tuple()[:2]))
 
     def check_compatibility(self) -> None:
-        """Raise ``OSError`` where it cannot be made: hatch passes the entry over, and says why."""
+        """Raise ``OSError`` if the environment cannot be made; hatch then skips the entry and prints the reason."""
         if self.machine is None:
             super().check_compatibility()  # type: ignore[no-untyped-call]
             return
@@ -58,7 +64,7 @@ class MachineEnvironment(VirtualEnvironment):
         _ = self.emulated
 
     def create(self) -> None:
-        """Make it, with pip for the author's scripts."""
+        """Make the environment. One for another machine gets pip, which the author's scripts may call."""
         if self.machine is None:
             super().create()  # type: ignore[no-untyped-call]
             return
@@ -72,7 +78,7 @@ class MachineEnvironment(VirtualEnvironment):
             raise
 
     def _cross(self) -> Cross | None:
-        """Return what the build hook's options say of the machine. Raises ``ConfigurationError``."""
+        """Return the options `cross` of the build hook for this machine. Raises ``ConfigurationError``."""
         build: dict[str, Any] = self.metadata.hatch.config.get("build", {})
         tables = [build.get("targets", {}).get("wheel", {}), build]
         raw: dict[str, Any] = next(filter(None, (each.get("hooks", {}).get("torch-ext") for each in tables)), {})

@@ -1,6 +1,6 @@
-"""Every error that the project raises on purpose: one base, few subclasses.
+"""Every error that the project raises on purpose: one base class and a few subclasses.
 
-A message names the entry, the file or the option, says what was expected, and ends in the remedy.
+A message names the entry, the file or the option, says what was expected, and ends with the remedy.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class TorchExtError(Exception):
-    """Base of all errors whose message is written for the user; anything else is a fault of ours."""
+    """Base of all errors whose message is written for the user; any other exception is a defect of this project."""
 
     def __str__(self) -> str:
-        """Return the message, without secrets and without what no terminal shows, however they got there."""
+        """Return the message without secrets and with characters that a terminal cannot show escaped."""
         return printable.text(scrub.clean(super().__str__()))
 
 
 class ConfigurationError(TorchExtError):
-    """The configuration is wrong: ``problems`` holds one sentence for each fault, in a stable order."""
+    """The configuration is wrong; ``problems`` holds one sentence for each fault, in a stable order."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -36,26 +36,26 @@ class ConfigurationError(TorchExtError):
 
 
 class EntryError(TorchExtError):
-    """One entry of the matrix failed: ``entry`` is its name; the others' work is kept."""
+    """One entry of the matrix failed; ``entry`` is its name. What the other entries built is kept."""
 
     def __init__(self, entry: str, message: str, *, cause: str = "") -> None:
         self.entry = entry
         self.message = message
         self.cause = cause
-        """What failed, without what differs from entry to entry; empty: the message is all there is."""
+        """The message without the parts that differ between entries; empty if the message has no such parts."""
         super().__init__(f"{entry}: {message}")
 
 
 class EnvironmentCreationError(EntryError):
-    """hatch could not make or find the entry's environment."""
+    """hatch could not find or create the entry's environment."""
 
 
 class SdkError(EntryError):
-    """Headers and link targets of torch could not be had, or are not those that the matrix asks for."""
+    """torch's headers and link targets could not be fetched, or belong to another torch than the matrix asks for."""
 
 
 class ToolchainError(EntryError):
-    """A tool (CMake, Ninja, compiler, nvcc, patchelf) is missing, too old, or does not fit torch."""
+    """A tool (CMake, Ninja, compiler, nvcc, patchelf) is missing, is too old, or does not fit the torch."""
 
 
 class CompileError(EntryError):
@@ -63,13 +63,14 @@ class CompileError(EntryError):
 
 
 class RepairError(EntryError):
-    """A file of the install tree cannot go into a wheel, and could not be made fit."""
+    """A file of the install tree cannot go into a wheel, and could not be repaired."""
 
 
 class BuildError(TorchExtError):
-    """Several entries failed: ``failures`` holds the error of each, in the order of the matrix.
+    """Several entries failed; ``failures`` holds the error of each, in the order of the matrix.
 
-    What entries say alike, but for their own names, is written once: as the first says it, under all their names.
+    A message that is the same for several entries, apart from their names, is written once, below the names of all of
+    them.
     """
 
     def __init__(self, failures: Sequence[EntryError], *, total: int) -> None:
@@ -86,18 +87,18 @@ class BuildError(TorchExtError):
 
 
 class Stopped(TorchExtError):  # noqa: N818 -- no fault, so not called an error
-    """The build was stopped (Ctrl-C, a signal, the failure of another entry); what is finished is kept."""
+    """The build was stopped (by Ctrl-C, a signal, or the failure of another entry); finished variants are kept."""
 
     def __init__(self) -> None:
         super().__init__("stopped; the same command continues with what is finished")
 
 
 class AuditError(TorchExtError):
-    """The audit has findings that forbid making the wheel."""
+    """The audit has findings that do not allow a wheel to be made."""
 
 
 class MergeError(TorchExtError):
-    """Variants do not fit into one wheel: two of one label, or two files of one place."""
+    """Variants do not fit into one wheel: two have the same label, or two different files have the same place."""
 
 
 class WheelError(TorchExtError):
@@ -105,7 +106,7 @@ class WheelError(TorchExtError):
 
 
 class ElfError(TorchExtError):
-    """A file is not ELF, or its bytes contradict themselves."""
+    """A file is not an ELF file, or its structures contradict each other."""
 
 
 class FatbinError(TorchExtError):
@@ -113,7 +114,7 @@ class FatbinError(TorchExtError):
 
 
 class ProcessError(TorchExtError):
-    """A program that was started failed; the stage that started it turns this into an error of its own."""
+    """A program failed. The stage that started it catches this and raises an error of its own."""
 
     def __init__(self, message: str, *, returncode: int | None, output: str) -> None:
         self.returncode = returncode

@@ -1,4 +1,4 @@
-"""The last boundary: what no message was written for becomes one, with a file to attach to a report."""
+"""The last boundary: an unexpected exception becomes a message for the user, with a file to attach to a report."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from pathlib import Path
 from hatch_torch_ext import __version__, printable, scrub
 
 LONGEST = 200
-"""Characters of an error's own text in the sentence; the file has all of it."""
+"""Longest part of the exception's own text in the message, in characters; the file holds all of it."""
 OURSELVES = "hatch_torch_ext"
 _CROWDED = re.compile(r"resource temporarily unavailable|cannot fork|can't start new thread", re.IGNORECASE)
 HOSTS = ("hatchling", "hatch")
-"""Programs that call us and are called by us: their own refusals are messages already."""
+"""Programs that call our hooks and that our hooks call.
+
+The errors that they raise themselves have messages for the user.
+"""
 
 
 def is_ours(error: BaseException) -> bool:
-    """Say whether an unexpected error was raised in our code, or in what it calls, and not by hatchling or hatch."""
+    """Return whether our code, or a library that it called, raised an exception, rather than hatchling or hatch."""
     names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     known = [top for name in names if (top := name.partition(".")[0]) in {*HOSTS, OURSELVES}]
     return not known or known[-1] == OURSELVES
 
 
 def crowded(said: object) -> str | None:
-    """Return what helps where ``said``, an error or a program's output, tells that nothing more may be started."""
+    """Return the remedy if ``said`` (an error, a program's output) shows that no process may be started, else None."""
     if _CROWDED.search(str(said)) is None:
         return None
     bound = resource.getrlimit(resource.RLIMIT_NPROC)[0]
@@ -41,7 +44,7 @@ def crowded(said: object) -> str | None:
 
 
 def sentence(error: BaseException) -> str:
-    """Write down what happened, and return the sentence that tells the user what to do with it."""
+    """Write the traceback to a file, and return the message that tells the user what to do with it."""
     if (helps := crowded(error)) is not None:
         return f"{printable.line(error)}. {helps}"
     said = printable.line(scrub.clean(str(error)), LONGEST)

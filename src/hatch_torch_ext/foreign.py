@@ -1,4 +1,4 @@
-"""Data that others wrote, or that a kill left half written: read whole, or refused with one kind of error."""
+"""Data that others wrote, or that a killed process left incomplete: read whole, or refused with one kind of error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
-    """Return what ``text`` holds as JSON. Raises ``ValueError`` for all that it cannot be, its depth included."""
+    """Return the value of the JSON ``text``.
+
+    Raises ``ValueError`` for every kind of invalid text, too deep a nesting included.
+    """
     try:
         return _json.loads(text)
     except (RecursionError, MemoryError) as error:
@@ -22,8 +25,8 @@ def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
 def text(path: Path, limit: int) -> str:
     """Return the text of a file of at most ``limit`` bytes.
 
-    Raises ``OSError``, and ``ValueError`` for a longer one, for what is no file (a pipe is not waited for), and for
-    bytes that are no UTF-8.
+    Raises ``OSError``; ``ValueError`` if the file is longer, is not a regular file (so a pipe is never waited for), or
+    is not UTF-8.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):

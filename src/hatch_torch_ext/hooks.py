@@ -1,4 +1,4 @@
-"""Registers the hooks with hatchling, nothing else."""
+"""Registers the hooks with hatchling and hatch, and does nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def hatch_register_build_hook() -> list[type[TorchExtBuildHook]]:
-    """Return the hook's class, called by the name ``torch-ext``, and the one that catches ``torch_ext``."""
+    """Return the class of the build hook ``torch-ext``, and the class that refuses the misspelling ``torch_ext``."""
     from hatch_torch_ext.plugin import Misspelt, TorchExtBuildHook
 
     return [TorchExtBuildHook, Misspelt]
@@ -22,7 +22,7 @@ def hatch_register_build_hook() -> list[type[TorchExtBuildHook]]:
 
 @hookimpl
 def hatch_register_metadata_hook() -> type[TorchExtMetadataHook]:
-    """Return the metadata hook's class, of the same name."""
+    """Return the class of the metadata hook ``torch-ext``."""
     from hatch_torch_ext.metadata import TorchExtMetadataHook
 
     return TorchExtMetadataHook
@@ -30,7 +30,10 @@ def hatch_register_metadata_hook() -> type[TorchExtMetadataHook]:
 
 @hookimpl
 def hatch_register_environment() -> type[MachineEnvironment]:
-    """Return the class of environments that run another machine's Python, for hatch: hatchling asks for none."""
+    """Return the class of environments that run another machine's Python.
+
+    Only hatch asks for it; hatchling does not.
+    """
     from hatch_torch_ext.emulated import MachineEnvironment
 
     return MachineEnvironment

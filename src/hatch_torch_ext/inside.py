@@ -1,4 +1,4 @@
-"""Paths that are made of names from outside: none leaves its root, and no two names share a place."""
+"""Paths made of names from outside: no path leaves its root, and no two names get the same path."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
-KEPT = 60  # characters of an odd name that stay readable
+KEPT = 60  # characters of an unsafe name that stay readable
 MARK = "~"
-"""Stands in no safe name: what an odd name becomes is never what another name is."""
+"""Separates the readable part from the hash. It stands in no safe name, so no replaced name equals a safe one."""
 
 
 def safe(name: str, *, reserved: Collection[str] = ()) -> str:
-    """Return a file name for ``name``: itself where it is plain, else what is plain of it and a hash.
+    """Return a file name for ``name``: the name itself if it is safe, else its safe characters and a hash.
 
-    ``reserved`` are names that the folder uses for itself.
+    ``reserved`` are names that the folder uses for its own files.
     """
     if SAFE.fullmatch(name) and name not in reserved:
         return name
@@ -28,5 +28,5 @@ def safe(name: str, *, reserved: Collection[str] = ()) -> str:
 
 
 def place(root: Path, name: str, *, reserved: Collection[str] = ()) -> Path:
-    """Return the path of ``name`` in the folder ``root``: one step below it, whatever the name is."""
+    """Return the path of ``name`` directly inside the folder ``root``, whatever characters the name has."""
     return root / safe(name, reserved=reserved)

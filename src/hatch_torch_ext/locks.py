@@ -1,7 +1,7 @@
-"""Locks between processes: whoever waits says for whom, at once and again every half minute.
+"""Locks between processes; a process that waits says for whom, at once and again every half minute.
 
-They are locks of the kernel (``flock``) on a file or a folder: what a killed process held is free at once. Two openings
-conflict within one process too, so they hold off threads as well.
+They are kernel locks (``flock``) on a file or a folder, so the lock of a killed process is free at once. Two
+descriptors in one process exclude each other too, so the locks also work between threads.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 AGAIN = 30.0
-"""Seconds after which a wait is said again."""
+"""Seconds between two messages of a process that waits."""
 PAUSE = 0.1
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
-"""What file systems without locks answer."""
+"""Error numbers of file systems without locks."""
 LONGEST_HOLDER = 500
 
 
 @contextlib.contextmanager
 def held(path: Path, *, what: str, report: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the lock file ``path`` while the context lasts; its folder exists.
+    """Hold the lock file ``path`` while the context lasts; its folder must exist.
 
-    ``what`` is what it protects, for the sentences of those who wait, which go to ``report``. The holder may remove the
-    file: whoever waited makes it again.
+    ``what`` names what the lock protects, for the messages of waiting processes, which go to ``report``. The holder may
+    delete the file: the next process creates it again.
     """
     descriptor = _acquire(path, what, report or (lambda _: None))
     try:
@@ -45,11 +45,11 @@ def held(path: Path, *, what: str, report: Callable[[str], None] | None = None) 
 
 
 def take(path: Path, *, shared: bool = False, certain: bool = False) -> int | None:
-    """Return a descriptor that holds the folder or file ``path`` at once, or None: others hold it, or it is gone.
+    """Lock the folder or file ``path`` without waiting. Return the descriptor, or None if others hold it or it is gone.
 
-    Close it to let go. A file system without locks gives a descriptor that holds nothing; with ``certain``, an
-    ``OSError`` (one of ``UNSUPPORTED``). Raises ``OSError`` also where the path cannot be opened for
-    another reason than that it is gone; links are not followed.
+    Closing the descriptor unlocks. On a file system without locks the descriptor holds nothing; with ``certain``, an
+    ``OSError`` (one of ``UNSUPPORTED``) is raised instead. Raises ``OSError`` too if the path cannot be opened, which
+    includes symbolic links.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -98,7 +98,7 @@ def _locked(descriptor: int, *, shared: bool, certain: bool = False) -> bool:
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Say whether the path still names what was opened: its last holder may have removed it."""
+    """Return whether the path still names the opened file: its last holder may have deleted it."""
     try:
         there = path.lstat()
     except FileNotFoundError:

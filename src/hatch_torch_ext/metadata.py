@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix.agreement import Agreement
 
 TABLE = "tool.hatch.metadata.hooks.torch-ext"
-"""Where the hook's options stand; in hatch.toml without the first two words."""
+"""The table of the hook's options in pyproject.toml; hatch.toml leaves out the first two words."""
 BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
 OPTIONS = ("dependencies",)
 OPTIONAL = "optional-dependencies"
 EXTRA = "build"
-"""The extra that brings what a build at first use needs."""
+"""The extra that installs what a build at first use needs."""
 
 
 class TorchExtMetadataHook(MetadataHookInterface):
-    """Gives ``project.dependencies``: the project's own, which stand in the hook's table, and torch by the matrix."""
+    """Sets ``project.dependencies``: those in the hook's table, and the torch that the matrix serves."""
 
     PLUGIN_NAME = "torch-ext"
 
     matrix: Matrix | None = None
-    """What hatch said of the environments, once ``update`` has asked: the build hook need not ask again."""
+    """The matrix as hatch gave it, set by ``update`` so that the build hook need not ask hatch again."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Write ``dependencies``; hatchling calls this for everything that reads the project's metadata."""
+        """Set ``dependencies``. hatchling calls this whenever something reads the project's metadata."""
         try:
             self._update(metadata)
         except TorchExtError as error:
             abort(error)
 
-    # The imports below stand where they are used: hatchling loads every hook, whatever it is asked for.
+    # The imports below are inside the functions: hatchling loads every hook, whatever it was asked for.
 
     def _update(self, metadata: dict[str, Any]) -> None:
         from hatchling.builders.wheel import WheelBuilder
@@ -59,20 +59,20 @@ class TorchExtMetadataHook(MetadataHookInterface):
         own = self._own()
         _check_fields(written, own)
         if "dependencies" in metadata and (Path(self.root) / "PKG-INFO").is_file():
-            return  # an unpacked sdist, whose metadata were written when it was made
+            return  # an unpacked sdist: its metadata were computed when it was made
         entries, selection = self._entries(builder)
         open_ended = selection.builds_anywhere
         served = agreement.requirement(entries, open_ended=open_ended)
         found = agreement.compare(own, entries, open_ended=open_ended)
         check(found, served, place=f"`dependencies` of `[{TABLE}]`")
-        others = metadata.get("dependencies", [])  # of a metadata hook that was called before
+        others = metadata.get("dependencies", [])  # set by a metadata hook that ran earlier
         metadata["dependencies"] = [*others, *own, served]
         if selection.builds_anywhere and (OPTIONAL in metadata or OPTIONAL in written["dynamic"]):
             extras = metadata.setdefault(OPTIONAL, {})
             extras.setdefault(EXTRA, at_first_use(selection.fallback_requires))
 
     def _own(self) -> list[str]:
-        """Return the project's own dependencies; every fault of the hook's table is told."""
+        """Return the project's own dependencies. Raises ``ConfigurationError`` with every fault of the hook's table."""
         problems = []
         for name in self.config:
             if name not in OPTIONS:
@@ -90,7 +90,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
         return list(own)
 
     def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], Selection]:
-        """Return the entries that a wheel of this project is made of, and the options that say so."""
+        """Return the entries that a wheel of this project has, and the options that select them."""
         from hatch_torch_ext import config, environments, matrix
 
         raw = build_hook_options(builder)
@@ -119,14 +119,15 @@ class TorchExtMetadataHook(MetadataHookInterface):
 
 
 def at_first_use(requires: Iterable[str]) -> list[str]:
-    """Return what the extra ``build`` of a package requires: this one as it builds wheels, and ``requires``."""
+    """Return the requirements of the extra ``build`` of an author's package: this package, and ``requires``."""
     return sorted([f"hatch-torch-ext[build]>={__version__}", *requires])
 
 
 def write(folder: str) -> str:
-    """Write the metadata of the wheel of the project in this folder into ``folder``; return the name of their folder.
+    """Write the wheel's metadata of the project in the current folder into ``folder``; return their folder's name.
 
-    Raises ``ConfigurationError`` where no metadata hook gives them: those of the wheel would hold more.
+    Raises ``ConfigurationError`` if no metadata hook sets the dependencies: the metadata of a built wheel would then
+    require more.
     """
     from hatchling.builders.wheel import WheelBuilder
 
@@ -150,14 +151,17 @@ def write(folder: str) -> str:
 
 
 def abort(error: TorchExtError) -> None:
-    """End the program with the error's text. A metadata hook has no ``app``; this is what a build hook's is."""
+    """End the program with the error's message. A build hook has ``app`` for this; a metadata hook has not."""
     from hatchling.bridge.app import Application
 
     Application().abort(f"hatch-torch-ext: {error}")
 
 
 def build_hook_options(builder: WheelBuilder) -> Mapping[str, Any] | None:
-    """Return the options of the wheel's build hook, whether or not variables of hatchling turn hooks off; or None."""
+    """Return the options of the wheel's build hook, or None if it has none.
+
+    Variables that disable hooks have no effect.
+    """
     for table in builder.config.target_config, builder.config.build_config:
         hooks = table.get("hooks", {})
         if isinstance(hooks, dict) and isinstance(hooks.get("torch-ext"), dict):
@@ -166,9 +170,9 @@ def build_hook_options(builder: WheelBuilder) -> Mapping[str, Any] | None:
 
 
 def hook_of(metadata: ProjectMetadata[Any]) -> TorchExtMetadataHook | None:
-    """Return the metadata hook of a project that has one and lets it give the dependencies, else None.
+    """Return the metadata hook if the project has one that sets the dependencies, else None.
 
-    Raises ``ConfigurationError`` where it has one that hatchling does not ask.
+    Raises ``ConfigurationError`` if the project declares one that hatchling does not call.
     """
     if "torch-ext" not in metadata.hatch.metadata.hook_config:
         return None
@@ -178,7 +182,7 @@ def hook_of(metadata: ProjectMetadata[Any]) -> TorchExtMetadataHook | None:
 
 
 def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` unless the field ``dependencies`` is left to the hook."""
+    """Raise ``ConfigurationError`` unless the project leaves the field ``dependencies`` to the hook."""
     dynamic = written.get("dynamic", [])
     listed = isinstance(dynamic, list) and "dependencies" in dynamic
     static = written.get("dependencies")
@@ -200,13 +204,13 @@ def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
 
 
 def advice(own: Iterable[str]) -> str:
-    """Return the lines of pyproject.toml that let the matrix say which torch is required."""
+    """Return the lines of pyproject.toml with which the matrix says which torch is required."""
     listed = ", ".join(f"'{each}'" if '"' in each else f'"{each}"' for each in dict.fromkeys(own))
     return f'  [project]\n  dynamic = ["dependencies"]\n  [{TABLE}]\n  dependencies = [{listed}]'
 
 
 def check(found: Agreement, served: str, *, place: str) -> None:
-    """Raise ``ConfigurationError`` where what ``place`` requires of torch leaves nothing of what is ``served``."""
+    """Raise ``ConfigurationError`` if the torch requirements in ``place`` exclude all of ``served``."""
     if found.kind == "excludes":
         raise ConfigurationError(
             [
@@ -225,10 +229,10 @@ def judge(
     hook: TorchExtMetadataHook | None,
     open_ended: bool = False,
 ) -> tuple[bool, list[str]]:
-    """Return whether metadata require torch well enough, and what an author should know of them.
+    """Return whether the metadata's torch requirement suffices, and notes for the author about it.
 
-    They do where they admit just what ``entries`` serve, and where ``hook`` gave them: the wheel then adds nothing.
-    Raises ``ConfigurationError`` where they admit nothing of it.
+    It suffices if it admits exactly what ``entries`` serve, or if ``hook`` set it: the wheel then adds no requirement.
+    Raises ``ConfigurationError`` if it admits nothing that they serve.
     """
     from hatch_torch_ext.matrix import agreement
 

@@ -1,6 +1,6 @@
-"""What the build of a wheel needs besides this package: its extra ``build``, asked for when a wheel is built.
+"""What the build of a wheel needs besides this package: its extra ``build``, requested when a wheel is built.
 
-Metadata and sdists need none of it, so that an isolated build that only wants these installs few packages.
+Metadata and sdists need none of it, so an isolated build of only these installs few packages.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
 EXTRA = "build"
 _PROGRAMS = ("cmake", "ninja")
-_BESIDES = ("editables",)  # hatchling asks for it itself
+_BESIDES = ("editables",)  # hatchling requests it itself
 _KEPT = ("hatch", "rich")
 
 
 def of_a_wheel() -> list[str]:
-    """Return requirements, sorted; cmake and ninja only where the machine's are missing or too old.
+    """Return the requirements, sorted; cmake and ninja only if those of the machine are missing or too old.
 
-    hatch and rich are kept elsewhere (``own_hatch``); where that cannot be, they are among them, got by the front end's
-    settings.
+    hatch and rich have an environment of their own (``own_hatch``). If it cannot be made, they are among the
+    requirements, and the front end installs them with its own settings.
     """
     found = []
     for line in metadata.requires("hatch-torch-ext") or []:
@@ -44,7 +44,7 @@ def of_a_wheel() -> list[str]:
 
 
 def serves(name: str, requirement: Requirement) -> bool:
-    """Whether a program of that name is on PATH and new enough."""
+    """Return whether a program of that name is on PATH and new enough."""
     path = shutil.which(name)
     if path is None:
         return False

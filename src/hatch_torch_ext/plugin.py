@@ -32,33 +32,33 @@ if TYPE_CHECKING:
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"
-"""The folder beside a finished wheel in which it lies until it was audited."""
+"""The folder in which a finished wheel lies until it is audited; it is made beside the wheel."""
 GENERATED = ("_variants.py", "_torch_ext")
 
 
 def wheels(folder: Path) -> dict[Path, int]:
-    """Return the wheels in ``folder``, each with the time of its last change in ns."""
+    """Return the wheels in ``folder``, each with its time of last change in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob("*.whl")}
 
 
 def written_since(folder: Path, before: Mapping[Path, int]) -> list[Path]:
-    """Return the wheels that were written into ``folder`` since ``wheels`` gave ``before``, sorted."""
+    """Return the wheels in ``folder`` that are new or changed since ``wheels`` returned ``before``, sorted."""
     return sorted(path for path, changed in wheels(folder).items() if before.get(path) != changed)
 
 
 class TorchExtBuildHook(BuildHookInterface[Any]):
-    """Builds every entry of the matrix before the wheel is written, and looks at the wheel afterwards."""
+    """Builds every entry of the matrix before hatchling writes the wheel, and audits the wheel afterwards."""
 
     PLUGIN_NAME = "torch-ext"
 
     _unfinished: Callable[[], None] | None = None
-    """What is done at the end of the process unless ``finalize`` is called: hatchling calls no hook when it fails."""
+    """Called at the end of the process unless ``finalize`` runs: hatchling calls no hook when it fails."""
 
     _built: tuple[Config, Product] | None = None
-    """What ``initialize`` built, and from what, for ``finalize``: hatchling calls both on one instance."""
+    """The configuration and the product of ``initialize``, for ``finalize``: hatchling calls both on one instance."""
 
     def dependencies(self) -> list[str]:
-        """Return what the build of a wheel needs, for the environment that a front end makes."""
+        """Return the requirements of building a wheel; the front end installs them into the build environment."""
         from hatch_torch_ext import environments, needs
 
         if self.target_name != "wheel":
@@ -70,11 +70,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
         from hatch_torch_ext import pipeline
 
-        if self.target_name == "wheel":  # an sdist made again is no reason to compile again
+        if self.target_name == "wheel":  # making an sdist again is no reason to compile again
             pipeline.clean(Path(self.root), distribution=self._distribution, report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say in ``build_data`` what goes into the wheel. Other targets than wheels are left alone."""
+        """Compile, and add the result to ``build_data``. Targets other than the wheel are left alone."""
         if self.target_name != "wheel":
             from hatch_torch_ext.config import epoch_faults
 
@@ -106,9 +106,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             self._abort_at(error)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """Audit the finished wheel; one that fails is removed, so that it cannot be published.
+        """Audit the finished wheel, and delete it if it fails, so that it cannot be published.
 
-        It lies in a folder of its own meanwhile: a kill leaves no wheel in its place that was not audited.
+        During the audit it lies in a folder of its own: if the process is killed, no unaudited wheel is left in the
+        usual place.
         """
         if self._unfinished is not None:
             atexit.unregister(self._unfinished)
@@ -128,17 +129,17 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 self.app.abort(f"hatch-torch-ext: {error}")
             self._abort_at(error)
         finally:
-            with contextlib.suppress(OSError):  # another build's wheel lies there
+            with contextlib.suppress(OSError):  # the folder holds a wheel of another build
                 aside.parent.rmdir()
 
     def _abort_at(self, error: BaseException) -> NoReturn:
-        """End with a sentence and a file to report for what nobody expected; what hatchling refuses is its message."""
+        """Abort with a message and a report file for a defect of ours; raise an exception of hatchling again."""
         if not isinstance(error, Exception) or not faults.is_ours(error):
             raise error
         self.app.abort(f"hatch-torch-ext: {faults.sentence(error)}")
         raise error
 
-    # The imports below stand where they are used: hatchling loads every hook for `hatch version`, too.
+    # The imports below are inside the functions: hatchling loads every hook, even for `hatch version`.
 
     def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
         from hatch_torch_ext import environments
@@ -155,7 +156,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         if version != "editable":
             shipping.check_package(self.root, config)
         hook = metadata.hook_of(self.metadata)
-        found = hook.matrix if hook is not None else None  # read when hatchling asked for the project's name
+        found = hook.matrix if hook is not None else None  # set when hatchling read the project's metadata
         config, work = self._at_work(config)
         entries = pipeline.expand(config, distribution=self._distribution, found=found)
         here, torch = None, None
@@ -173,7 +174,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         if config.fallback == "build" and version != "editable":
             held = sources.gather(config, entries, options=self.config, version=str(self.metadata.version), work=work)
             self._offer_extra(config)
-        # Before the work: what changes while it is done is noticed later.
+        # Read before the build, so that files which change during it count as changed.
         compiled = editable.sources(config, work) if version == "editable" else {}
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
             product = pipeline.build(
@@ -191,7 +192,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             )
         self._built = config, product
         if not promised:
-            # As hatchling writes the others.
+            # As hatchling writes its other fields.
             build_data["dependencies"].append(str(Requirement(_required(product, torch))))
         build_data["pure_python"] = not product.layout.variants
         if version == "editable":
@@ -206,14 +207,14 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             build_data["sbom_files"].append(str(product.sbom))
 
     def _at_work(self, config: Config) -> tuple[Config, Path]:
-        """Return the folder that all work lives in, and the configuration for work there."""
+        """Return the configuration to build with, and the work folder."""
         from hatch_torch_ext import environments, pipeline
 
         from_sdist = pipeline.is_unpacked(config.root) and not environments.installs(environments.parent())
         work = pipeline.work_folder(
             config.root, distribution=self._distribution, aside=self._work_is_shipped(), from_sdist=from_sdist
         )
-        # What is compiled in a folder that will be gone is of no use later.
+        # Variants compiled in a temporary folder cannot be resumed, so their build trees are not kept.
         return (replace(config, keep="results") if from_sdist else config), work
 
     def _include_editable(
@@ -227,12 +228,15 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         else:
             self._say(f"{config.package} is made by CMake alone, and installed whole: install again after a change")
             inclusion = self._inclusion(config, product)
-            build_data["force_include"].update(inclusion)  # without any, hatchling refuses a project with no package
-        # Hatchling takes this instead of the author's own `force-include`, so the author's go in first.
+            build_data["force_include"].update(inclusion)  # hatchling refuses a project without a package
+        # hatchling takes this instead of the author's own `force-include`, so the author's entries go in first.
         build_data["force_include_editable"].update({**self.build_config.get_force_include(), **inclusion})
 
     def _whole(self, config: Config, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return the entries of the whole wheel: ``HATCH_TORCH_EXT_ONLY`` says what is built now, no more."""
+        """Return the entries of the complete wheel.
+
+        ``HATCH_TORCH_EXT_ONLY`` selects what is built now and does not change it.
+        """
         from hatch_torch_ext import config as configuration
         from hatch_torch_ext import matrix
 
@@ -240,7 +244,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return matrix.left(entries, only=selection.only, skip=config.skip)
 
     def _offer_extra(self, config: Config) -> None:
-        """Let users install what a build at first use needs as the extra `build`, unless the author has one."""
+        """Declare the extra `build`, which installs what a build at first use needs, unless the author declares one."""
         from hatch_torch_ext.metadata import EXTRA, at_first_use
 
         extras = self.metadata.core.optional_dependencies
@@ -253,7 +257,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             )
 
     def _guard_writing(self) -> None:
-        """See to it that no cut-off wheel stays where hatchling fails to write it, as on a full disk."""
+        """Make sure that no truncated wheel is left if hatchling fails to write it, for example on a full disk."""
         folder = Path(self.directory)
         before = wheels(folder)
 
@@ -269,7 +273,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         atexit.register(remove)
 
     def _finalize(self, wheel: Path) -> list[Path]:
-        """Audit ``wheel``; return it and the wheels of other machines, which are made of it and audited, too."""
+        """Audit ``wheel``; return it and the wheels of other machines, which are written from it and audited too."""
         from hatch_torch_ext import pipeline, shipping
 
         if self._built is None:
@@ -283,7 +287,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 
     def _write_others(self, wheel: Path, config: Config, product: Product) -> list[Path]:
-        """Write the wheels of the other machines beside that of the first: hatchling asks for one. All, or none."""
+        """Write and audit the wheels of the other machines beside ``wheel``, since hatchling expects one.
+
+        Either all or none stay.
+        """
         from hatch_torch_ext import pipeline
         from hatch_torch_ext.outlets import writing
 
@@ -299,15 +306,15 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return written
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
-        """Return whether the metadata require torch as the matrix serves it; say what an author should know of them.
+        """Return whether the metadata require torch as the matrix serves it, and show the notes for the author.
 
-        Raises ``ConfigurationError`` where nothing could install the wheel.
+        Raises ``ConfigurationError`` if nobody could install the wheel.
         """
         from hatch_torch_ext import matrix, metadata
 
         only = () if config.only == (matrix.CURRENT,) else config.only
         served = matrix.select(entries, only=only, skip=config.skip)
-        if any(entry.torch is None for entry in served):  # known after resolving it, and required by the wheel alone
+        if any(entry.torch is None for entry in served):  # unknown until torch is resolved; the wheel adds it
             return False
         core = self.metadata.core
         given, notes = metadata.judge(
@@ -322,7 +329,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return given
 
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
-        """Return source -> place in the wheel; a file that the author's package has already is not added again."""
+        """Return source -> place in the wheel; files that the author's package already holds are left out."""
         from hatch_torch_ext import shipping
         from hatch_torch_ext.pipeline import planned
 
@@ -343,7 +350,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return included
 
     def _work_is_shipped(self) -> bool:
-        """Say whether an sdist would hold the work folder of the project."""
+        """Return whether an sdist would hold the work folder, and if so, say that the work lies elsewhere."""
         from hatch_torch_ext import shipping
 
         if not shipping.sdist_holds_work(self.root):
@@ -388,12 +395,12 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
 
 class Misspelt(TorchExtBuildHook):
-    """Refuses the hook's name with an underscore, where hatchling would end in a traceback."""
+    """Refuses the misspelling of the hook's name with an underscore, on which hatchling would fail with a traceback."""
 
     PLUGIN_NAME = "torch_ext"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Say how the name is written."""
+        """Abort with the right spelling."""
         self.app.abort(
             "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
             "`hooks.torch_ext`."
@@ -401,7 +408,10 @@ class Misspelt(TorchExtBuildHook):
 
 
 def _required(product: Product, torch: InstalledTorch | None) -> str:
-    """Return which torch the wheel requires; a snapshot that it was built for lies in no range of releases."""
+    """Return the wheel's requirement of torch.
+
+    For a snapshot it has no version: a range of releases would exclude it.
+    """
     if torch is not None and releases.is_prerelease(torch.version):
         return "torch"
     return product.layout.requires

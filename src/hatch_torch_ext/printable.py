@@ -1,7 +1,7 @@
-r"""What is foreign, made fit to be shown: on a terminal, in a text, as JSON, on a page. The one place for it.
+r"""Makes foreign text fit to be shown: in a terminal, a text file, JSON or an HTML page. No other module does this.
 
-Control characters (ESC, BEL, NUL, C1), what turns the direction of writing, half surrogate pairs and whatever else no
-terminal shows become escapes (``\x1b``, ``\u202e``), and what is long is cut in its middle.
+Control characters (ESC, BEL, NUL, C1), those that change the direction of writing, lone surrogates and all others that
+a terminal does not show become escapes (``\x1b``, ``\u202e``); long text is shortened in its middle.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NAME = 200
-"""Characters of a name of somebody else's in a sentence."""
+"""Longest foreign name in a message, in characters."""
 LINE = 2000
-"""Characters of a line."""
+"""Longest line, in characters."""
 TEXT = 500_000
-"""Characters of a text of many lines."""
+"""Longest text of several lines, in characters."""
 JSON = 1_000_000
-"""Bytes of the rows of an answer for programs, about; a wheel of strangers can hold a hundred thousand files."""
+"""Approximate limit in bytes for the rows of JSON output; a foreign wheel can hold a hundred thousand files."""
 _CUT = " [...] "
 _INDENT = 6
-"""Bytes by which a row in a list in an object is moved, with what ends its line."""
+"""Bytes that indentation and the line's end add to each line of a row in a list in an object."""
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _NEWLINE = re.compile(r"\r\n?")
 
@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 class _Escapes(dict[int, "str | int"]):
-    """What ``str.translate`` makes of each character; learned one by one."""
+    """The table for ``str.translate``; each character's escape is computed when it is first met."""
 
     def __missing__(self, code: int) -> str | int:
         letter = chr(code)
@@ -45,20 +45,20 @@ _ESCAPES = _Escapes()
 
 
 def line(text: object, limit: int = LINE) -> str:
-    """Return ``text`` on one line of at most ``limit`` characters, all of which can be shown."""
+    """Return ``text`` on one line of at most ``limit`` characters, with escapes for what cannot be shown."""
     said = str(text)
-    if len(said) > 2 * limit:  # never more work than the result is long
+    if len(said) > 2 * limit:  # the work stays proportional to the result
         said = said[:limit] + said[-limit:]
     return _cut(said if said.isprintable() else said.translate(_ESCAPES), limit)
 
 
 def name(text: object) -> str:
-    """Return the name of a file, a symbol or the like for a sentence."""
+    """Return the name of a file, a symbol or the like, for use in a message."""
     return line(text, NAME)
 
 
 def text(said: str, limit: int = TEXT) -> str:
-    """Return a text of many lines: its line breaks and tabs stay, colours go, the rest is as in ``line``."""
+    """Return text of several lines: line breaks and tabs stay, colours go, the rest is escaped as by ``line``."""
     said = _cut(said, limit)
     if said.isprintable():
         return said
@@ -67,17 +67,17 @@ def text(said: str, limit: int = TEXT) -> str:
 
 
 def html(said: object, limit: int = LINE) -> str:
-    """Return ``said`` for a page: as ``line``, and no markup."""
+    """Return ``said`` for an HTML page: escaped as by ``line``, and without markup."""
     return _html.escape(line(said, limit))
 
 
 def json(data: object) -> str:
-    """Return ``data`` as JSON of ASCII alone. A half surrogate pair, which strict readers refuse, is an escape."""
+    """Return ``data`` as ASCII JSON. A lone surrogate, which strict parsers refuse, becomes an escape."""
     return _json.dumps(_whole(data), indent=2, default=str)
 
 
 def fitting(rows: Iterable[_Value], room: int) -> tuple[list[_Value], int]:
-    """Return the first of ``rows`` (texts, dataclasses), as many as JSON of ``room`` bytes holds; and the room left."""
+    """Return as many of ``rows`` (texts, dataclasses) as fit into ``room`` bytes of JSON, and the room left."""
     taken: list[_Value] = []
     for row in rows:
         plain = dataclasses.asdict(row) if dataclasses.is_dataclass(row) and not isinstance(row, type) else row
@@ -90,7 +90,7 @@ def fitting(rows: Iterable[_Value], room: int) -> tuple[list[_Value], int]:
 
 
 def every(value: _Value, limit: int = LINE) -> _Value:
-    """Return ``value`` (a dataclass, a tuple, a text) with every text in it as ``line`` gives it."""
+    """Return ``value`` (a dataclass, a tuple, a text) with every text in it escaped as by ``line``."""
     return _every(value, limit)  # type: ignore[no-any-return]
 
 

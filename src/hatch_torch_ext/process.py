@@ -1,6 +1,6 @@
-"""The only place that starts programs: argument lists, logged as a person would type them, errors with their output.
+"""The only module that starts programs: argument lists, logged as typed in a shell, with output in their errors.
 
-Nothing secret is logged: what a program prints goes through ``scrub`` line by line, and so does its command line.
+No secret is logged: command lines, and programs' output line by line, go through ``scrub``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 40
 
-QUIET = 0.2  # seconds without output after a program's end: a daemon of it may hold the pipe open for ever
+QUIET = 0.2  # seconds without output after the program's end: a daemon that it started may hold the pipe open forever
 _BATCH = 1 << 16
 _LONGEST_LINE = 1 << 20
-"""Bytes after which a line is written though it has not ended."""
+"""Bytes after which an unfinished line is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """What a finished program left: its output (``stdout`` apart from ``stderr`` unless merged).
+    """A finished program and its output (``stdout`` and ``stderr`` apart unless merged).
 
-    ``peak`` is the memory in bytes that the largest process among it and those it started had at once.
+    ``peak`` is the largest resident memory, in bytes, of any one process among the program and those that it started.
     """
 
     command: tuple[str, ...]
@@ -55,7 +55,7 @@ class Completed:
 class Family:
     """Programs that are stopped together, with all that they started: those of one build, or of one entry of it.
 
-    ``name`` is theirs alone, without blanks. A family ``within`` another is stopped with it.
+    ``name`` is unique on the machine and has no blanks. A family ``within`` another is stopped with it.
     """
 
     def __init__(self, name: str, within: Family | None = None) -> None:
@@ -65,26 +65,26 @@ class Family:
 
     @property
     def stopped(self) -> bool:
-        """Whether ``stop`` was called: nothing more is started."""
+        """Return whether ``stop`` was called, after which no program is started."""
         return self._stopped.is_set() or (self._within is not None and self._within.stopped)
 
     @property
     def environ(self) -> dict[str, str]:
-        """Return what its programs are known by."""
+        """Return the environment variable by which the family's processes are recognised."""
         return {reaper.VARIABLE: f"{self.name}.{os.getsid(0)}"}
 
     def stop(self) -> None:
-        """End every program of the family now, and start none any more."""
+        """End every program of the family, and refuse to start any more."""
         self._stopped.set()
         reaper.end(self.name)
 
     def end_orphans(self) -> int:
-        """End what is left of it, ninja's compilers when ninja was killed; return how many there were."""
+        """End processes that outlived their parent, such as compilers of a killed ninja; return their number."""
         return reaper.end(self.name)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Make what this context (thread) starts belong to the family."""
+        """Make the programs that this context (thread) starts members of the family."""
         token = _FAMILY.set(self)
         try:
             yield
@@ -93,7 +93,7 @@ class Family:
 
     @contextlib.contextmanager
     def guarded(self, *folders: Path) -> Iterator[None]:
-        """End the family where the context ends in an exception or this process is killed; then remove ``folders``."""
+        """End the family if the context ends in an exception or this process is killed; then remove ``folders``."""
         command = [sys.executable, "-I", "-S", reaper.__file__, self.name, *map(os.fspath, folders)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
             try:
@@ -110,7 +110,7 @@ _FAMILY: ContextVar[Family | None] = ContextVar("family", default=None)
 
 
 def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] | None = None) -> str:
-    """Return the command as a person would type it into a POSIX shell, changed variables first, no secrets."""
+    """Return the command as a person would type it into a POSIX shell, changed variables first, without secrets."""
     changes = sorted((env_changes or {}).items())
     removed = [f"-u {shlex.quote(name)}" for name, value in changes if value is None]
     given = [
@@ -118,7 +118,7 @@ def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] |
         for name, value in changes
         if value is not None
     ]
-    prefix = ["env", *removed, *given] if changes else []  # env's options stand before what it sets
+    prefix = ["env", *removed, *given] if changes else []  # env expects its options before the variables
     return scrub.clean(" ".join([*prefix, shlex.join(command)]))
 
 
@@ -138,14 +138,15 @@ def run(
     timeout: float | None = None,
     given: str | None = None,
 ) -> Completed:
-    """Run ``command`` and return what it printed.
+    """Run ``command``, and return what it printed.
 
-    ``env_changes`` are applied to this process's environment (``None`` removes a name). With ``log``, the
-    command line and its output (stderr merged into stdout) are appended to that file as they come, without secrets;
-    ``line`` is given each line of it first, and returns what is written (None: nothing).
-    ``timeout`` is in seconds; ``given`` is the program's input. Raises ``ProcessError``, without secrets, when
-    the program cannot be started, outlives its time,
-    or (with ``check``) exits non-zero; ``Stopped`` when the family that it belongs to was stopped.
+    ``env_changes`` are applied to this process's environment (``None`` removes a name). With ``log``, the command line
+    and the output (stderr merged into stdout) are appended to that file as they come, without secrets; ``line`` is
+    called with each line first and returns what is written (None: nothing). ``timeout`` is in seconds; ``given`` is the
+    program's input.
+
+    Raises ``ProcessError``, without secrets, if the program cannot be started, exceeds ``timeout``, or (with ``check``)
+    exits non-zero; ``Stopped`` if its family was stopped.
     """
     arguments = tuple(os.fspath(part) for part in command)
     family = _FAMILY.get()
@@ -170,7 +171,7 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error
     if family is not None and family.stopped:
-        raise Stopped  # whatever its exit status says: a ninja that was interrupted may say 0
+        raise Stopped  # whatever the exit status: an interrupted ninja may exit with 0
     if check and completed.returncode != 0:
         output = scrub.clean(completed.stdout + completed.stderr)
         raise ProcessError(
@@ -180,7 +181,7 @@ def run(
 
 
 def answer(program: Path, *arguments: str, timeout: float | None = None) -> str:
-    """Return what a program prints of itself, its version for one: asked once, while it and the environment last.
+    """Return what a program prints about itself, such as its version; cached while it and the environment last.
 
     Raises ``ProcessError`` as ``run`` does.
     """
@@ -257,7 +258,7 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
 
 
 def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Kept, timeout: float | None) -> None:
-    """Write what the program prints into ``stream``, line by line, until its end."""
+    """Write the program's output into ``stream``, line by line, until it ends."""
     rest = b""
     for batch in _batches(running, timeout):
         *lines, rest = (rest + batch).split(b"\n")
@@ -272,7 +273,7 @@ def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Kept, timeou
 
 
 def _batches(running: subprocess.Popen[bytes], timeout: float | None) -> Iterator[bytes]:
-    """Yield what the program prints until its output ends, or it ends itself. Raises ``TimeoutExpired``."""
+    """Yield the output until it or the program ends. Raises ``TimeoutExpired``."""
     assert running.stdout is not None  # noqa: S101 -- it is a pipe
     descriptor = running.stdout.fileno()
     waiting = select.poll()
@@ -293,12 +294,12 @@ def _batches(running: subprocess.Popen[bytes], timeout: float | None) -> Iterato
 
 
 def _has_ended(running: subprocess.Popen[bytes]) -> bool:
-    """Whether the program ended; it is left for ``_wait`` to ask what it took."""
+    """Return whether the program ended, without reaping it: ``_wait`` reads its resource usage."""
     return os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _wait(running: subprocess.Popen[bytes]) -> int:
-    """Wait for the program and return the memory in bytes of the largest process below it."""
+    """Wait for the program, and return its peak memory (see ``Completed``) in bytes."""
     try:
         _, status, usage = os.wait4(running.pid, 0)
     except KeyboardInterrupt:

@@ -1,8 +1,10 @@
-"""Keeps secrets out of all that is written: logs, messages, reports. One list of them, one way to take them out.
+"""Keeps secrets out of all output: logs, messages, reports.
 
-A secret is the value of an environment variable whose name says so, the password in an address, what came into the
-configuration by ``{env:…}``, and whatever a room learned to be one (``learn``). What is shorter than four characters,
-a plain word such as ``true``, or the path of something that exists is not taken out: it would deface every line and
+Holds the one list of secrets and the one way to remove them.
+
+A secret is the value of an environment variable whose name says so, a password in an address, a value that the
+configuration takes by ``{env:…}``, and whatever another module registers with ``learn``. Values of fewer than four
+characters, plain words such as ``true``, and paths that exist are not removed: that would make messages unreadable and
 protect nobody.
 """
 
@@ -29,14 +31,14 @@ NAMED = re.compile(
 """Names of variables that hold secrets."""
 PLAIN = frozenset({"true", "false", "none", "null", "always", "never", "auto", "default", "enabled", "disabled"})
 SHORTEST = 4
-LONGEST_NUMBER = 5  # a number of fewer digits than a PIN has is a count
+LONGEST_NUMBER = 5  # a number with fewer digits than a PIN is a count
 
 _learned: set[str] = set()
 _made: tuple[object, re.Pattern[str] | None] | None = None
 
 
 def learn(*values: str | None) -> None:
-    """Take ``values`` for secrets from now on, in this process."""
+    """Treat ``values`` as secrets from now on, in this process."""
     _learned.update(value for value in values if value and _is_secret(value))
 
 
@@ -46,12 +48,12 @@ def learn_environ(environ: Mapping[str, str]) -> None:
 
 
 def learn_fields(texts: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Learn the values of the variables that configuration files take in by ``{env:NAME}``."""
+    """Learn the values of variables that configuration files refer to by ``{env:NAME}``."""
     learn(*(environ.get(name) for text in texts for name in FIELD.findall(text)))
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a variable of this name holds a secret, whatever its value."""
+    """Return whether a variable of this name holds a secret, whatever its value."""
     return NAMED.search(name) is not None
 
 
@@ -63,7 +65,7 @@ def clean(text: str) -> str:
 
 
 class Cleaner:
-    """Takes the secrets that are known now out of bytes, line after line."""
+    """Removes the secrets that are known when it is made from bytes, line by line."""
 
     def __init__(self) -> None:
         forms = [re.escape(form.encode("utf-8", "surrogateescape")) for form in _forms()]
@@ -99,7 +101,7 @@ def _is_secret(value: str) -> bool:
 
 
 def _forms() -> list[str]:
-    """Return every secret in every way in which it may be written, the longest first."""
+    """Return every secret in every form in which it may be written, the longest first."""
     forms: set[str] = set()
     for value in {*_learned, *filter(_is_secret, _of_environ(os.environ))}:
         for part in {value, value.strip(), *(line.strip() for line in value.splitlines() if _is_secret(line))}:
@@ -109,7 +111,7 @@ def _forms() -> list[str]:
 
 
 def _pattern() -> re.Pattern[str] | None:
-    """Return what matches every secret; made again when the environment or what was learned has changed."""
+    """Return a pattern of all secrets, compiled again when the environment or the learned secrets change."""
     global _made  # noqa: PLW0603 -- a cache of one
     known = (tuple(os.environ.items()), frozenset(_learned))
     if _made is None or _made[0] != known:

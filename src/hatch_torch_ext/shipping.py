@@ -1,4 +1,4 @@
-"""What hatchling itself puts into a wheel and an sdist of the project, and which line leaves a file out."""
+"""What hatchling itself puts into a wheel and an sdist of the project, and which line excludes a file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def package_folders(config: BuilderConfig) -> dict[str, str]:
-    """Return from which folders hatchling takes the packages of a wheel; nothing where it would select nothing."""
+    """Return the folders from which hatchling takes a wheel's packages; empty if its configuration selects nothing."""
     try:
         return dict(config.sources)
-    except ValueError:  # told when the wheel is built
+    except ValueError:  # hatchling reports this when the wheel is built
         return {}
 
 
 def of_wheel(root: str) -> dict[str, Path]:
-    """Return what hatchling puts into the wheel by itself: place in the wheel -> file."""
+    """Return the files that hatchling puts into the wheel by itself: place in the wheel -> file."""
     try:
         found = list(WheelBuilder(root).recurse_included_files())
     except ValueError:  # nothing selected at all
@@ -38,7 +38,7 @@ def of_wheel(root: str) -> dict[str, Path]:
 
 
 def check_package(root: str, config: Config) -> None:
-    """Raise where hatchling would leave the author's own package out: with a hook's files inside, it is silent."""
+    """Raise ``ConfigurationError`` if hatchling would exclude the package, which it does silently beside a hook."""
     place = f"{config.package.replace('.', '/')}/__init__.py"
     file = config.package_dir / "__init__.py"
     if not file.is_file() or place in of_wheel(root):
@@ -55,7 +55,7 @@ def check_package(root: str, config: Config) -> None:
 
 
 def sdist_lacks_cmake(root: str, config: Config) -> str | None:
-    """Return what an author should know where no wheel could be built from an sdist of the project, else None."""
+    """Return a note for the author if no wheel could be built from an sdist of the project, else None."""
     if (why := left_out(root, "sdist", config.source / "CMakeLists.txt")) is None:
         return None
     folder = config.source.relative_to(config.root)
@@ -63,7 +63,7 @@ def sdist_lacks_cmake(root: str, config: Config) -> str | None:
 
 
 def wheel_lacks_python(root: str, config: Config, wheel: Path) -> Iterator[str]:
-    """Yield a sentence for each Python file that lies in the package and not in ``wheel``, since git ignores it."""
+    """Yield a message for each Python file of the package that ``wheel`` lacks because git ignores it."""
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     folder = config.package.replace(".", "/")
@@ -75,16 +75,16 @@ def wheel_lacks_python(root: str, config: Config, wheel: Path) -> Iterator[str]:
 
 
 def sdist_holds_work(root: str) -> bool:
-    """Say whether an sdist of the project would hold its work folder; an unpacked sdist is not packed again."""
+    """Return whether an sdist of the project would hold its work folder; no sdist is made of an unpacked sdist."""
     config = SdistBuilder(root).config
     packed_again = not (Path(root) / "PKG-INFO").exists()
     return packed_again and not config.only_include and bool(config.include_path("build/torch-ext/lock"))
 
 
 def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:
-    """Return what leaves ``file`` out of a target, with the remedy, or None where nothing does by a pattern.
+    """Return which pattern excludes ``file`` from a target, with the remedy, or None if no pattern does.
 
-    The remedy brings in the ``whole`` folder of the file, or the file alone.
+    The remedy includes the ``whole`` folder of the file, or the file alone.
     """
     config = (SdistBuilder if target == "sdist" else WheelBuilder)(root).config
     try:

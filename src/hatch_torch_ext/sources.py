@@ -1,4 +1,4 @@
-"""The project -> what its wheel holds for a build at first use: of the CMake sources, what the sdist has of them."""
+"""The project -> what its wheel holds for a build at first use: those of the CMake sources that are in the sdist."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 COMPILED = frozenset(
     {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}
 )
-"""Suffixes of what changes compiled code, wherever in the project it lies."""
+"""Suffixes of files that affect compiled code, wherever in the project they lie."""
 
 
 def gather(
     config: Config, entries: Sequence[Entry], *, options: Mapping[str, Any], version: str, work: Path
 ) -> Sources:
-    """Copy the sources below ``work``, and return them with how they are compiled.
+    """Copy the sources into a folder below ``work``; return them with the options and variables to compile them with.
 
-    ``entries`` are all of the matrix, so that every part of a wheel says the same; ``options`` is the hook's table.
-    Raises ``ConfigurationError`` where the sdist lacks the CMakeLists.txt.
+    ``entries`` are those of the whole matrix, so that every partial wheel says the same; ``options`` is the hook's
+    table. Raises ``ConfigurationError`` if the sdist lacks CMakeLists.txt.
     """
     if not config.source.is_relative_to(config.root):
         raise ConfigurationError(
@@ -73,9 +73,9 @@ def gather(
 
 
 def _of_sdist(config: Config) -> Iterator[tuple[str, Path]]:
-    """Yield (place in the sdist, file) of what a build may read: the CMake folder, and compiled code elsewhere.
+    """Yield (place in the sdist, file) of what a build may read: the CMake folder, and sources to compile elsewhere.
 
-    Of a project whose CMakeLists.txt is in its root, that is everything.
+    If CMakeLists.txt is in the root, that is every file.
     """
     source = config.source.relative_to(config.root).as_posix()
     for file in SdistBuilder(str(config.root)).recurse_included_files():
