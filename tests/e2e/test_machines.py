@@ -14,6 +14,7 @@ import uv
 from packaging.utils import parse_wheel_filename
 
 from hatch_torch_ext import audit, elf, process
+from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import policy
 
 from .conftest import build, copy_example
@@ -38,6 +39,54 @@ machine = ["x86_64", "aarch64"]
 """
 TORCH = ("2.8.0", "2.10.0")
 CHOSEN = {"2.8.0": "torch2.8_cpu_cxx11_aarch64", "2.10.0": "stable2.10_cpu_aarch64"}
+CUDA = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["hatchling", "hatch-torch-ext"]
+build-backend = "hatchling.build"
+[project]
+name = "tiny-kernels"
+version = "1"
+requires-python = ">=3.9"
+dynamic = ["dependencies"]
+[tool.hatch.metadata.hooks.torch-ext]
+[tool.hatch.build.targets.wheel]
+packages = ["tiny_kernels"]
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+source = "."
+environment = "matrix"
+archs = ["9.0", "7.5+PTX"]
+[tool.hatch.envs.matrix]
+skip-install = true
+dependencies = ["torch=={matrix:torch}.*", "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"]
+[[tool.hatch.envs.matrix.matrix]]
+torch = ["2.11"]
+abi = ["stable"]
+cuda = ["cu130"]
+machine = ["aarch64"]
+""",
+    "CMakeLists.txt": """\
+cmake_minimum_required(VERSION 3.26)
+project(tiny LANGUAGES CXX CUDA)
+find_package(Torch REQUIRED)
+add_library(tiny SHARED tiny.cu ops.cpp)
+target_link_libraries(tiny PRIVATE torch_stable c10_cuda)
+install(TARGETS tiny LIBRARY DESTINATION .)
+""",
+    "tiny.cu": """\
+#include <cuda_fp16.h>
+#include <cuda/std/array>
+__global__ void one(float* x) { *x = 1; }
+void run(float* x) { one<<<1, 1>>>(x); }
+""",
+    "ops.cpp": """\
+#include <torch/csrc/stable/library.h>
+void run(float*);
+STABLE_TORCH_LIBRARY(tiny_kernels, m) { m.def("one(int x) -> int"); }
+void keep() { run(nullptr); }
+""",
+    "tiny_kernels/__init__.py": "from . import _variants\n\n_variants.load()\n",
+}
 USE = """\
 import sys, torch, torch_ext_example as example
 from torch_ext_example import _variants
@@ -181,3 +230,22 @@ def test_a_wheel_for_another_machine_is_refused(
     assert done.returncode == 1
     assert "ImportError" in done.stderr
     assert "built for linux x86_64, here is linux aarch64" in done.stderr
+
+
+def test_cuda_for_the_other_machine(store: Path, arm64: Path, tmp_path: Path) -> None:
+    """The nvcc of this machine compiles for aarch64's torch with CUDA: machine, device code, libraries, a clean audit."""
+    root = tmp_path / "tiny"
+    for name, text in CUDA.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    done = build(root, tmp_path / "dist", store, PATH=path(arm64))
+    wheel = of(tmp_path / "dist", "aarch64")
+    assert [finding.code for finding in audit.audit_wheel(wheel)] == []
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".so")]
+        library = Path(archive.extract(name, tmp_path))
+    assert library.parent.name == "stable2.11_cu13.0_aarch64"
+    assert elf.read(library).machine == "aarch64"
+    assert {"libcudart.so.13", "libtorch_cpu.so"} <= set(elf.read(library).needed)
+    assert fatbin.archs(library) == ("7.5", "7.5+PTX", "9.0")
+    assert "cuda-aarch64)" in done.stdout + done.stderr

@@ -185,12 +185,13 @@ def test_an_authors_toolchain_file_replaces_ours(crossed: Workbench, tmp_path: P
     assert elf.read(built(crossed, tmp_path / "p", text + LIBRARY)).machine == "aarch64"
 
 
-def test_cuda_for_another_machine_is_refused(crossed: Workbench, tmp_path: Path) -> None:
-    """A project that asks CMake for CUDA hears where to build it."""
-    with pytest.raises(
-        ToolchainError, match="CUDA sources are not compiled for aarch64 on another machine: build this"
-    ):
-        built(crossed, tmp_path / "p", f"enable_language(CUDA)\n{LIBRARY}")
+def test_libraries_of_the_other_machine_are_found(crossed: Workbench, tmp_path: Path) -> None:
+    """What `find_library` finds of the C library is aarch64's, where this machine has its own too."""
+    text = "find_library(MATH m REQUIRED)\ntarget_link_libraries(ops PRIVATE ${MATH})\n"
+    library = built(
+        crossed, tmp_path / "p", LIBRARY + text, "#include <cmath>\ndouble f(double x) { return sin(x); }\n"
+    )
+    assert "libm.so.6" in elf.read(library).needed
 
 
 def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

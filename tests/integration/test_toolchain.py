@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hatch_torch_ext import toolchain
-from hatch_torch_ext.config import Config
+from hatch_torch_ext.config import Config, Cross
 from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.matrix import Entry
@@ -458,3 +459,117 @@ def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
         "`cmake>=4.0.2` into the environment's dependencies, or leave them out of `archs`"
     )
     assert machine.cuda(archs=(("", ("9.0a",)),)).archs[0].name == "9.0a"
+
+
+@pytest.fixture
+def crossing(machine: Machine, arm64: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a machine that compiles for aarch64 by Debian's compiler."""
+    monkeypatch.setenv("PATH", str(arm64 / "bin"), prepend=os.pathsep)
+    interpreter = replace(machine.environment.interpreter, machine="aarch64")
+    machine.environment = replace(machine.environment, interpreter=interpreter, cross=True)
+    return machine
+
+
+def part(root: Path) -> Path:
+    """Put what a toolkit needs to compile for another machine into ``root``."""
+    for name in ("include/crt/host_config.h", "include/nv/target", "include/cuda_runtime.h", "lib/libcudart.so.12.8"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(HOST_CONFIG.format(gnu=99))
+    return root
+
+
+def programs(root: Path) -> None:
+    """Put the programs that nvcc starts into ``root``."""
+    for name in ("bin/cudafe++", "nvvm/bin/cicc"):
+        script(root / name, "")
+
+
+def test_a_toolkit_compiles_for_another_machine_by_its_part_for_it(crossing: Machine) -> None:
+    """Programs are the toolkit's own; headers and libraries are those of ``targets/sbsa-linux``, in a root of links."""
+    root = toolkit(crossing.system / "cuda-12.8", "12.8")
+    assert crossing.problem("12.8") == (
+        f"CMake asks for CUDA, and the CUDA 12.8 toolkit in {root} (the system) does not compile for aarch64: it has "
+        f"no {root}/targets/sbsa-linux. What to do: install `cuda-cross-sbsa-12-8` (NVIDIA's repository "
+        "`cross-linux-sbsa` for apt), or, in a conda environment, `conda install -c conda-forge "
+        "cuda-cudart-dev_linux-aarch64 cuda-crt-dev_linux-aarch64 cuda-cccl_linux-aarch64 cuda-version=12.8`"
+    )
+    programs(root)
+    (root / "targets" / "sbsa-linux").mkdir(parents=True)
+    assert crossing.problem("12.8").startswith(
+        f"the part for aarch64 of the CUDA toolkit in {root} is not whole: include/crt/host_config.h (nvcc), "
+        "include/cuda_runtime.h (cudart), lib/libcudart.so.* (cudart) is not there. What to do: install"
+    )
+    sbsa = part(root / "targets" / "sbsa-linux")
+    found = crossing.cuda("12.8")
+    assert found.host.name == "aarch64-linux-gnu-g++"
+    assert found.nvcc.path == found.root / "bin" / "nvcc"
+    for name in ("include/cuda_runtime.h", "lib64/libcudart.so", "lib/libcudart.so"):
+        assert (found.root / name).resolve().is_relative_to(sbsa)
+    assert (found.root / "nvvm" / "bin" / "cicc").resolve().is_relative_to(root)
+
+
+def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing: Machine, tmp_path: Path) -> None:
+    """The parts of several wheels become one; after one is taken out, or lies elsewhere, no link of it is left."""
+    wheels = part(toolkit(crossing.environment.site_packages / "nvidia" / "cu13", "13.0"))
+    programs(wheels)
+    parts = []
+    for number, name in enumerate(("include/crt/host_config.h", "include/cuda_runtime.h", "lib/libcudart.so.13")):
+        parts.append(tmp_path / str(number))
+        for each in (name, f"include/nv/{number}"):
+            file = parts[-1] / "nvidia" / "cu13" / each
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(str(number))
+
+    def root(*folders: Path) -> Path:
+        found = toolchain.find(
+            ENTRY, crossing.config, crossing.environment, replace(sdk("13.0"), cuda_parts=folders), report=print
+        )
+        assert found.cuda is not None, found.cuda_problem
+        return found.cuda.root
+
+    made = root(*parts)
+    assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0", "1", "2"]
+    assert (made / "include" / "cuda_runtime.h").read_text() == "1"
+    assert (made / "lib64" / "libcudart.so").read_text() == "2"
+    for name in ("include/nv/1", "include/nv/2"):
+        (parts[int(name[-1])] / "nvidia" / "cu13" / name).unlink()
+        (parts[int(name[-1])] / "nvidia" / "cu13" / "include" / "nv").rmdir()
+    assert root(*parts) == made
+    assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0"]
+    found = toolchain.find(ENTRY, crossing.config, crossing.environment, sdk("13.0"), report=print)
+    assert found.cuda_problem is not None
+    assert found.cuda_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is not whole: ")
+
+
+def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Machine, arm64: Path) -> None:
+    """A sysroot is the script's, which nvcc asks what machine it is for; CUDAHOSTCXX is for this machine."""
+    root = toolkit(crossing.system / "cuda-12.8", "12.8")
+    programs(root)
+    part(root / "targets" / "sbsa-linux")
+    sysroot = arm64 / "root"
+    host = crossing.cuda("12.8", cross=(Cross(machine="aarch64", sysroot=str(sysroot)),)).host
+    said = subprocess.run([host, "-dM", "-E", "-x", "c++", "/dev/null"], check=True, capture_output=True, text=True)
+    assert "#define __aarch64__ 1" in said.stdout
+    assert f"--sysroot={sysroot}" in host.read_text()
+
+
+def test_a_cross_compiler_that_nvcc_does_not_support(crossing: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to install and where to write it are those of the other machine."""
+    monkeypatch.setenv("CUDAHOSTCXX", "/nonexistent")
+    root = toolkit(crossing.system / "cuda-12.8", "12.8")
+    programs(root)
+    (part(root / "targets" / "sbsa-linux") / "include" / "crt" / "host_config.h").write_text(HOST_CONFIG.format(gnu=5))
+    assert crossing.problem("12.8").endswith(
+        "install aarch64-linux-gnu-g++-5 and set the option `cross.aarch64.cxx` to "
+        '"aarch64-linux-gnu-g++-5", or take a newer CUDA toolkit'
+    )
+
+
+def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's compilers for aarch64 compile for it alone: the message says where to build."""
+    programs(toolkit(crossing.system / "cuda-12.8", "12.8"))
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert crossing.problem("12.8") == (
+        "CMake asks for CUDA, and NVIDIA has no CUDA toolkit that compiles for aarch64 on aarch64: build this entry on "
+        "aarch64, and join the wheels by `hatch-torch-ext merge`"
+    )

@@ -56,6 +56,8 @@ def write(job: Job) -> None:
         *((f"CMAKE_{language}_FLAGS_INIT", rest) for language in ("C", "CXX")),
         ("CMAKE_SYSROOT", target.sysroot),
         ("CMAKE_CROSSCOMPILING_EMULATOR", job.package / RUNNER),
+        # Searched first: what find_library() finds of the C library is that machine's.
+        ("CMAKE_FIND_ROOT_PATH", target.libraries),
         # Programs are started here, from wherever they lie here.
         ("CMAKE_FIND_ROOT_PATH_MODE_PROGRAM", "NEVER"),
     ]

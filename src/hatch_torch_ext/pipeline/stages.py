@@ -69,7 +69,15 @@ def prepare(task: Task, emit: Emit) -> Acquired:
         entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ), report=report
     )
     environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
-    sdk = thin.acquire(entry, environment.interpreter, environment.python, config, report=report, environ=environ)
+    sdk = thin.acquire(
+        entry,
+        environment.interpreter,
+        environment.python,
+        config,
+        report=report,
+        environ=environ,
+        crossed=environment.site_packages if environment.cross else None,
+    )
     return environment, sdk, environ
 
 

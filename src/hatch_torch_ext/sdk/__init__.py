@@ -49,6 +49,8 @@ class Sdk:
     """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
     cuda_runtime: Path | None = None
     """The CUDA runtime library that this torch comes with, where it is available: what kernels may call of it."""
+    cuda_parts: tuple[Path, ...] = ()
+    """Another machine's part of the entry's CUDA toolkit: of each wheel, a folder laid out like site-packages."""
     python_path: tuple[Path, ...] = ()
     """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
     left_out: tuple[str, ...] = ()

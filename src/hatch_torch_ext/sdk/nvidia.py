@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext.facts.cmakefiles import cmake_files
-from hatch_torch_ext.sdk import fetch
+from hatch_torch_ext.sdk import fetch, stubs
 from hatch_torch_ext.sdk.fetch import FetchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
@@ -28,6 +29,9 @@ AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of
 PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
 WANTED = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
 """Headers, and the CUDA runtime: 0.7 MB, of which the audit reads the names."""
+OF_TOOLKIT = re.compile(rf"{WANTED.pattern}|(?:[^/]+/)*lib/libcuda\w+\.a")
+"""The same, and the small archives that nvcc and CMake link."""
+TOOLKIT = re.compile(r"^nvidia/cu\d+/(?:include|lib)/", re.MULTILINE)
 RUNTIME = re.compile(r"libcudart\.so\.[\d.]+")
 LIBRARY = re.compile(r"((?:[^/]+/)*lib)/([^/]+\.so(?:\.[^/]+)?)")
 MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
@@ -73,6 +77,50 @@ def acquire(scope: Scope, record: Record) -> CudaParts:
         runtime=next((part.runtime for part in parts if part.runtime is not None), None),
         received=received,
     )
+
+
+def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
+    """Return the part for the scope's machine of the CUDA toolkit in ``site_packages``, which is for this machine.
+
+    It is a folder for each wheel, laid out like ``site_packages``: headers, the runtime, and stubs of other libraries,
+    in the versions that are installed. What is fetched for it is told.
+    """
+    asked = _installed(site_packages)
+    if not asked:
+        return ()
+    wheels = resolve.wheels(scope, asked, dependencies=False)
+    received: list[int] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        folders = tuple(pool.map(lambda wheel: _part(scope, wheel, received.append), wheels))
+    if received:
+        machine = scope.interpreter.machine
+        scope.report(f"CUDA toolkit for {machine}, of {len(wheels)} wheels: {sum(received) / 1e6:.1f} MB fetched")
+    return folders
+
+
+def _installed(site_packages: Path) -> list[str]:
+    """Return a requirement for each installed wheel that holds headers or libraries of a CUDA toolkit."""
+    found = []
+    for record in sorted(site_packages.glob("nvidia_*.dist-info/RECORD")):
+        if TOOLKIT.search(record.read_text(encoding="utf-8", errors="replace")):
+            name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
+            found.append(f"{canonicalize_name(name)}=={version}")
+    return found
+
+
+def _part(scope: Scope, wheel: Wheel, received: Callable[[int], None]) -> Path:
+    def fill(made: Path) -> Mapping[str, object]:
+        fetched = fetch.read(scope, wheel, OF_TOOLKIT)
+        contents = {member.name: data for member, data in fetched.contents}
+        for member in fetched.members:
+            if (match := LIBRARY.fullmatch(member.name)) and member.name not in contents:
+                contents[member.name] = stubs.stub(match[2], scope.interpreter.machine)
+        for name, data in contents.items():
+            scope.store.put(data, made, name)
+        received(fetched.received)
+        return {"title": f"{wheel.name} {wheel.version} for {scope.interpreter.machine}"}
+
+    return scope.store.make("nvidia", f"{wheel.key}-toolkit-{LAYOUT}", fill)[0]
 
 
 def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[str]:

@@ -49,10 +49,12 @@ def acquire(
     report: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
     limits: Limits | None = None,
+    crossed: Path | None = None,
 ) -> Sdk:
     """Return the SDK of the torch release that ``entry`` asks for, fetched if the user's cache lacks it.
 
-    Headers of CUDA's libraries come with it when torch is a CUDA build and the project's CMake files speak of CUDA.
+    Headers of CUDA's libraries come with it when torch is a CUDA build and the project's CMake files speak of CUDA; and
+    so does the other machine's part of the CUDA toolkit in ``crossed``, the packages of an entry for another machine.
     Raises ``SdkError``.
     """
     environ = os.environ if environ is None else environ
@@ -83,9 +85,10 @@ def acquire(
             record = Record.parse(said)
             wanted = record.facts.cuda and entry.variable("cuda") != "cpu" and nvidia.wanted(config)
             cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
+            parts = nvidia.toolkit(scope, crossed) if wanted and crossed is not None else ()
         except (fetch.FetchError, OSError) as error:
             raise SdkError(entry.name, fetch.sentence(error, scope)) from error
-    return _sdk(folder, record, cuda)
+    return replace(_sdk(folder, record, cuda), cuda_parts=parts)
 
 
 def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:

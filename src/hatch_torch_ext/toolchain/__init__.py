@@ -40,18 +40,15 @@ def find(
     )
     environ = entry.environ(os.environ)
     target: Target | None = None
-    toolkit: CudaToolkit | None = None
-    problem: str | None
     if environment.cross:
         cxx, target = crossing.compiler(entry, config, environment.interpreter.machine, environ=environ)
         target = crossing.without_own_flags(entry, cxx, target, environ=environ, report=report)
-        problem = cuda.no_cross(target.machine)
     else:
         cxx = tools.compiler(entry=entry.name, environ=environ)
-        folder = environment.prefix if work is None else work / entry.folder
-        toolkit, problem = cuda.find(
-            entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ
-        )
+    folder = environment.prefix if work is None else work / entry.folder
+    toolkit, problem = cuda.find(
+        entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ, target=target
+    )
     cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
     made_for = f" for {target.machine}" if target is not None else ""
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({cxx.path})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -79,6 +80,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
             cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
             flags=flags,
             sysroot=folder,
+            libraries=_libraries(tool.path, flags) if folder is None else None,
             emulator=emulator(machine),
         )
     missing = f"`{asked}`, which is asked for, is not there" if asked else f"looked for {', '.join(names)} on PATH"
@@ -142,6 +144,18 @@ def _c_compiler(cxx: Path) -> str | None:
         if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
             return str(path)
     return None
+
+
+@cache
+def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
+    """Return ``/usr/aarch64-linux-gnu``, as Debian's compilers have it: with their C library below ``lib``, or None."""
+    try:
+        said = run([path, *flags, "-print-file-name=libc.so"], timeout=tools.TIMEOUT).stdout.strip()
+    except ProcessError:
+        return None
+    library = Path(os.path.normpath(said))
+    root = library.parent.parent
+    return root if library == root / "lib" / "libc.so" and library.is_file() and root != Path("/usr") else None
 
 
 def _no_sysroot(folder: Path, machine: str) -> str | None:

@@ -6,6 +6,7 @@ sentence, which ends in the remedy.
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.process import answer, run
 from hatch_torch_ext.toolchain.cudafit import (
+    FIRST_WHEEL_MAJOR,
     Unfit,
     check_cmake,
     check_host,
@@ -26,7 +28,7 @@ from hatch_torch_ext.toolchain.cudafit import (
 )
 from hatch_torch_ext.toolchain.tools import TIMEOUT
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
-from hatch_torch_ext.toolchain.wheelroot import WheelRootError, whole_root
+from hatch_torch_ext.toolchain.wheelroot import WheelRootError, cross_root, host_script, whole_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain.values import Target
 
 SYSTEM = Path("/usr/local")
 """Where NVIDIA's installers put ``cuda-X.Y``."""
+TARGETS = {"aarch64": "sbsa-linux"}
+"""Machine -> the folder below a toolkit's ``targets`` with what it needs to compile for servers of that machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +64,23 @@ def find(
     cmake: Tool,
     work: Path,
     environ: Mapping[str, str],
+    target: Target | None = None,
 ) -> tuple[CudaToolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and why there is none.
 
-    ``cxx`` is the C++ compiler, which nvcc calls too unless another is named for it. A toolkit that lies in wheels is
-    made whole below ``work``.
+    ``cxx`` is the C++ compiler, which nvcc calls too unless another is named for it. A toolkit that lies in wheels, or
+    compiles for another machine (``target``), is made whole below ``work``.
     """
     if sdk.cuda is None:
         return None, _no_cuda_torch(entry, sdk)
     try:
         candidate, version, nvcc = _choose(config, environment, sdk.cuda, environ)
-        host = host_compiler(config, cxx, environ)
-        root = _root_of_wheels(candidate.nvcc, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
+        if target is not None:
+            host = _cross_host(config, entry, cxx, target, work)
+            root = _cross_root(candidate, version, sdk, target, work)
+        else:
+            host = host_compiler(config, cxx, environ)
+            root = _root_of_wheels(candidate.nvcc, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
         toolkit = CudaToolkit(
             root=root,
             nvcc=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
@@ -79,7 +89,7 @@ def find(
             host=host.path,
             newer_minor=minor(version) > minor(sdk.cuda),
         )
-        check_host(toolkit, host, config, environ)
+        check_host(toolkit, host, config, environ, target)
         return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(config, sdk.cuda)}"
@@ -87,15 +97,6 @@ def find(
         return None, str(error)
     except ProcessError as error:
         return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.cuda)}"
-
-
-def no_cross(machine: str) -> str:
-    """Return why an entry for another machine has no toolkit."""
-    return (
-        f"CMake asks for CUDA, and CUDA sources are not compiled for {machine} on another machine: build this entry on "
-        f"{machine}, and join the wheels by `hatch-torch-ext merge`, or leave the CUDA sources out where "
-        f"TORCH_EXT_MACHINE is `{machine}` (`include(CheckLanguage)`, `check_language(CUDA)`)"
-    )
 
 
 def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
@@ -186,12 +187,68 @@ def _describe(nvcc: Path) -> Tool | None:
 
 
 def _root_of_wheels(nvcc: Path, root: Path) -> Path:
+    _check_spaces(root, "the wheels' one")
+    return whole_root(nvcc.parent.parent, root)
+
+
+def _check_spaces(root: Path, what: str) -> None:
     if " " in str(root):
         raise Unfit(
-            f"CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one comes "
-            f"to lie in {root}: move the project to a folder without spaces"
+            f"CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and {what} comes to lie "
+            f"in {root}: move the project to a folder without spaces"
         )
-    return whole_root(nvcc.parent.parent, root)
+
+
+def _cross_host(config: Config, entry: Entry, cxx: Tool, target: Target, work: Path) -> Tool:
+    """Return the C++ compiler that nvcc calls: that of the process (CUDAHOSTCXX) is for this machine."""
+    host = host_compiler(config, cxx, dict(entry.env_vars))
+    words = [*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else [])]
+    if host is not cxx or not words:
+        return host
+    return replace(cxx, path=host_script(cxx.path, words, work / f"c++-{target.machine}"))
+
+
+def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: Target, work: Path) -> Path:
+    """Return a toolkit whose headers and libraries are those of ``target``'s machine."""
+    if platform.machine() != "x86_64" or target.machine not in TARGETS:
+        raise Unfit(
+            f"CMake asks for CUDA, and NVIDIA has no CUDA toolkit that compiles for {target.machine} on "
+            f"{platform.machine()}: build this entry on {target.machine}, and join the wheels by `hatch-torch-ext "
+            "merge`"
+        )
+    root = work / f"cuda-{target.machine}"
+    _check_spaces(root, f"the one for {target.machine}")
+    if candidate.wheels:
+        toolkit = candidate.nvcc.parent.parent
+        parts = [part / "nvidia" / toolkit.name for part in sdk.cuda_parts]
+    else:
+        toolkit = _root(candidate.nvcc)
+        parts = [toolkit / "targets" / TARGETS[target.machine]]
+        if not parts[0].is_dir():
+            raise Unfit(
+                f"CMake asks for CUDA, and the CUDA {version} toolkit in {toolkit} ({candidate.source}) does not "
+                f"compile for {target.machine}: it has no {parts[0]}. {_how_to_cross(version)}"
+            )
+    try:
+        return cross_root(toolkit, parts, target.machine, root, wheels=candidate.wheels)
+    except WheelRootError as error:
+        if candidate.wheels:
+            raise
+        raise Unfit(f"{error}. {_how_to_cross(version)}") from error
+
+
+def _how_to_cross(version: str) -> str:
+    sbsa = f"cuda-cross-sbsa-{version.replace('.', '-')}"
+    wheels = (
+        f'add "cuda-toolkit[nvcc,cudart,cccl]=={version}.*" to the dependencies of the hatch environment, or '
+        if major(version) >= FIRST_WHEEL_MAJOR
+        else ""
+    )
+    return (
+        f"What to do: {wheels}install `{sbsa}` (NVIDIA's repository `cross-linux-sbsa` for apt), or, in a conda "
+        f"environment, `conda install -c conda-forge cuda-cudart-dev_linux-aarch64 cuda-crt-dev_linux-aarch64 "
+        f"cuda-cccl_linux-aarch64 cuda-version={version}`"
+    )
 
 
 def _root(nvcc: Path) -> Path:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.toolchain.values import Target
 
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
@@ -82,7 +83,9 @@ def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool
         raise Unfit(error.message) from error
 
 
-def check_host(toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str]) -> None:
+def check_host(
+    toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str], target: Target | None
+) -> None:
     """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled."""
     asked = [environ.get(name) for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAFLAGS")]
     flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
@@ -91,9 +94,13 @@ def check_host(toolkit: CudaToolkit, host: Tool, config: Config, environ: Mappin
     vendor, _, version = host.version.partition(" ")
     newest = _newest_host(toolkit.root, vendor)
     if newest is not None and major(version) > newest:
-        name = {"GNU": "g++", "Clang": "clang++"}[vendor]
+        name, setting = {"GNU": "g++", "Clang": "clang++"}[vendor], "CXX={}"
+        if target is not None:
+            name = f"{target.machine}-linux-gnu-{name}" if vendor == "GNU" else name
+            setting = f'the option `cross.{target.machine}.cxx` to "{{}}"'
         here = next((f"{name}-{n}" for n in range(newest, newest - 6, -1) if shutil.which(f"{name}-{n}")), None)
-        use = f"set CXX={here}, which is here" if here else f"install {name}-{newest} and set CXX={name}-{newest}"
+        use = f"set {setting.format(here or f'{name}-{newest}')}"
+        use = f"{use}, which is here" if here else f"install {name}-{newest} and {use}"
         raise Unfit(
             f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) supports {vendor} up to {newest}, but the C++ "
             f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"

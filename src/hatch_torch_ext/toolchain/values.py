@@ -59,6 +59,8 @@ class Target:
     cc: Path | None = None
     flags: tuple[str, ...] = ()
     sysroot: Path | None = None
+    libraries: Path | None = None
+    """Without a sysroot, the folder whose ``lib`` and ``include`` are that machine's, where the compiler has one."""
     emulator: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     """Of the process's ``CXXFLAGS`` and the like, those that hold flags for this processor: without them."""

@@ -1,25 +1,28 @@
-"""NVIDIA's wheels hold a CUDA toolkit in pieces: a folder of links makes a whole one, which nvcc and CMake accept.
+"""CUDA toolkits that are made whole by a folder of links, which nvcc and CMake accept.
 
-They lie in ``site-packages/nvidia/cu13`` without ``lib64`` and without the names that the linker looks for
-(``libcudart.so``): CMake's compiler check and ``-lcudart`` fail (flashinfer-ai/flashinfer#5064).
+NVIDIA's wheels hold one in pieces: they lie in ``site-packages/nvidia/cu13`` without ``lib64`` and without the names
+that the linker looks for (``libcudart.so``), so that CMake's compiler check and ``-lcudart`` fail
+(flashinfer-ai/flashinfer#5064). One for another machine has this machine's programs, and that machine's headers and
+libraries where nvcc looks for its own.
 """
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-PARTS = (
-    ("bin/cudafe++", "nvcc"),
-    ("nvvm/bin/cicc", "nvcc"),
+PROGRAMS = (("bin/cudafe++", "nvcc"), ("nvvm/bin/cicc", "nvcc"))
+HEADERS = (
     ("include/crt/host_config.h", "nvcc"),
     ("include/cuda_runtime.h", "cudart"),
     ("lib/libcudart.so.*", "cudart"),
-    ("include/nv/target", "cccl"),
 )
+WHOLE = (*PROGRAMS, *HEADERS, ("include/nv/target", "cccl"))
 """(what must be there, the extra of ``cuda-toolkit`` that brings it)."""
 
 
@@ -32,22 +35,84 @@ def whole_root(wheels: Path, root: Path) -> Path:
 
     Raises ``WheelRootError`` where a piece is missing.
     """
-    missing = sorted({f"{path} ({extra})" for path, extra in PARTS if not any(wheels.glob(path))})
+    _check(f"the CUDA toolkit in {wheels}", WHOLE, [wheels])
+    _programs(wheels, root)
+    _libraries([wheels], root)
+    _link(root / "include", wheels / "include")
+    return root
+
+
+def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *, wheels: bool) -> Path:
+    """Fill ``root`` with links to the programs of ``toolkit``, and to what ``parts`` hold for ``machine``; return it.
+
+    ``wheels`` says that the toolkit lies in wheels. Raises ``WheelRootError`` where a piece is missing.
+    """
+    _check(f"the CUDA toolkit in {toolkit}", WHOLE if wheels else PROGRAMS, [toolkit])
+    _check(f"the part for {machine} of the CUDA toolkit in {toolkit}", HEADERS, parts)
+    _programs(toolkit, root)
+    _libraries(parts, root)
+    _merge(root / "include", [folder for part in parts if (folder := part / "include").is_dir()])
+    return root
+
+
+def host_script(compiler: Path, words: Sequence[str], script: Path) -> Path:
+    """Write a program that calls ``compiler`` with ``words`` first, and return it.
+
+    nvcc asks the host compiler what machine it is for without ``-Xcompiler``'s flags: given there, ``--target`` would
+    leave nvcc with the types of this machine.
+    """
+    text = f'#!/bin/sh\nexec {shlex.join([str(compiler), *words])} "$@"\n'
+    if not script.is_file() or script.read_text(encoding="utf-8") != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+    return script
+
+
+def _check(name: str, pieces: Sequence[tuple[str, str]], folders: Sequence[Path]) -> None:
+    missing = sorted(
+        {f"{path} ({extra})" for path, extra in pieces if not any(any(folder.glob(path)) for folder in folders)}
+    )
     if missing:
-        raise WheelRootError(f"the CUDA toolkit in {wheels} is not whole: {', '.join(missing)} is not there")
+        raise WheelRootError(f"{name} is not whole: {', '.join(missing)} is not there")
+
+
+def _programs(toolkit: Path, root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     # Real folders with a link for each file: nvcc looks for its parts at `..` of the folder that it was started in.
-    _link_files(root / "bin", {path.name: path for path in (wheels / "bin").iterdir()})
-    libraries = {path.name: path for path in (wheels / "lib").iterdir()}
+    _link_files(root / "bin", {path.name: path for path in (toolkit / "bin").iterdir()})
+    _link(root / "nvvm", toolkit / "nvvm")
+
+
+def _libraries(parts: Sequence[Path], root: Path) -> None:
+    folders = [folder for part in parts if (folder := part / "lib").is_dir()]
+    libraries = {path.name: path for folder in folders for path in folder.iterdir()}
     for name in sorted(libraries):
         stem, so, _ = name.partition(".so.")
         if so:
             libraries.setdefault(f"{stem}.so", libraries[name])
     _link_files(root / "lib64", libraries)
-    for name in ("include", "nvvm"):
-        _link(root / name, wheels / name)
     _link(root / "lib", root / "lib64")
-    return root
+
+
+def _merge(folder: Path, sources: Sequence[Path]) -> None:
+    """Fill ``folder`` with links to what lies in ``sources``; a folder that several have becomes a real one."""
+    found: dict[str, list[Path]] = {}
+    for source in sources:
+        for path in source.iterdir():
+            found.setdefault(path.name, []).append(path)
+    folder.mkdir(exist_ok=True)
+    merged = {name for name, paths in found.items() if len(paths) > 1 and all(path.is_dir() for path in paths)}
+    for path in folder.iterdir():
+        if path.is_symlink() and (path.name not in found or path.name in merged):
+            path.unlink()
+        elif not path.is_symlink() and path.name not in merged:
+            shutil.rmtree(path)
+    for name, paths in found.items():
+        if name in merged:
+            _merge(folder / name, paths)
+        else:
+            _link(folder / name, paths[0])
 
 
 def _link_files(folder: Path, wanted: Mapping[str, Path]) -> None:
