@@ -233,7 +233,7 @@ def test_a_wheel_for_another_machine_is_refused(
 
 
 def test_cuda_for_the_other_machine(store: Path, arm64: Path, tmp_path: Path) -> None:
-    """The nvcc of this machine compiles for aarch64's torch with CUDA: machine, device code, libraries, a clean audit."""
+    """With nvcc of x86-64 and torch of aarch64, device code, libraries and audit are as on aarch64 itself."""
     root = tmp_path / "tiny"
     for name, text in CUDA.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
