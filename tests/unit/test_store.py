@@ -216,7 +216,7 @@ def test_a_blob_that_is_a_link_is_not_shared(tmp_path: Path) -> None:
     assert not (folder / "a/b.h").samefile(tmp_path / "theirs")
 
 
-def test_what_moved_is_still_believed(tmp_path: Path) -> None:
+def test_a_moved_store_is_still_valid(tmp_path: Path) -> None:
     """Other times and inodes (another hard link, a cache that CI put back), the same bytes: hashed once, used on."""
     first = store.opened(tmp_path / "one")
     first.make("torch", "key", filler(first))
@@ -230,7 +230,7 @@ def test_what_moved_is_still_believed(tmp_path: Path) -> None:
     assert (tmp_path / "two/seals/torch-key.json").stat().st_ino == before  # the facts of today were noted
 
 
-def test_without_a_seal_nothing_is_believed(tmp_path: Path) -> None:
+def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
     """A seal that is gone, or damaged in any way, is no proof."""
     kept = store.opened(tmp_path)
     for text in (

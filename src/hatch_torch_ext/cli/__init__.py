@@ -1,4 +1,4 @@
-"""The command line: one module a command, over the same pipeline as the build hook.
+"""The command line: one module per command, on the same pipeline as the build hook.
 
 A command's module declares its options in ``add`` and does its work in ``run``, which returns the exit status.
 """
@@ -47,16 +47,16 @@ COMMANDS = (
     doctor,
     prune,
 )
-"""In the order in which ``--help`` lists them."""
+"""In the order of ``--help``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for a wrong call."""
+    """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for wrong arguments."""
     terminal.prepare()
     parser = _parser()
     options, more = parser.parse_known_args(arguments)
     options.more = more
-    if more and not getattr(options, "hands_on", False):  # what a command hands on to another program
+    if more and not getattr(options, "hands_on", False):  # arguments that a command passes to another program
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         return int(options.run(options))
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs = f"this needs `{error.name}`: pip install 'hatch-torch-ext[build]'"
         terminal.complain(f"hatch-torch-ext: {faults.sentence(error) if ours else needs}")
         return 1
-    except OSError as error:  # a file that was named on the command line
+    except OSError as error:  # a file that the command line names
         where = printable.line(error.filename or "input or output")
         terminal.complain(f"hatch-torch-ext: {where}: {error.strerror or error}")
         return 1

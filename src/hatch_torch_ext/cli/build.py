@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status. It goes on with what earlier builds finished, as `hatch build` does."""
+    """Run the command; return the exit status. Like `hatch build`, it resumes what earlier builds finished."""
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.outlets import merging
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(directory: Path) -> list[Path]:
-    """Return the wheel that hatchling asked for, and those of other machines that were written beside it."""
+    """Return the wheel that hatchling wrote, and those of other machines that were written beside it."""
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext.plugin import wheels, written_since

@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status. Nothing is written where a file of that name is another's."""
+    """Run the command; return the exit status. An existing file that this command did not write is not overwritten."""
     folder = Path.cwd() / ".github" / "workflows"
     ours = resources.files("hatch_torch_ext") / "resources" / "ci"
     texts = {folder / name: (ours / name).read_text("utf-8") for name in FILES}

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext doctor``: what is here, what does not work, and the one thing to type next."""
+"""``hatch-torch-ext doctor``: what is installed, what does not work, and what to type next."""
 
 from __future__ import annotations
 

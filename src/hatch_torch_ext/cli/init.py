@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.init import migrating
 
     if not options.dry_run and not options.force:
-        migrating.refuse(Path.cwd())  # before the setup.py has run
+        migrating.refuse(Path.cwd())  # before setup.py runs
     migration = migrating.migrate(
         Path.cwd(),
         extra=options.extra,

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext install``: the torch that this machine runs and the packages serve best, and the packages."""
+"""``hatch-torch-ext install``: the torch that suits this machine and the packages best, and the packages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER_PLACES = (
     "PIP_EXTRA_INDEX_URL",
     "PIP_FIND_LINKS",
 )
-"""Variables that name places of packages: none of them takes part where torch is fetched."""
+"""Variables that name package indexes; none of them may affect where torch is fetched from."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shown(line: str) -> str:
-    """Show a line of the installer's output as it comes: torch is large, and a user wants to see what is fetched."""
+    """Show a line of the installer's output as it comes: torch is large, and the user wants to see the download."""
     terminal.say(line)
     sys.stdout.flush()
     return line
@@ -106,7 +106,7 @@ def _shown(line: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Installer:
-    """uv where there is one, else the target's own pip; ``command`` is what is typed up to the packages."""
+    """uv if it is available, else pip of the target's Python; ``command`` is what is typed up to the packages."""
 
     command: tuple[str, ...]
     is_uv: bool
@@ -125,11 +125,11 @@ class _Installer:
         return cls(command=(str(into.python), "-m", "pip", "install", *target), is_uv=False)
 
     def from_torch(self, plan: Plan) -> list[str]:
-        """Return the command that takes torch's packages from torch's index and from nowhere else."""
+        """Return the command that takes torch and its dependencies from torch's index alone."""
         alone = ["--no-config", "--default-index", plan.index] if self.is_uv else ["--index-url", plan.index]
         return [*self.command, "--no-deps", *alone, *plan.torch]
 
     def only_torch(self, environ: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the changes of variables after which no other index takes part in that command."""
+        """Return the changes of variables that keep all other indexes out of that command."""
         changes: dict[str, str | None] = {name: None for name in OTHER_PLACES if name in environ}
         return changes if self.is_uv else {**changes, "PIP_CONFIG_FILE": os.devnull}

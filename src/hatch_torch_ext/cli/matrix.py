@@ -1,4 +1,4 @@
-"""``hatch-torch-ext matrix``: the entries and what each resolves to; with ``--available``, beside what there is."""
+"""``hatch-torch-ext matrix``: the entries and what each resolves to; with ``--available``, beside published builds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             if options.tests
             else jobs.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
         )
-        terminal.say(json.dumps({"include": found}))  # one line, as outputs of a step are
+        terminal.say(json.dumps({"include": found}))  # one line, as a step's output requires
         return 0
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
@@ -133,7 +133,7 @@ def _answer(compared: Coverage) -> dict[str, object]:
 
 
 def _table(config: Config) -> str:
-    """Return the table that the project's environments stand in: hatch.toml has no `tool.hatch` before it."""
+    """Return the table of the project's environments; in hatch.toml it has no prefix `tool.hatch`."""
     file = config.root / "hatch.toml"
     return "envs" if file.is_file() and "[envs." in file.read_text(encoding="utf-8") else "tool.hatch.envs"
 

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext merge``: parts, exact wheels or variant wheels become one wheel again."""
+"""``hatch-torch-ext merge``: partial, exact or variant wheels are joined into one wheel."""
 
 from __future__ import annotations
 

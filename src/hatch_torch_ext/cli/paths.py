@@ -1,4 +1,4 @@
-"""Paths on the command line: relative ones count from the folder that the command is typed in, whatever runs where."""
+"""Paths on the command line; relative ones are relative to the folder in which the command was typed."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def path(text: str) -> Path:
-    """Return ``text`` as an absolute path; links stay, since a Python in a virtual environment is one."""
+    """Return ``text`` as an absolute path; symbolic links stay, since the Python of a virtual environment is one."""
     return Path(os.path.abspath(text))  # noqa: PTH100 -- Path.resolve follows links

@@ -1,4 +1,4 @@
-"""The project in the folder that a command runs in."""
+"""The project in the current folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """Tell the user, beside what the command answers, what it is doing."""
+    """Print what the command is doing to stderr, apart from its answer."""
     terminal.complain(f"hatch-torch-ext: {line}")
 
 
 def read() -> tuple[Config, str]:
     """Return the configuration of the project in this folder and its distribution's name, read as hatchling reads them.
 
-    Raises ``ConfigurationError`` where there is none.
+    Raises ``ConfigurationError`` if there is none.
     """
     from hatchling.builders.wheel import WheelBuilder
 
@@ -38,7 +38,7 @@ def read() -> tuple[Config, str]:
     if not (root / "pyproject.toml").is_file():
         raise ConfigurationError([f"There is no pyproject.toml in {root}: run this in the folder of your project."])
     builder = WheelBuilder(str(root))
-    name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which asks metadata hooks
+    name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which calls the metadata hooks
     raw = metadata.build_hook_options(builder)
     if raw is None:
         raise ConfigurationError([_no_hook(builder.metadata.hatch.config)])
@@ -49,7 +49,7 @@ def read() -> tuple[Config, str]:
 
 
 def _no_hook(hatch: Mapping[str, Any]) -> str:
-    """Return why hatchling has no such hook, by the table ``tool.hatch``: it may stand in another place."""
+    """Return why hatchling has no such hook, from the table ``tool.hatch``, which may declare it in a wrong place."""
     right = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
     build = hatch.get("build", {})
     places = {"tool.hatch": hatch, "tool.hatch.build": build}
@@ -63,7 +63,7 @@ def _no_hook(hatch: Mapping[str, Any]) -> str:
 
 
 def _not_called(pyproject: Mapping[str, Any]) -> str | None:
-    """Return the sentence on a `[build-system]` by which other tools would build a wheel without the hook, or None."""
+    """Return a warning if the `[build-system]` would make other tools build a wheel without the hook, else None."""
     system = pyproject.get("build-system")
     right = '`[build-system]` with `requires = ["hatchling", "hatch-torch-ext"]`, `build-backend = "hatchling.build"`'
     if system is None:

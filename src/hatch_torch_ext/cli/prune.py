@@ -1,4 +1,4 @@
-"""``hatch-torch-ext prune``: remove what this environment cannot load from an installed package."""
+"""``hatch-torch-ext prune``: removes from an installed package what this environment cannot load."""
 
 from __future__ import annotations
 

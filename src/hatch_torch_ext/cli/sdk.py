@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(kept: Store, *, as_json: bool) -> int:
-    """Read every byte of the store; 1 where something is not as it was made."""
+    """Verify the store; return 1 if an item was changed."""
     from hatch_torch_ext.store import upkeep
 
     found = upkeep.verify(kept)

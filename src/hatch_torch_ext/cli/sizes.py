@@ -1,4 +1,4 @@
-"""``--max-size``: which of the forms that a build is given out in fits an index's limit."""
+"""``--max-size``: which of a build's forms fits the limit of an index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def limit(text: str | None) -> int | None:
-    """Return the bytes that ``--max-size`` names, or None where it is not given. Raises ``ConfigurationError``."""
+    """Return the limit of ``--max-size`` in bytes, or None if it is not given. Raises ``ConfigurationError``."""
     from hatch_torch_ext.config import grammar
 
     if text is None:
@@ -25,7 +25,7 @@ def limit(text: str | None) -> int | None:
 
 
 def report(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
-    """Say of each form whether its largest file fits; return 1 where the last, which is the smallest, does not."""
+    """Print for each form whether its largest file fits; return 1 if the last form, that of the smallest, does not."""
     from hatch_torch_ext.facts.sizes import size
 
     if bound is None:

@@ -1,4 +1,4 @@
-"""What commands print on: the one way to the terminal; what is foreign is made fit to be shown (``printable``)."""
+"""The output of commands: the one way to the terminal; foreign text is made printable (``printable``)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LOG_WIDTH = 150
-"""Columns of a table that goes elsewhere than to a terminal."""
+"""Columns of a table that does not go to a terminal."""
 
 
 def prepare() -> None:
-    """Let both streams write every letter: one that their encoding lacks becomes an escape."""
+    """Let both streams accept every character: one that their encoding lacks becomes an escape."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def say(said: object, *, end: str = "\n") -> None:
-    """Print what the command answers; no secrets."""
+    """Print a line of the command's answer, without secrets."""
     print(printable.text(scrub.clean(str(said))), end=end)
 
 
 def say_json(data: object) -> None:
-    """Print an answer for programs; no secrets."""
+    """Print the answer as JSON, without secrets."""
     print(scrub.clean(printable.json(data)))
 
 
 def complain(said: object) -> None:
-    """Print what is said beside the answer to stderr, where there is one that can be written to; no secrets."""
+    """Print a message to stderr, if it is open, without secrets."""
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # closed: nobody listens
+        with contextlib.suppress(OSError, ValueError):  # closed: there is no reader
             print(printable.text(scrub.clean(str(said))), file=sys.stderr)
 
 
@@ -51,14 +51,14 @@ def table(*columns: str) -> Table:
 
 
 def add(made: Table, *cells: str) -> None:
-    """Add a row; its cells are texts, and no markup."""
+    """Add a row; its cells are plain text, not markup."""
     from rich.text import Text
 
     made.add_row(*(Text(printable.line(cell)) for cell in cells))
 
 
 def console() -> Console:
-    """Return a console of the terminal's width; what is read by a program or kept in a log is as wide as it needs."""
+    """Return a console of the terminal's width; output to a program or a log is as wide as it needs."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext timeline``: what the last build of the project in this folder did, and when."""
+"""``hatch-torch-ext timeline``: what the last build of this project did, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext variants``: a fat wheel cut by backend into variant wheels (PEP 825)."""
+"""``hatch-torch-ext variants``: a fat wheel, split by backend into variant wheels (PEP 825)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw hook configuration -> ``Config``; pure but for looking whether its folders exist. All problems at once."""
+"""Raw hook configuration -> ``Config``; pure except that it looks for folders. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ END_OF_ZIP = 4354819200
 
 
 SELECTING = ("environment", "only", "skip", "fallback", "fallback_requires")
-"""Fields of ``Config`` that the metadata depend on."""
+"""Fields of ``Config`` on which the metadata depend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The part of the configuration that says which entries are built: all that the project's metadata depend on."""
+    """The options that select the entries to build; the project's metadata depend on no others."""
 
     environment: str
     only: tuple[str, ...]
@@ -62,15 +62,16 @@ class Selection:
 
     @property
     def builds_anywhere(self) -> bool:
-        """Say whether the wheel can be built for a torch that the matrix does not serve."""
+        """Return whether the wheel can be built at first use for a torch that the matrix does not serve."""
         return self.fallback == "build"
 
 
 def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selection:
-    """Return which entries the hook's table ``raw`` and ``environ`` select, whatever else stands in the table.
+    """Return which entries the hook's table ``raw`` and ``environ`` select, whatever else the table holds.
 
-    The project's folders need not be there: `uv sync --no-install-project` reads metadata before they are copied.
-    Raises ``ConfigurationError`` for the faults of these options.
+    The project's folders need not exist: `uv sync --no-install-project` reads metadata before they are copied.
+
+    Raises ``ConfigurationError`` for faults of these options.
     """
     problems: list[str] = []
     table = Options(raw=raw, problems=problems)
@@ -91,9 +92,11 @@ def parse(
 ) -> Config:
     """Return the configuration that the hook's table ``raw`` and the environment variables ``environ`` give.
 
-    ``root`` is the project's; ``project_name`` as it stands in ``project.name``; ``sources`` says from which folders
-    the wheel takes its packages, as hatchling's builder has it. Raises ``ConfigurationError`` with every problem:
-    unknown options first, in the author's order, then the faults of each option in the order of their declaration.
+    ``root`` is the project's folder; ``project_name`` is ``project.name`` as written; ``sources`` are the folders from
+    which the wheel takes its packages, as hatchling's builder has them.
+
+    Raises ``ConfigurationError`` with every problem: unknown options first, in the author's order, then the faults of
+    each option in the order of declaration.
     """
     root = root.resolve()
     problems: list[str] = []
@@ -131,7 +134,7 @@ def parse(
 
 
 def epoch_faults(environ: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with ``SOURCE_DATE_EPOCH``: hatchling and compilers would fail on it without naming it."""
+    """Return the faults of ``SOURCE_DATE_EPOCH``, on which hatchling and compilers would fail without naming it."""
     text = environ.get("SOURCE_DATE_EPOCH")
     if text is None or (re.fullmatch("[0-9]+", text) and int(text) < END_OF_ZIP):
         return []
@@ -152,7 +155,10 @@ def _unreadable(root: Path) -> list[str]:
 
 
 def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]) -> object:
-    """Return what the option's environment variable says, else the table, else the default; both are checked."""
+    """Return the value of the option's environment variable, else of the table, else the default.
+
+    The first two are checked.
+    """
     value = option.kind.read(table, name)
     text = environ.get(option.variable, "").strip() if option.variable else ""
     raw = option.kind.raw(text) if text else None
@@ -163,5 +169,5 @@ def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]
 
 
 def _below(root: Path, program: str) -> str:
-    """Return a program's path, counted from the root; a bare name is looked up later."""
+    """Return the path of a program, relative to the root; a bare name is looked up later."""
     return str(root / program) if "/" in program else program

@@ -1,7 +1,7 @@
 """Every option of the hook, declared once: a field of ``Config`` or ``CMakeConfig`` made by ``option``.
 
-The parser (``parse``), the tables of docs/configuration.md and the JSON Schema (``published``) are made of these. To
-add an option: write its field here, run ``hatch run declared``, use it, test it.
+The parser (``parse``), the tables of docs/configuration.md and the JSON Schema (``published``) are generated from
+these. To add an option: write its field here, run ``hatch run declared``, use it, test it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SECTIONS = (BUILT, COMPILED, CUDA, TORCH, WHEEL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option: its full ``name``, dotted where it stands in a table, and the ``kind`` of its value.
+    """One option: its full ``name``, dotted for one in a table, and the ``kind`` of its value.
 
-    ``default`` is the value in ``Config``, ``says`` how the page tells of it in Markdown. ``variable`` is the
-    environment variable that goes before it. ``sentence`` is its meaning, in Markdown.
+    ``default`` is the value in ``Config``, ``says`` how the page describes it in Markdown. ``variable`` is the
+    environment variable that overrides it. ``sentence`` is its meaning, in Markdown.
     """
 
     name: str
@@ -68,7 +68,7 @@ def option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CMakeConfig:
-    """The ``cmake`` table of the hook: what is handed to the configure step; ``define`` in the author's order."""
+    """The ``cmake`` table of the hook: arguments of the configure step; ``define`` keeps the author's order."""
 
     args: tuple[str, ...] = option(
         "cmake.args",
@@ -109,9 +109,9 @@ class CMakeConfig:
 class Config:
     """The whole configuration of one build; every path is absolute.
 
-    ``archs`` maps a CUDA version as far as the author wrote it (``""`` for every one, ``"13"``, ``"12.8"``) to
-    architectures in torch's notation. ``max_size`` is in bytes. ``cuda_home`` is a template of a path. ``environment``
-    is empty in a build for the torch that is installed.
+    ``archs`` maps a CUDA version, as precise as the author wrote it (``""`` for every version, ``"13"``, ``"12.8"``),
+    to architectures in torch's notation. ``max_size`` is in bytes. ``cuda_home`` is a template of a path.
+    ``environment`` is empty in a build for the installed torch.
     """
 
     root: Path
@@ -119,10 +119,10 @@ class Config:
     package_dir: Path
     """The folder of the package in the sources."""
     archs_source: str = ""
-    """What ``archs`` are taken from where that is not the option: the GPUs that are there, a variable."""
+    """Where ``archs`` come from if not from the option: the GPUs of this machine, or a variable."""
 
     def cross_for(self, machine: str | None) -> kinds.Cross | None:
-        """Return what the author says of compiling for ``machine``, or None."""
+        """Return the options `cross` for ``machine``, or None."""
         return next((each for each in self.cross if each.machine == machine), None)
 
     environment: str = option(
@@ -429,11 +429,11 @@ STRIP = Option(
     says="`true`",
     sentence='`true` and `false` are short for `debug-symbols = "strip"` and `"keep"`',
 )
-"""The one option without a field: another way to write ``debug-symbols``."""
+"""The one option without a field: a second way to write ``debug-symbols``."""
 
 
 def declared(config: type[Config | CMakeConfig]) -> dict[str, Option]:
-    """Return the options that are fields of a dataclass: name of the field -> option."""
+    """Return the options that a dataclass declares: name of the field -> option."""
     return {each.name: each.metadata["option"] for each in dataclasses.fields(config) if "option" in each.metadata}
 
 
@@ -447,4 +447,4 @@ OPTIONS: tuple[Option, ...] = tuple(
 KNOWN: tuple[str, ...] = tuple(sorted(each.name for each in OPTIONS))
 """Their names."""
 TABLES: tuple[str, ...] = tuple(sorted({name.partition(".")[0] for name in KNOWN if "." in name}))
-"""The tables that options stand in."""
+"""The tables that contain options."""

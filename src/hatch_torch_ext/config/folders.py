@@ -1,4 +1,4 @@
-"""Where the author's package and CMake project lie: named by options, or found where they are expected."""
+"""The folders of the author's package and CMake project: named by options, or found in the usual places."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def package(
 ) -> tuple[str, Path]:
     """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it.
 
-    The folder need not be there where CMake installs files: the package may be among them, which is known later.
-
-    It is looked for where the wheel takes it from, by ``sources`` as hatchling makes them of ``packages`` and
+    If CMake installs files, the folder need not exist: the package may be among them, which is known only later. It is
+    searched for where the wheel takes it from, which ``sources`` says, as hatchling computes it from ``packages`` and
     ``sources`` (``packages = ["python/my_pkg"]`` is ``{"python/": ""}``), in the root, and in ``src``.
     """
     named = options.string("package")
@@ -72,7 +71,10 @@ _INSTALLING = re.compile(r"^\s*install\s*\(\s*(?!TARGETS|EXPORT)", re.IGNORECASE
 
 
 def _installs_files(options: Options, root: Path) -> bool:
-    """Say whether CMake files of the project install anything but targets; what it is, CMake says after configuring."""
+    """Return whether the project's CMake files install anything but targets.
+
+    What it is, CMake says after configuring.
+    """
     named = options.raw.get("source")
     folder = root / named if isinstance(named, str) else next((f for f in (root / "csrc", root) if _is_cmake(f)), root)
     if not _is_cmake(folder):
@@ -91,11 +93,11 @@ def _is_cmake(folder: Path) -> bool:
 
 
 _NO_PACKAGE = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")
-"""Folders in which an ``__init__.py`` means something else."""
+"""Folders in which an ``__init__.py`` is no sign of a package to ship."""
 
 
 def _elsewhere(root: Path, name: str) -> str:
-    """Return the way to say that the package's files lie under another name, from where CMake installs them."""
+    """Return the remedy for a package whose files have another name in the folder from which CMake installs them."""
     found = sorted(path.parent.relative_to(root).as_posix() for path in root.glob("*/__init__.py"))
     folders = [folder for folder in found if folder[0] not in "._" and folder not in _NO_PACKAGE]
     if not folders:

@@ -1,6 +1,6 @@
-"""What the values of options look like: sizes, policies, architectures, counts, CMake definitions. Pure.
+"""The notation of options' values: sizes, policies, architectures, counts, CMake definitions; pure functions.
 
-Each function raises ``ValueError`` whose text goes on after "Option `x` for build hook `torch-ext` ".
+Each function raises ``ValueError`` with a text that continues "Option `x` for build hook `torch-ext` ".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def size(value: object) -> int:
 
 
 def policy(value: object) -> str | None:
-    """Return ``manylinux_2_28`` for it and for ``2_28``, older names as they are, None for ``auto``."""
+    """Return ``manylinux_2_28`` for itself and for ``2_28``, legacy names unchanged, None for ``auto``."""
     if not isinstance(value, str):
         raise ValueError("must be a string")  # noqa: TRY004 - one kind of error, whose text is what counts
     if value == "auto":
@@ -55,7 +55,7 @@ def policy(value: object) -> str | None:
 
 
 def architecture(value: str) -> str:
-    """Return a GPU architecture in torch's notation, or a word for several."""
+    """Return a GPU architecture in torch's notation, or a word that stands for several."""
     if value in archs.GROUPS:
         return value
     try:

@@ -28,9 +28,9 @@ _TEXT: Schema = {"type": "string", "pattern": r"\S"}
 class Kind(Generic[Value_co]):
     """How the value of an option is written.
 
-    ``words`` is its type as the page on configuration says it, ``schema`` the same for editors. ``read`` returns the
-    value of the option with that name in that table, or None where it is absent or wrong; faults are noted.
-    ``raw`` turns the text of an environment variable, neither empty nor blank, into what would stand in the table.
+    ``words`` is its type as the page on configuration names it, ``schema`` the same as a JSON Schema. ``read`` returns
+    the value of the option with that name in that table, or None if it is absent or wrong; faults are recorded. ``raw``
+    converts the text of an environment variable, neither empty nor blank, to the value that a table would hold.
     """
 
     words: str
@@ -40,7 +40,7 @@ class Kind(Generic[Value_co]):
 
 
 def choice(*values: Choice) -> Kind[Choice]:
-    """Return the kind of one of ``values``."""
+    """Return the kind whose value is one of ``values``."""
 
     def read(options: Options, name: str) -> Choice | None:
         text = options.string(name)
@@ -55,12 +55,12 @@ def choice(*values: Choice) -> Kind[Choice]:
 
 
 def parsed(words: str, schema: Schema, parse: Callable[[object], Parsed]) -> Kind[Parsed]:
-    """Return the kind of what ``parse`` takes; the text of its ``ValueError`` is the fault."""
+    """Return the kind whose value ``parse`` reads; the text of its ``ValueError`` is the fault."""
     return Kind(words=words, schema=schema, read=lambda options, name: options.parsed(name, parse))
 
 
 def template(*fields: str) -> Kind[str]:
-    """Return the kind of a string that may hold ``{field}`` of these."""
+    """Return the kind of a string that may contain ``{field}`` for each of these fields."""
 
     def read(options: Options, name: str) -> str | None:
         value = options.string(name)
@@ -80,7 +80,7 @@ def _list(text: str) -> object:
 
 
 def _address(options: Options, name: str) -> str | None:
-    """Return the address of an index; it may hold credentials, so that no message repeats it."""
+    """Return the address of an index; since it may hold credentials, no message repeats it."""
     url = options.string(name)
     return None if url is None else _checked(options, name, (url,))[0]
 
@@ -107,7 +107,7 @@ def _definitions(options: Options, name: str) -> tuple[tuple[str, str], ...] | N
 
 
 def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
-    """Return architectures by CUDA version; an array stands for every version."""
+    """Return architectures by CUDA version; an array is for every version."""
     if name not in options.raw:
         return None
     raw = options.raw[name]
@@ -117,7 +117,7 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
     if not isinstance(raw, Mapping):
         options.fault(name, 'must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays')
         return None
-    # TOML reads `archs.12.8 = […]` as a table in a table; what was meant is the version 12.8.
+    # TOML reads `archs.12.8 = […]` as a table in a table; the version 12.8 was meant.
     flat: dict[str, object] = {}
     for version, value in raw.items():
         nested = value if isinstance(value, Mapping) else {}
@@ -129,7 +129,7 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cross:
-    """What an author says of compiling for another machine: compilers by name or path, folders by path.
+    """The author's options for compiling for another machine: compilers by name or path, folders by path.
 
     ``python`` is where the headers of that machine's Python lie; ``{python}`` in it is the version (``3.11``).
     """
@@ -156,7 +156,7 @@ def _cross(options: Options, name: str) -> tuple[Cross, ...] | None:
 
 
 def below(root: Path, cross: Cross) -> Cross:
-    """Return what is said of a machine, its paths counted from the project's root; bare names are looked up later."""
+    """Return the options with paths relative to the project's root resolved; bare names are looked up later."""
 
     def counted(value: str | None, *, folder: bool) -> str | None:
         return str(root / value) if value is not None and (folder or "/" in value) else value
@@ -188,7 +188,7 @@ CROSS = Kind(
 )
 TEXT = Kind(words="string", schema=_TEXT, read=lambda options, name: options.string(name))
 FOUND: Kind[str] = Kind(words="string", schema=_TEXT, read=lambda _options, _name: None)
-"""Text that ``folders`` reads: what it names is looked for on the disk."""
+"""Text that ``folders`` reads, and that it looks for on the disk."""
 STRINGS = Kind(words="array of strings", schema={"type": "array", "items": _TEXT}, read=_strings, raw=_list)
 BOOLEAN = Kind(words="boolean", schema={"type": "boolean"}, read=lambda options, name: options.boolean(name))
 COUNT = Kind(

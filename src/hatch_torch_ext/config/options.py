@@ -1,4 +1,4 @@
-"""Typed readers over a raw table of options: every fault is noted, in hatchling's wording, and nothing is mutated."""
+"""Typed readers of a raw table of options; every fault is recorded in hatchling's wording, and nothing is mutated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Parsed = TypeVar("Parsed")
 
 
 def describe(name: str) -> str:
-    """Return how messages speak of the option ``name``."""
+    """Return how messages name the option ``name``."""
     return f"Option `{name}` {HOOK}"
 
 
@@ -48,10 +48,10 @@ def suggest(name: str, known: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """A raw table being read: ``prefix`` (``cmake.``) goes before its names in messages, ``problems`` gathers them.
+    """A raw table and its readers; ``prefix`` (``cmake.``) precedes its names in messages, ``problems`` collects them.
 
-    Where the value came from an environment variable, ``variable`` names it, and messages speak of that. A reader
-    returns None for an option that is absent or wrong, so that reading goes on to the next fault.
+    If the value came from an environment variable, ``variable`` is its name, and messages use it. A reader returns None
+    for an option that is absent or wrong, so that reading continues to the next fault.
     """
 
     raw: Mapping[str, object]
@@ -60,11 +60,11 @@ class Options:
     variable: str | None = None
 
     def fault(self, name: str, text: str) -> None:
-        """Note that the option ``name`` has the fault ``text`` (``must be a string``)."""
+        """Record that the option ``name`` has the fault ``text`` (``must be a string``)."""
         self.problems.append(f"{self._describe(name)} {text}")
 
     def entry_fault(self, i: int, name: str, text: str) -> None:
-        """Note a fault of the ``i``-th entry (from 1) of the option ``name``."""
+        """Record a fault of the ``i``-th entry (from 1) of the option ``name``."""
         said = self._describe(name)
         self.problems.append(f"Entry #{i} of {said[0].lower()}{said[1:]} {text}")
 
@@ -72,7 +72,7 @@ class Options:
         return f"Environment variable `{self.variable}`" if self.variable else describe(self.prefix + name)
 
     def unknown(self, known: Sequence[str], reserved: Sequence[str] = ()) -> None:
-        """Note each name of the table that is neither in ``known`` (full names) nor in ``reserved``."""
+        """Record each name of the table that is neither in ``known`` (full names) nor in ``reserved``."""
         mine = {
             option.removeprefix(self.prefix).partition(".")[0] for option in known if option.startswith(self.prefix)
         }
@@ -90,7 +90,7 @@ class Options:
             self.problems.append(f"Unknown option `{full}` {HOOK}: {remedy}")
 
     def table(self, name: str) -> Options:
-        """Return the table ``name`` for reading; an empty one where it is absent or no table."""
+        """Return a reader of the table ``name``; of an empty one if it is absent or not a table."""
         value = self.raw.get(name, {})
         if not isinstance(value, Mapping):
             self.fault(name, "must be a table")
@@ -98,7 +98,7 @@ class Options:
         return Options(raw=value, problems=self.problems, prefix=f"{self.prefix}{name}.")
 
     def names(self, pattern: str, expected: str) -> list[str]:
-        """Return the names of the table that match ``pattern`` as a whole; the others are faults."""
+        """Return the names in the table that match ``pattern`` in full; the others are faults."""
         kept = []
         for name in self.raw:
             if re.fullmatch(pattern, name):
@@ -130,7 +130,7 @@ class Options:
         return None
 
     def strings(self, name: str, *, or_string: bool = False) -> tuple[str, ...]:
-        """Return an array of non-empty strings; with ``or_string``, one string stands for an array of it."""
+        """Return an array of non-empty strings; with ``or_string``, a string counts as an array of one."""
         value = self.raw.get(name, [])
         if or_string and isinstance(value, str):
             value = [value]
@@ -168,9 +168,9 @@ class Options:
         return tuple(kept)
 
     def fields(self, name: str, text: str, allowed: Sequence[str] = ()) -> None:
-        """Note braces in ``text`` that are no field, and fields not in ``allowed`` if that is given.
+        """Record braces in ``text`` that are no field, and fields not in ``allowed`` if that is given.
 
-        The text itself is not repeated: it may hold secrets.
+        The text itself is not repeated: it may contain secrets.
         """
         if re.search(r"[{}]", re.sub(r"\{\w+\}", "", text)):
             self.fault(name, "has a brace that is not part of a field such as `{cuda}`; correct or remove it")

@@ -1,4 +1,4 @@
-"""The declared options as others read them: the tables of docs/configuration.md, and a JSON Schema for editors."""
+"""The declared options in published form: the tables of docs/configuration.md, and a JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config.declaration import Option
 
 SCHEMA = "torch-ext.schema.json"
-"""The file below ``resources`` that holds ``schema()``."""
+"""The file in ``resources`` that holds ``schema()``."""
 
 
 def table(section: str) -> str:
@@ -28,16 +28,16 @@ def table(section: str) -> str:
 
 
 def variables() -> str:
-    """Return the Markdown table of the environment variables that go before an option."""
+    """Return the Markdown table of the environment variables that override options."""
     named = [option for option in OPTIONS if option.variable is not None]
     rows = [f"| `{option.variable}` | `{option.name}`{_parted(option)} |" for option in named]
     return "\n".join(["| variable | instead of |", "|---|---|", *rows])
 
 
 def schema() -> dict[str, object]:
-    """Return the JSON Schema (draft 7) of hatch.toml, which is the table ``tool.hatch`` of pyproject.toml as well.
+    """Return the JSON Schema (draft 7) of hatch.toml, which is the table ``tool.hatch`` of pyproject.toml too.
 
-    It holds the hook's tables to the declared options, and lets everything else pass; the definition ``torch-ext`` is
+    It restricts the hook's tables to the declared options, and accepts everything else; the definition ``torch-ext`` is
     the hook's table alone.
     """
     hooks = {"type": "object", "properties": {"torch-ext": {"$ref": "#/definitions/torch-ext"}}}
@@ -89,7 +89,7 @@ def _properties(options: Iterable[Option]) -> dict[str, object]:
 
 
 def _description(option: Option) -> str:
-    """Return the sentence without the links of the page, with the default and the variable."""
+    """Return the sentence without the page's links, with the default and the variable."""
     sentence = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", option.sentence)
     said = f"{sentence[0].upper()}{sentence[1:]}. Default: {option.says}."
     return f"{said} Environment variable: `{option.variable}`." if option.variable else said

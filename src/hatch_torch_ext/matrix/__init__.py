@@ -1,4 +1,4 @@
-"""Entries of the matrix, and the selectors over them; pure."""
+"""Entries of the matrix, and selectors that choose among them; pure functions."""
 
 from hatch_torch_ext.matrix.declaring import expand, expanded
 from hatch_torch_ext.matrix.entry import RESERVED, Entry

@@ -1,4 +1,4 @@
-"""The one requirement of torch that the matrix amounts to, and how an author's own agrees with it. Pure."""
+"""The torch requirement that follows from the matrix, compared with the author's own; pure functions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How requirements of torch stand to what the matrix serves.
+    """How the torch requirements of a project compare with what the matrix serves.
 
-    ``absent``: there are none; ``agrees``: they admit the very releases that are served; ``wider``: these and more;
-    ``narrower``: ``unused`` entries are built for a torch that they forbid; ``excludes``: they admit none that is
-    served. ``lines`` are the requirements of torch that hold on this machine, as written.
+    ``absent``: there are none; ``agrees``: they admit exactly the served releases; ``wider``: those and more;
+    ``narrower``: they exclude the torch of the ``unused`` entries; ``excludes``: they admit no served release.
+    ``lines`` are the torch requirements whose markers hold on this machine, as written.
     """
 
     kind: Literal["absent", "agrees", "wider", "narrower", "excludes"]
@@ -34,9 +34,9 @@ class Agreement:
 def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
     """Return the requirement that admits exactly the releases of ``entries``: ``torch>=2.8,<2.10``.
 
-    With ``open_ended`` all later ones, too: the wheel can be built for them (option `fallback`).
+    With ``open_ended`` it admits all later releases too, for which the wheel can be built (option `fallback`).
 
-    Raises ``ConfigurationError`` for entries whose torch is known after installing it alone.
+    Raises ``ConfigurationError`` for entries whose torch is known only after it is installed.
     """
     problems = [
         f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so that the project's "
@@ -52,9 +52,10 @@ def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
 
 
 def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended: bool = False) -> Agreement:
-    """Return how the requirements of torch among ``dependencies`` stand to ``entries``.
+    """Return how the torch requirements among ``dependencies`` compare with ``entries``.
 
-    Those with a marker count where it holds on the machine that builds; addresses (``torch @ …``) are not looked into.
+    A requirement with a marker counts if the marker holds on the machine that builds; direct references (``torch @ …``)
+    are ignored.
     """
     found = [each for each in map(_torch, dependencies) if each is not None]
     lines = tuple(str(each) for each in found)
@@ -78,7 +79,7 @@ def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended
 def _torch(dependency: str) -> Requirement | None:
     try:
         found = Requirement(dependency)
-    except InvalidRequirement:  # hatchling's to refuse
+    except InvalidRequirement:  # hatchling refuses it
         return None
     if canonicalize_name(found.name) != "torch" or found.url is not None:
         return None

@@ -1,4 +1,7 @@
-"""The matrix beside what there is of torch: served, not served, new, impossible; and the lines to add. Pure."""
+"""The matrix compared with the published builds of torch: served, not served, new, impossible; and lines to add.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The builds of one release line for one backend: the CPython tags that there are, and those that are served.
+    """The builds of one release line for one backend: the published CPython tags, and those that are served.
 
-    ``state`` is ``served``, ``partly``, ``not served``, or ``new``: a release that came after the newest of the matrix.
+    ``state`` is ``served``, ``partly``, ``not served``, or ``new`` (a release after the newest of the matrix).
     """
 
     torch: str
@@ -33,35 +36,36 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The rows for one machine since the matrix's oldest release, and of their combinations how many are served.
+    """The rows for one machine, from the matrix's oldest release on, with the number of served combinations.
 
-    ``impossible`` holds (entry, why) of what cannot be built; ``edit`` the lines to paste for what is not served.
+    ``impossible`` holds (entry, reason) for entries that cannot be built; ``edit`` the lines to paste to serve the
+    rest.
     """
 
     machine: str
     others: tuple[str, ...]
-    """Machines that there are builds for, too."""
+    """Further machines with published builds."""
     rows: tuple[Row, ...]
     impossible: tuple[tuple[str, str], ...]
     edit: tuple[str, ...]
 
     @property
     def served(self) -> int:
-        """Return how many combinations of release, backend and Python are served."""
+        """Return the number of served combinations of release, backend and Python."""
         return sum(len(row.served) for row in self.rows)
 
     @property
     def total(self) -> int:
-        """Return how many there are."""
+        """Return the number of published combinations."""
         return sum(len(row.pythons) for row in self.rows)
 
 
 def compare(
     entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, table: str, besides: Sequence[str] = ()
 ) -> Coverage:
-    """Hold the entries for ``machine`` against its ``builds``, sorted as there are.
+    """Compare the entries for ``machine`` with its ``builds``; the rows keep the order of ``builds``.
 
-    ``table`` is the array that entries stand in; ``besides`` are machines that have entries of their own.
+    ``table`` is the array in which the matrix is written; ``besides`` are machines with entries of their own.
     """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
@@ -89,12 +93,12 @@ def compare(
 
 
 def _has_cuda(entries: Sequence[Entry]) -> bool:
-    """Whether the matrix has variants for CUDA: where it has none, the CPU's serve every build of torch."""
+    """Return whether the matrix has CUDA entries; if it has none, its CPU variants serve every build of torch."""
     return any(entry.cuda not in {None, "cpu"} for entry in entries)
 
 
 def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
-    """Whether a variant of the entry is chosen for this build, by the rules of the loader."""
+    """Return whether the loader would choose a variant of the entry for this build."""
     if entry.torch is None:
         return False
     line = releases.minor_of(entry.torch)
@@ -104,7 +108,7 @@ def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
     if python is not None and python != build.python:
         return False
     if entry.cuda is None or build.backend == "default" or not _has_cuda(entries):
-        return True  # of torch's default build, only the build of the variant says for which CUDA it is
+        return True  # the CUDA version of torch's default build is known only when the variant is built
     if "cpu" in {entry.cuda, build.backend}:
         return entry.cuda == build.backend
     ours, theirs = _version(entry.cuda), _version(build.backend)
@@ -117,7 +121,7 @@ def _version(cuda: str) -> tuple[int, int]:
 
 
 def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[tuple[str, str]]:
-    """Yield (entry, why) for what nothing that there is can be compiled against."""
+    """Yield (entry, reason) for entries that no published build of torch can compile."""
     for entry in entries:
         of_line = [build for build in builds if build.line == entry.torch]
         if entry.torch is None:
@@ -137,10 +141,10 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
 
 
 def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator[str]:
-    """Yield the lines of the matrix that serve what is not served: new releases, and CUDA builds of those there are."""
+    """Yield matrix lines that serve the rest: new releases, and CUDA builds of the releases in the matrix."""
     torches = [entry for entry in entries if entry.torch is not None and entry.variable("torch") == entry.torch]
     if not torches:
-        return  # the matrix names its releases in a way of its own
+        return  # the author's matrix names releases in another way
     blocks: dict[str, list[str]] = {}
     offered: set[str] = set()
     for line in dict.fromkeys(row.torch for row in rows):
@@ -149,7 +153,7 @@ def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator
         if not of_line or (of_line[0].state != "new" and "cuda" not in values):
             continue
         if "cuda" in values and (cuda := _backends(of_line, values["cuda"])) is not None:
-            if "stable" in values.get("abi", ()):  # one serves all later releases, too
+            if "stable" in values.get("abi", ()):  # one stable-ABI variant serves all later releases too
                 cuda = [each for each in cuda if each not in offered]
                 offered.update(cuda)
             if not cuda:
@@ -168,7 +172,7 @@ def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator
 
 
 def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[str]]:
-    """Return the variables besides ``torch`` of entries for ``line``: those that it has, else those of the newest."""
+    """Return the variables (besides ``torch``) for entries of ``line``: its own, else those of the newest release."""
     own = [entry for entry in entries if releases.minor_of(entry.torch or "0.0") == line]
     newest = max((entry.torch or "0.0" for entry in entries), key=releases.minor_of)
     pattern = own or [entry for entry in entries if entry.torch == newest]
@@ -181,9 +185,9 @@ def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[s
 
 
 def _backends(rows: Sequence[Row], written: Sequence[str]) -> list[str] | None:
-    """Return the values of ``cuda`` for rows, in the way of those that are ``written``; None where none is known.
+    """Return the values of ``cuda`` for rows, in the notation of ``written``; None if no build's CUDA is known.
 
-    The lowest minor of each major is enough: it serves the higher ones.
+    The lowest minor of each major is enough: its variants serve the higher minors.
     """
     known = [row.backend for row in rows if row.backend != "default"]
     if not known:

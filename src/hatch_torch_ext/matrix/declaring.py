@@ -1,4 +1,4 @@
-"""The matrix as hatch resolved it -> entries: what variables and requirements declare, and what is wrong with them."""
+"""The matrix as hatch resolved it -> entries: what variables and requirements declare, and their faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.releases import Minor
 
 PIN = '"torch=={matrix:torch}.*"'
-"""The requirement that ties an environment to its `torch` variable, as it stands in an author's file."""
+"""The requirement that follows the `torch` variable, as an author writes it."""
 
 
 def expand(
@@ -32,11 +32,10 @@ def expand(
     *,
     env_vars: Mapping[str, Sequence[tuple[str, str]]] | None = None,
 ) -> tuple[Entry, ...]:
-    """Return the entries of a matrix in hatch's order: one for each of ``envs`` (name -> variables).
+    """Return the entries of a matrix in hatch's order, one for each of ``envs`` (name -> variables).
 
-    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` are by the same names. Raises
-    ``ConfigurationError`` with every problem of every entry. What the entries are to each other is looked at by
-    ``select``, after ``skip``.
+    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` have the same keys. Raises ``ConfigurationError``
+    with every problem of every entry. ``select`` compares the entries with each other, after ``skip``.
     """
     if not envs:
         raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
@@ -73,7 +72,7 @@ def expand(
 
 
 def _unfit_values(entry: Entry) -> Iterator[str]:
-    """Yield a problem for each value that CMake's command line would not hand on as it is."""
+    """Yield a problem for each value that cannot be passed unchanged on CMake's command line."""
     for name, value in entry.variables:
         odd = next((character for character in value if not character.isprintable()), None)
         if odd is not None:
@@ -88,7 +87,7 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
 
 
 def expanded(found: Matrix) -> tuple[Entry, ...]:
-    """Return the entries of a matrix as hatch told it; see ``expand``. No environment at all is no entry."""
+    """Return the entries of a matrix as hatch gave it; see ``expand``. Without environments there are none."""
     if not found.variables:
         return ()
     return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
@@ -97,10 +96,10 @@ def expanded(found: Matrix) -> tuple[Entry, ...]:
 def _torch_requirements(
     name: str, dependencies: Sequence[str], python: str | None, machine: str | None, problems: list[str]
 ) -> list[str]:
-    """Return the torch requirements that hold for the entry's Python and machine, each once."""
+    """Return the distinct torch requirements whose markers hold for the entry's Python and machine."""
     tag = python_tag(python)
     version = f"{tag[2]}.{tag[3:].rstrip('t')}" if tag else None
-    # The rest of the marker's variables are the machine's that runs the build, as for hatch itself.
+    # The other variables of markers are those of the machine that runs the build, as in hatch.
     markers = {"python_version": version, "python_full_version": f"{version}.0"} if version else {}
     if machine is not None:
         markers["platform_machine"] = machine
@@ -126,7 +125,7 @@ def _not_one_requirement(name: str, requirements: Sequence[str]) -> str:
 
 
 def _declare(entry: Entry, problems: list[str]) -> Entry:
-    """Return the entry with what its variables and requirement declare; add what is wrong with them."""
+    """Return the entry that its variables and requirement declare; append their faults to the problems."""
     requirement = Requirement(entry.torch_requirement)
     torch = _declared_torch(entry, requirement, problems)
     cuda = _declared_cuda(entry, requirement, problems)
@@ -171,7 +170,7 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
 
 
 def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) -> str | None:
-    """Return what the variable ``cuda`` declares, normalised: ``cpu``, a version, or None."""
+    """Return the normalised value of the variable ``cuda``: ``cpu``, a version, or None."""
     value = entry.variable("cuda")
     if value is None:
         return None

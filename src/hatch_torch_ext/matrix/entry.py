@@ -1,4 +1,4 @@
-"""One entry of the matrix: what its variables, its environment and its requirement of torch say."""
+"""One entry of the matrix: what its variables, its environment and its torch requirement say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
-"""What lies in the work folder beside the folders of entries."""
+"""Names in the work folder that are not folders of entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +31,17 @@ class Entry:
     """The Python that the environment asks for (``3.11``), or None for hatch's default."""
     stable_abi: bool = False
     torch: str | None = None
-    """The release line (``2.8``) that variable or requirement declares; None where only the installed torch tells."""
+    """The release line (``2.8``) that variable or requirement declares; None: only the installed torch tells."""
     cuda: str | None = None
-    """What the variable ``cuda`` declares: ``cpu`` or a version (``12.8``); None where it is left open."""
+    """The value of the variable ``cuda``: ``cpu`` or a version (``12.8``); None if it is absent."""
     env_vars: tuple[tuple[str, str], ...] = ()
     """Environment variables that the hatch environment sets."""
     machine: str | None = None
-    """What the variable ``machine`` declares (``aarch64``); None for that of the machine that builds."""
+    """The value of the variable ``machine`` (``aarch64``); None for the machine that builds."""
 
     @property
     def folder(self) -> str:
-        """Return the name of the entry's folder below the work folder: no value of the matrix leads elsewhere."""
+        """Return the name of the entry's folder in the work folder; no value of the matrix can lead out of it."""
         return inside.safe(self.name, reserved=RESERVED)
 
     def variable(self, name: str) -> str | None:
@@ -49,5 +49,5 @@ class Entry:
         return dict(self.variables).get(name)
 
     def environ(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables of the build: those of ``base`` under the hatch environment's own."""
+        """Return the environment variables of the build: ``base``, overridden by those of the hatch environment."""
         return {**base, **dict(self.env_vars)}

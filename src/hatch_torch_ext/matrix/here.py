@@ -1,4 +1,4 @@
-"""The entry for an installed torch that no entry of the matrix serves: what all entries have alike."""
+"""The entry for an installed torch that no entry of the matrix serves: it has what all entries have in common."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CURRENT = "current"
-"""The entry for the torch that is installed, and what `only` names to build that and nothing else."""
+"""The entry for the installed torch, and the word of `only` that builds it alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What all entries of a matrix have alike, and an entry for another torch has too.
+    """What all entries of a matrix have in common, and what an entry for another torch gets too.
 
-    Variables but for ``torch``, ``python`` and ``machine`` (``cuda`` only where it is ``cpu``), environment variables,
-    the ABI.
+    Variables except ``torch``, ``python`` and ``machine`` (``cuda`` only if it is ``cpu``), environment variables, and
+    whether the stable ABI is used.
     """
 
     variables: tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ def common(entries: Sequence[Entry]) -> Common:
 
 
 def current(shared: Common, *, torch: str) -> Entry:
-    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whatever the matrix serves."""
+    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whichever releases the matrix serves."""
     line = ".".join(torch.split(".")[:2])
     return Entry(
         name=CURRENT,

@@ -1,4 +1,4 @@
-"""Entries -> those to build: by `only` and `skip`, by the torch that is installed, by the machine."""
+"""Entries -> the entries to build: by `only` and `skip`, by the installed torch, by the machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` names (all when empty) and ``skip`` does not, in their order.
+    """Return the entries that ``only`` names (all if it is empty) and ``skip`` does not, in their order.
 
-    A glob that matches names of entries is about these; any other is compared with every label that an entry may still
-    get: for certain a label is known after the build alone. Raises ``ConfigurationError`` when nothing is left, and
-    when what ``skip`` leaves cannot be built into one wheel: two entries of one label, or a torch for a CUDA that it
-    has no builds for.
+    A glob that matches names of entries selects those; any other is compared with every label that an entry may get,
+    since the label is certain only after the build.
+
+    Raises ``ConfigurationError`` if no entry is left, or if the entries that ``skip`` leaves cannot form one wheel: two
+    of one label, or a torch that has no builds for its CUDA.
     """
     skipped, named = reached(entries, skip), reached(entries, only)
     kept = [entry for entry in entries if entry.name not in skipped]
@@ -51,7 +52,7 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
 
 
 def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` and ``skip`` leave, whether or not they fit into one wheel."""
+    """Return the entries that ``only`` and ``skip`` leave, whether or not they can form one wheel."""
     skipped, named = reached(entries, skip), reached(entries, only)
     return tuple(entry for entry in entries if entry.name not in skipped and (not only or entry.name in named))
 
@@ -62,16 +63,16 @@ def of_this_machine(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of the newest torch (where none declares one: all), in their order."""
+    """Return the entries of the newest torch (all if no entry declares one), in their order."""
     lines = [max(_release_lines(entry), default=(0, 0)) for entry in entries]
     return tuple(entry for entry, line in zip(entries, lines, strict=True) if line == max(lines))
 
 
 def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[Entry, ...]:
-    """Return the entries that may serve an installed torch, as the loader would choose; in their order.
+    """Return the entries that may serve an installed torch, as the loader would choose, in their order.
 
-    Exact entries go before those of the stable ABI, which serve what is as new; of the latter the newest is taken. Of
-    entries that name a CUDA version, those that the torch can use are taken, or where there are none, those of the CPU.
+    Exact entries go before stable-ABI entries, which serve later releases too; of the latter the newest is taken. Of
+    entries with a CUDA version, those that the torch can use are taken, or if there are none, the CPU entries.
     """
     line = releases.minor_of(torch)
     lines = {entry.name: releases.minor_of(entry.torch) for entry in entries if entry.torch is not None}
@@ -99,9 +100,10 @@ def _release_lines(entry: Entry) -> tuple[Minor, ...]:
 
 
 def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
-    """Return the names of the entries that ``globs`` reach.
+    """Return the names of the entries that ``globs`` match.
 
-    Names first: `*2.9*` means the entry of torch 2.9, and not that of 2.8, which might become `torch2.8_cu12.9_x86_64`.
+    Names are compared first: `*2.9*` means the entry of torch 2.9, not that of 2.8, whose label might be
+    `torch2.8_cu12.9_x86_64`.
     """
     reached: set[str] = set()
     by_label = []
@@ -129,7 +131,7 @@ def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         requirement = Requirement(entry.torch_requirement)
         if entry.torch is None or entry.cuda in {None, "cpu"} or requirement.url or "+" in str(requirement.specifier):
-            continue  # open, or the author names one exact build of torch, which will tell
+            continue  # undeclared, or one exact build of torch: known only after the build
         line = releases.minor_of(entry.torch)
         major = int(str(entry.cuda).partition(".")[0])
         published = releases.published_cuda(line)
@@ -141,7 +143,7 @@ def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield a problem for entries that must end in one label, though variables of the author's own tell them apart."""
+    """Yield a problem for entries that must get one label although variables of the author's own tell them apart."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.torch is not None:

@@ -1,4 +1,7 @@
-"""``inspect``: what is in a wheel, as a value that is JSON, a table or a page. Works on any wheel; ours say more."""
+"""``inspect``: the contents of a wheel as a value, for JSON, a table or a page.
+
+It works on any wheel, and tells more of ours.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +33,20 @@ FileKind = Literal["library", "module", "graft", "program", "python", "metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryFacts:
-    """What an ELF file says of itself. ``libc_floor`` is such as ``glibc 2.17``; ``archs`` are in torch's notation."""
+    """Facts of an ELF file. ``libc_floor`` is such as ``glibc 2.17``; ``archs`` are in torch's notation."""
 
     machine: str
     soname: str | None
     needed: tuple[str, ...]
     python: bool
-    """It is a CPython module."""
+    """Whether it is a CPython extension module."""
     libc_floor: str | None
     archs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRow:
-    """One member of the wheel; sizes in bytes, unpacked and packed. ``variants`` are the labels that use it."""
+    """One member of the wheel; sizes in bytes, unpacked and compressed. ``variants`` are the labels that use it."""
 
     path: str
     kind: FileKind
@@ -55,9 +58,9 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRow:
-    """One variant: sizes in bytes of the files that are its alone (``own``) and of those it shares (``shared``).
+    """One variant: sizes in bytes of the files that only it uses (``own``) and of those it shares (``shared``).
 
-    ``share`` is its own part of the packed bytes of the wheel, 0 to 1.
+    ``share`` is the part of the wheel's compressed bytes in its own files, 0 to 1.
     """
 
     label: str
@@ -78,7 +81,7 @@ class VariantRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelReport:
-    """All that ``inspect`` tells. ``size`` is the wheel's own, ``unpacked`` what it takes when installed, in bytes."""
+    """All that ``inspect`` reports. ``size`` is of the wheel, ``unpacked`` of the installed files, in bytes."""
 
     file: str
     distribution: str
@@ -92,11 +95,14 @@ class WheelReport:
     variants: tuple[VariantRow, ...]
     files: tuple[FileRow, ...]
     problems: tuple[str, ...]
-    """What could not be read, in words; ``audit`` says more."""
+    """Messages on what could not be read; ``audit`` says more."""
 
 
 def describe(path: Path) -> WheelReport:
-    """Return what is in the wheel at ``path``; every text in it can be shown. Raises ``WheelError`` for no wheel."""
+    """Return the contents of the wheel at ``path``; every text in them is printable.
+
+    Raises ``WheelError`` if it is no wheel.
+    """
     with tempfile.TemporaryDirectory(prefix="torch-ext-inspect-") as folder:
         read = wheel.read(path, folder=Path(folder))
         problems = [f"{problem.file}: {problem.message}" for problem in read.problems]
@@ -126,9 +132,9 @@ def describe(path: Path) -> WheelReport:
 
 
 def to_json(report: WheelReport, *, whole: bool = False) -> dict[str, object]:
-    """Return the report as JSON has it; ``left_out`` says of each list that would not fit how many rows are not there.
+    """Return the report as JSON; ``left_out`` says how many rows of each list did not fit.
 
-    Compiled files and those of variants come before others. ``whole``: everything, however much that is.
+    Compiled files and those of variants come first. With ``whole`` nothing is left out, whatever the size.
     """
     found: dict[str, list[Any]] = {name: list(getattr(report, name)) for name in ("problems", "requires", "variants")}
     found["files"] = sorted(report.files, key=lambda row: row.binary is None and not row.variants)

@@ -1,4 +1,4 @@
-"""``inspect --html``: the report as one page that needs nothing else, with a picture of where the bytes are."""
+"""``inspect --html``: the report as one self-contained page, with a picture of where the bytes are."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _binaries(report: WheelReport) -> str:
 
 
 def _breakable(name: str) -> str:
-    """Let a long name go on in the next line after a slash or an underscore."""
+    """Let a long name break after a slash or an underscore."""
     return html(name).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 

@@ -17,13 +17,13 @@ WIDTH, HEIGHT = 1088.0, 440.0
 PALETTE = 12
 HEAD = 19.0
 LETTER, HEAD_LETTER = 6.1, 7.3
-"""Width of an average letter of a label and of a heading, to see what fits."""
+"""Width of an average character of a label and of a heading, in the SVG's units, to estimate what fits."""
 LINE = 14.0
 SMALLEST = 0.0006
-"""Files below this part of the wheel are drawn together."""
+"""Files smaller than this part of the wheel are drawn together."""
 ONE_PERCENT = 0.01
 MAX_GROUPS = 60
-"""Variants that have a place of their own in the picture."""
+"""The number of variants with a group of their own in the picture."""
 SHARED = "shared"
 REST = "Python and data"
 KINDS = {"library": "libraries", "module": "Python modules", "graft": "bundled libraries", "program": "programs"}
@@ -118,7 +118,7 @@ def _text(x: float, y: float, words: str, kind: str = "", *, end: bool = False) 
 
 
 def _fitting(words: str, width: float, letter: float = LETTER) -> str:
-    """Shorten ``words`` in their middle to what fits: both ends of a label tell more than its middle."""
+    """Shorten ``words`` in their middle to what fits: the two ends of a label are more informative."""
     letters = int(width / letter)
     if len(words) <= letters:
         return words

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 BAR_WIDTH = 14
 MAX_OTHERS = 4
 MAX_ROWS = 200
-"""Variants, files and the like that are told one by one; ``--json`` has them all."""
+"""The number of variants, files and the like that are listed; ``--json`` has them all."""
 MAX_NAMES = 20
-"""Tags and requirements."""
+"""The number of tags and requirements that are listed."""
 WIDE = 120
-"""Columns of a terminal from which on shares are drawn as bars."""
+"""Width of a terminal, in columns, from which shares are drawn as bars."""
 ONE_PERCENT = 0.01
 _BRINGERS = ("libtorch", "libc10")
 
@@ -37,7 +37,7 @@ def torch(row: VariantRow) -> str:
 
 
 def render(report: WheelReport, console: Console) -> None:
-    """Print facts of the wheel, its variants or, in a foreign wheel, its compiled files, then the rest of the bytes."""
+    """Print facts of the wheel, its variants (in a foreign wheel, its compiled files), then the rest of the bytes."""
     console.print(_head(report), soft_wrap=True, highlight=False)
     body = _variant_table(report, console.width) if report.variants else _binary_table(report)
     console.print(Padding(body, (1, 0, 0, 1)))
@@ -84,7 +84,7 @@ def _variant_table(report: WheelReport, width: int) -> Table:
         ("shared", lambda row: size(row.shared) if row.shared else ""),
         ("share", lambda row: _bar(row.share) if width >= WIDE else percent(row.share)),
     ]
-    # A column that tells nothing of any variant is left out.
+    # A column that is empty for every variant is left out.
     told = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in rows)]
     made = _table(*(name for name, _ in told))
     for row in rows:
@@ -130,12 +130,12 @@ def _table(*columns: str) -> Table:
 
 
 def _add(made: Table, *cells: RenderableType) -> None:
-    """Add a row; texts in it are no markup, whoever wrote them."""
+    """Add a row; its texts are not markup, wherever they come from."""
     made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def percent(share: float) -> str:
-    """Return a share of 0 to 1 for a person."""
+    """Return a share of 0 to 1 as a percentage."""
     return f"{share:.0%}" if share >= ONE_PERCENT or not share else "<1%"
 
 
@@ -157,7 +157,7 @@ def _torch_needs(row: FileRow) -> str:
 
 
 def _rest(report: WheelReport) -> Iterator[str]:
-    """Say what the bytes outside the variants' own files are."""
+    """Print what the bytes outside of the variants' own files are."""
     shared = sorted((row for row in report.files if len(row.variants) > 1), key=lambda row: -row.size)
     for row in shared[:MAX_ROWS]:
         name = row.path.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""A squarified treemap: amounts become rectangles of their area, as close to squares as they go; pure arithmetic.
+"""A squarified treemap: amounts become rectangles of proportional area, as close to squares as possible. Pure.
 
 After Bruls, Huizing and van Wijk, "Squarified Treemaps" (2000).
 """
@@ -22,7 +22,7 @@ class Box:
     height: float
 
     def inside(self, gap: float, *, top: float = 0.0) -> Box:
-        """Return the rectangle that a border of ``gap``, and a strip of height ``top`` above, leave free."""
+        """Return the rectangle that remains within a border of ``gap`` and a strip of height ``top``."""
         return Box(
             x=self.x + gap,
             y=self.y + gap + top,
@@ -32,7 +32,7 @@ class Box:
 
 
 def layout(amounts: Sequence[float], box: Box) -> list[Box]:
-    """Return a rectangle within ``box`` for each of ``amounts``, which must be positive and sorted downwards."""
+    """Return a rectangle within ``box`` for each of ``amounts``, which must be positive and in descending order."""
     total = sum(amounts)
     if not amounts or total <= 0 or box.width <= 0 or box.height <= 0:
         return [Box(x=box.x, y=box.y, width=0.0, height=0.0) for _ in amounts]
@@ -52,7 +52,7 @@ def layout(amounts: Sequence[float], box: Box) -> list[Box]:
 
 
 def _worst(row: Sequence[float], side: float) -> float:
-    """Return the largest ratio of long to short side in a row of areas laid along ``side``."""
+    """Return the largest ratio of long to short side in a row of areas along ``side``."""
     depth = sum(row) / side if side else 0.0
     if not depth:
         return float("inf")
@@ -60,7 +60,7 @@ def _worst(row: Sequence[float], side: float) -> float:
 
 
 def _row(row: Sequence[float], box: Box) -> tuple[list[Box], Box]:
-    """Lay one row along the shorter side of ``box``; return it and what is left of the box."""
+    """Lay out one row along the shorter side of ``box``; return it and the rest of the box."""
     upright = box.width >= box.height
     side = box.height if upright else box.width
     depth = sum(row) / side if side else 0.0

@@ -1,12 +1,12 @@
-"""The per-user cache of torch SDKs, shared by projects and by builds that run at once. It believes nobody.
+"""The per-user cache of torch SDKs, shared by projects and by concurrent builds; nothing in it is used unchecked.
 
-A thing is made in a folder of its own, gets its marker last, is sealed, and is renamed into place: what is there is
-whole, whenever the maker was stopped. It is read-only from then on, and held against its seal before each use. Its key
-says where its bytes came from: what one index gave is never used for another. Headers that are the same in several
-releases are one file with several names (hard links).
+An item is made in a folder of its own, gets its marker last, is sealed, and is renamed into place: every item in place
+is complete, whenever a build was killed. It is read-only from then on, and compared with its seal before each use. Its
+key says where its bytes came from, so files of one index are never used for another. Headers that are the same in
+several releases are one file with several names (hard links).
 
-This module makes and finds things. Whose the folder is: ``privacy``; whether a thing was changed: ``seal``; equal
-files: ``blobs``; what a build holds until it ends: ``leases``; listing, pruning and verifying: ``upkeep``.
+This module makes and finds items. Who owns the folder and can write it: ``privacy``; whether an item was changed:
+``seal``; equal files: ``blobs``; the items in use by a build: ``leases``; listing, pruning and verifying: ``upkeep``.
 """
 
 from __future__ import annotations
@@ -50,33 +50,32 @@ __all__ = [
 
 VARIABLE = "HATCH_TORCH_EXT_CACHE"
 LEFT_OVER = 24 * 3600.0
-"""Seconds after which an unfinished folder belongs to nobody, on a file system that cannot say so by a lock."""
+"""Age in seconds from which an unfinished folder counts as abandoned, on a file system without locks."""
 FAULTS = (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RecursionError, MemoryError)
-"""What reading a damaged record can end in."""
+"""What reading a damaged record can raise."""
 
 
 class Store:
-    """The store in the folder ``root``, which exists and can be written. What it has to say goes to ``report``."""
+    """The store in the folder ``root``, which exists and is writable. Messages for the user go to ``report``."""
 
     def __init__(self, root: Path, report: Report | None = None) -> None:
         self.root = root
         self.report: Report = report or (lambda _: None)
 
     def finished(self, kind: str, key: str, whole: Whole = dict) -> tuple[Path, Mapping[str, Any]] | None:
-        """Return the folder of a finished thing and what its marker says, or None. Marks it as used, and holds it.
+        """Return folder and marker's content of a complete, unchanged item, or None; mark it as used and lock it.
 
-        ``whole`` reads what the marker says: where that fails, or where anything was changed since it was finished, the
-        thing is not finished.
+        ``whole`` parses the marker's content; an item for which it raises counts as incomplete.
         """
         folder = self.root / kind / key
         try:
             lease = locks.take(folder, shared=True)
-        except OSError:  # a link, or no folder at all
+        except OSError:  # a symbolic link, or not a folder
             return None
         if lease is None:
             return None
         try:
-            said = self.believed(kind, key)
+            said = self.verified(kind, key)
             whole(said)
         except ChangedError as error:
             self.report(f"{kind} {key[:12]} in the cache was changed since it was made ({error}): it is made again")
@@ -90,8 +89,8 @@ class Store:
         os.close(lease)
         return None
 
-    def believed(self, kind: str, key: str, *, fully: bool = False) -> Mapping[str, Any]:
-        """Return what the marker of an unchanged thing says. Raises ``ChangedError``, or one of ``FAULTS``."""
+    def verified(self, kind: str, key: str, *, fully: bool = False) -> Mapping[str, Any]:
+        """Return the content of the marker of an unchanged item. Raises ``ChangedError``, or one of ``FAULTS``."""
         folder = self.root / kind / key
         name = f"{kind}-{key}.json"
         sealed = self.text("seals", name)
@@ -99,13 +98,13 @@ class Store:
             raise RecordError("it has no seal")
         now = seal.check(folder, seal.Seal.load(sealed), fully=fully)
         if now is not None:
-            with contextlib.suppress(OSError):  # a store that is read alone: hashed again the next time
+            with contextlib.suppress(OSError):  # a read-only store: the next use hashes again
                 self.set_text("seals", name, now.dump())
         return record((folder / MARKER).read_bytes())
 
     @contextlib.contextmanager
     def lock(self, kind: str, key: str) -> Iterator[None]:
-        """Hold off every other process and thread that makes the same thing."""
+        """Exclude every other process and thread that makes the same item."""
         self.folder("locks")
         path = self.root / "locks" / f"{kind}-{key}.lock"
         with locks.held(path, what=f"{kind} {key[:12]} of the cache", report=self.report):
@@ -114,14 +113,14 @@ class Store:
     def make(
         self, kind: str, key: str, fill: Callable[[Path], Mapping[str, object]], whole: Whole = dict
     ) -> tuple[Path, Mapping[str, Any]]:
-        """Return a finished thing, filled by ``fill`` (folder -> what the marker says) unless it is there already."""
+        """Return the item; unless it exists, ``fill`` makes it: it fills a folder, and returns the marker's content."""
         if (there := self.finished(kind, key, whole)) is not None:
             return there
         with self.lock(kind, key):
             if (there := self.finished(kind, key, whole)) is not None:
                 return there
             final = self.root / kind / key
-            remove(final)  # not finished: the rest of an older layout, or of a hand that changed files
+            remove(final)  # the rest of an older layout, or a changed item
             with self.scratch() as scratch:
                 made = scratch / "made"
                 made.mkdir()
@@ -140,11 +139,11 @@ class Store:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a folder on the store's file system that is removed afterwards, as are left-overs of killed runs."""
+        """Provide a temporary folder on the store's file system, and remove those of killed processes."""
         parent = self.folder("unfinished")
         _sweep(parent)
         lease = None
-        while lease is None:  # another's sweep may come between
+        while lease is None:  # the sweep of another process may remove it in between
             folder = Path(tempfile.mkdtemp(dir=parent))
             lease = locks.take(folder)
         try:
@@ -154,11 +153,14 @@ class Store:
             os.close(lease)
 
     def put(self, data: bytes, folder: Path, name: str) -> None:
-        """Write the new file ``name`` below ``folder``, sharing the bytes with each file of the store that has them."""
+        """Write the new file ``name`` below ``folder``.
+
+        If the store has a file with the same bytes, it is a hard link to it.
+        """
         blobs.put(self.root, data, folder, name)
 
     def text(self, kind: str, name: str) -> bytes | None:
-        """Return the small record ``name``, or None: also for a link, and for one that another user wrote."""
+        """Return the small record ``name``, or None. A symbolic link and a record of another user count as absent."""
         try:
             descriptor = os.open(self.root / kind / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError):
@@ -173,7 +175,7 @@ class Store:
                 return None
 
     def set_text(self, kind: str, name: str, data: bytes) -> None:
-        """Write the small record ``name`` in one step."""
+        """Write the small record ``name`` atomically."""
         target = self.root / kind / name
         self.folder(kind)
         target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -182,17 +184,20 @@ class Store:
             (scratch / "record").replace(target)
 
     def remove_text(self, kind: str, name: str) -> None:
-        """Remove a record that is damaged: the next run is well."""
+        """Remove a damaged record, so that the next run writes it anew."""
         with contextlib.suppress(OSError):
             (self.root / kind / name).unlink()
 
     def folder(self, name: str) -> Path:
-        """Return one of the store's own folders, made if need be. Raises ``OSError`` for a link in its place."""
+        """Return a folder of the store, and make it if need be.
+
+        Raises ``OSError`` if a symbolic link is in its place.
+        """
         return privacy.folder(self.root, name)
 
 
 def path(environ: Mapping[str, str]) -> Path:
-    """Return where the store is, or would be."""
+    """Return the path of the store, whether or not it exists."""
     named = environ.get(VARIABLE)
     if named:
         return Path(named).absolute()
@@ -201,7 +206,10 @@ def path(environ: Mapping[str, str]) -> Path:
 
 
 def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
-    """Return the user's store; where it cannot be written or trusted, one in the folder ``fallback``, and say so."""
+    """Return the user's store.
+
+    If it cannot be written or trusted, report it and return one in the folder ``fallback``.
+    """
     wanted = path(environ)
     try:
         return opened(wanted, report)
@@ -216,7 +224,7 @@ def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of the store, read-only as it may be; of a link, the link."""
+    """Remove a folder of the store, even if it is read-only. Of a symbolic link, only the link is removed."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink(missing_ok=True)
         return
@@ -227,14 +235,14 @@ def remove(folder: Path) -> None:
 
 
 def opened(root: Path, report: Report | None = None) -> Store:
-    """Return the store in ``root``, made if need be. Raises ``OSError`` when it cannot be written or trusted."""
+    """Return the store in ``root``, and make it if need be. Raises ``OSError`` if it cannot be written or trusted."""
     report = report or (lambda _: None)
     privacy.check(root, report)
     return Store(root, report)
 
 
 def _sweep(unfinished: Path) -> None:
-    """Remove what dead processes left: a living one holds its folder."""
+    """Remove temporary folders of killed processes; a running process holds a lock on its own."""
     for old in unfinished.iterdir():
         with contextlib.suppress(OSError):
             if old.is_symlink():
@@ -257,7 +265,7 @@ def _sweep(unfinished: Path) -> None:
 
 
 def _make_read_only(folder: Path) -> None:
-    """Make every folder below ``folder`` read-only; the files are already."""
+    """Make every folder below ``folder`` read-only; the files already are."""
     for parent, _, _ in os.walk(folder, topdown=False):
-        if Path(parent) != folder:  # a folder must be writable to be renamed
+        if Path(parent) != folder:  # renaming a folder needs it writable
             Path(parent).chmod(0o555)

@@ -1,4 +1,4 @@
-"""Files of equal bytes are one file with several names (hard links), whichever release they belong to."""
+"""Files with equal bytes are one file with several names (hard links), whichever release they belong to."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def put(root: Path, data: bytes, folder: Path, name: str) -> None:
-    """Write the new file ``name`` below ``folder``, as one more name of the file in ``root`` that has the same bytes.
+    """Write the new file ``name`` below ``folder``, as one more hard link to the file in ``root`` with the same bytes.
 
-    Called ten thousand times for one SDK: paths are strings here, since ``pathlib`` would take half of the time.
+    It is called ten thousand times for one SDK. Paths are strings here because ``pathlib`` would take half of the time.
     """
     target = f"{folder}/{name}"
     digest = hashlib.sha256(data).hexdigest()
@@ -27,7 +27,7 @@ def put(root: Path, data: bytes, folder: Path, name: str) -> None:
     if there:
         try:
             _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
-        except OSError:  # no hard links on this file system, too many of this file, or pruned at this moment
+        except OSError:  # no hard links on this file system, too many of this file, or the blob was pruned in between
             pass
         else:
             return
@@ -43,7 +43,7 @@ def put(root: Path, data: bytes, folder: Path, name: str) -> None:
 
 
 def _holds(blob: str, data: bytes) -> bool | None:
-    """Say whether the shared file ``blob`` has the bytes ``data``; None where there is none. What lies is removed."""
+    """Return whether the blob has the bytes ``data``, or None if it does not exist. One with other bytes is removed."""
     try:
         descriptor = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def _holds(blob: str, data: bytes) -> bool | None:
 
 
 def _with_parent(path: str, make: Callable[[], None]) -> None:
-    """Call ``make``, which makes the file ``path``; make the folders above it only when they are missing."""
+    """Call ``make``, which creates the file ``path``; create its parent folders only if they are missing."""
     try:
         make()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What this process uses of any store: held by shared locks until the build ends, so that pruning leaves it alone."""
+"""The items of the store that this process uses: shared locks, held until the build ends, keep pruning from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _leasing = threading.Lock()
 
 @contextlib.contextmanager
 def using() -> Iterator[None]:
-    """Hold what is used of any store until the context ends: a build."""
+    """Keep the items that are used within the context, which is a build, locked until its end."""
     try:
         yield
     finally:
@@ -26,7 +26,7 @@ def using() -> Iterator[None]:
 
 
 def release() -> None:
-    """Let go of everything that this process used of any store: a build has ended."""
+    """Unlock all items that this process used: the build has ended."""
     with _leasing:
         for descriptor in _leases.values():
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The store's folder is its user's alone: one that others own or can write is not used."""
+"""The store belongs to its user alone: a folder that others own or can write is not used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = ("torch", "nvidia", "stubs", "ccache", "hatch")
-"""Folders of finished things."""
+"""Folders of complete items."""
 FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
 A_LINK = "it is a link, and a cache has folders of its own there"
 TAG = """\
@@ -25,20 +25,23 @@ Signature: 8a477f597d28d172789f06886806bc55
 
 
 class NotPrivateError(OSError):
-    """Others own the store's folder or can write it; ``strerror`` is a clause."""
+    """Others own the store's folder or can write it; ``strerror`` is a clause for a message."""
 
     def __init__(self, path: Path, clause: str) -> None:
         super().__init__(errno.EPERM, clause, str(path))
 
 
 def private(root: Path) -> Path:
-    """Return the folder ``root``, made if need be, for its user alone."""
+    """Return the folder ``root``, and make it if need be, readable and writable only by its user."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return root
 
 
 def folder(root: Path, name: str) -> Path:
-    """Return one of the store's own folders, made if need be. Raises ``NotPrivateError`` for a link in its place."""
+    """Return a folder of the store, and make it if need be.
+
+    Raises ``NotPrivateError`` if a symbolic link is in its place.
+    """
     path = root / name
     path.mkdir(mode=0o700, exist_ok=True)
     if not stat.S_ISDIR(path.lstat().st_mode):
@@ -49,10 +52,10 @@ def folder(root: Path, name: str) -> Path:
 def check(root: Path, report: Callable[[str], None]) -> None:
     """Make the store's folder if need be.
 
-    Raises ``OSError`` when it cannot be written, ``NotPrivateError`` when others own it or can write it.
+    Raises ``OSError`` if it cannot be written, ``NotPrivateError`` if it is not private.
     """
     private(root)
-    tag = root / "CACHEDIR.TAG"  # backup programs leave such folders out
+    tag = root / "CACHEDIR.TAG"  # backup programs skip a folder with this file
     ours = tag.exists() or not any(root.iterdir())
     _check(root, root.stat(), ours=ours, report=report)
     for name in FOLDERS:
@@ -70,9 +73,9 @@ def check(root: Path, report: Callable[[str], None]) -> None:
 
 
 def _check(folder: Path, status: os.stat_result, *, ours: bool, report: Callable[[str], None]) -> None:
-    """Raise ``NotPrivateError`` where others own ``folder`` or can write it; take that from them where it is ``ours``.
+    """Raise ``NotPrivateError`` if others own ``folder`` or can write it; if it is ``ours``, revoke their permission.
 
-    What others may have written before is noticed by the seals, which look at each file's owner.
+    Files that others wrote before that are found by the seals, which compare each file's owner.
     """
     if status.st_uid != os.geteuid():
         raise NotPrivateError(folder, f"it belongs to another user (uid {status.st_uid})")

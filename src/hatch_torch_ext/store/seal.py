@@ -1,7 +1,7 @@
-"""What a finished folder held when it was finished: a hash of every file, and facts of its inode to check it cheaply.
+"""The seal of an item: a hash of every file, and facts of its inode with which to check it cheaply.
 
-Facts that are the same say that nothing was written since. Where one differs (a header got another hard link, the
-store came out of an archive) the bytes are hashed again, and only other bytes are a change.
+Equal facts show that nothing was written since. If one differs (a header got another hard link, the store was restored
+from a backup), the bytes are hashed again, and only different bytes count as a change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST = 1 << 26
-"""Bytes of a record that is read: a seal of 10,000 files has 1.5 MB."""
+"""Longest record that is read, in bytes: the seal of 10,000 files has 1.5 MB."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MARKER = "finished.json"
-"""Its times change with each use: it is held by its hash alone."""
+"""Each use sets the time of this file, so only its hash is compared."""
 SHOWN = 3
 
 
@@ -32,7 +32,7 @@ class RecordError(ValueError):
 
 
 class ChangedError(Exception):
-    """A finished folder is not what it was; ``names`` are the files, relative to it, that differ."""
+    """An item was changed; ``names`` are the files that differ, relative to its folder."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = sorted(names)
@@ -64,12 +64,12 @@ class Seal:
 
 
 def record(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a record of the store. Raises ``RecordError`` for anything else, whatever it is."""
+    """Return the JSON object in a record of the store. Raises ``RecordError`` for anything else."""
     if len(data) > LARGEST:
         raise RecordError("it is too large")
     try:
         said = foreign.json(data)
-        json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair cannot be written anywhere
+        json.dumps(said, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except (ValueError, RecursionError, MemoryError) as error:
         raise RecordError("it is not JSON") from error
     if not isinstance(said, dict):
@@ -78,7 +78,7 @@ def record(data: bytes) -> dict[str, Any]:
 
 
 def of(folder: Path) -> Seal:
-    """Return the seal of a folder as it is now."""
+    """Return the seal of a folder in its present state."""
     files, folders = {}, {}
     for name, is_folder in _walk(str(folder)):
         path = f"{folder}/{name}"
@@ -92,9 +92,9 @@ def of(folder: Path) -> Seal:
 
 
 def check(folder: Path, seal: Seal, *, fully: bool = False) -> Seal | None:
-    """Hold a folder against its seal: None where every fact is the same, else the seal with the facts of today.
+    """Compare a folder with its seal; return None if every fact is the same, else the seal with today's facts.
 
-    With ``fully`` every byte is read. Raises ``ChangedError`` for other bytes, another owner, other names.
+    With ``fully``, every byte is read. Raises ``ChangedError`` if bytes, owners or names differ.
     """
     if not fully and _is_untouched(str(folder), seal):
         return None
@@ -139,7 +139,7 @@ def _facts(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def hashed(path: str) -> str:
-    """Return the SHA-256 of a regular file; nothing for what is none, or cannot be read: no hash is equal to that."""
+    """Return the SHA-256 of a regular file; of anything else, and of an unreadable file, an empty string."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -154,7 +154,7 @@ def hashed(path: str) -> str:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, bool]]:
-    """Yield (name relative to ``folder``, whether it is a folder) of all below; the folder itself is ``.``."""
+    """Yield (name relative to ``folder``, whether it is a folder) of everything below; the folder itself is ``.``."""
     yield ".", True
     waiting = [""]
     while waiting:

@@ -1,4 +1,4 @@
-"""What lies in a store: listed, removed when nobody used it for long, read and compared with what was made."""
+"""Upkeep of a store: its items are listed, removed if long unused, and verified byte by byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One finished thing of the store. ``size`` counts bytes that would be freed with it (links shared: once)."""
+    """One complete item of the store. ``size`` is the bytes that removing it frees; a shared file counts in part."""
 
     kind: str
     key: str
@@ -35,14 +35,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What reading every byte of the store found: ``damaged`` (title, what differs) is removed already."""
+    """The result of reading every byte of the store. The ``damaged`` items (title, what differs) have been removed."""
 
     whole: int
     damaged: tuple[tuple[str, str], ...]
 
 
 def listing(store: Store) -> tuple[Stored, ...]:
-    """Return every finished thing of ``store``, SDKs of torch first, then by title and key."""
+    """Return every complete item of ``store``, SDKs of torch first, then by title and key."""
     found = []
     for kind in KINDS:
         for folder in sorted((store.root / kind).glob("*/")):
@@ -58,10 +58,10 @@ def listing(store: Store) -> tuple[Stored, ...]:
 
 
 def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tuple[Stored, ...]:
-    """Remove what was not used for ``older_than`` seconds, and blobs and records that nothing needs then.
+    """Remove items that were not used for ``older_than`` seconds, and the blobs and records that no item needs then.
 
-    Returns what was (or with ``dry_run`` would be) removed. What another build makes or uses at this moment stays,
-    which is said.
+    Return the removed items (with ``dry_run``, those that would be removed). An item in use by another build stays, and
+    a message says so.
     """
     now = time.time()
     old = tuple(one for one in listing(store) if now - one.last_used >= older_than)
@@ -86,7 +86,7 @@ def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tu
 
 
 def compiled(store: Store, *, older_than: float = 0.0) -> tuple[Stored, ...]:
-    """Return what the compiler cache keeps, as one row; nothing where it is empty."""
+    """Return the compiler cache as one row, or an empty tuple if the cache is empty."""
     found = [status for _, status in _objects(store, older_than)]
     row = Stored(
         kind="compiled",
@@ -100,7 +100,10 @@ def compiled(store: Store, *, older_than: float = 0.0) -> tuple[Stored, ...]:
 
 
 def _objects(store: Store, older_than: float) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files of the compiler cache that were not used for so long; ccache touches what it uses."""
+    """Yield the files of the compiler cache that were not used for ``older_than`` seconds.
+
+    ccache sets the time at each use.
+    """
     now = time.time()
     for path in store.root.glob("compiled/[0-9a-f]/**/*"):
         with contextlib.suppress(OSError):
@@ -116,14 +119,14 @@ def _prune_one(store: Store, one: Stored) -> bool:
             if one.path.exists():
                 store.report(f"{one.title} is in use by a build and stays; prune again when that has ended")
             return False
-        one.path.chmod(0o755)  # renaming a folder writes its `..`
+        one.path.chmod(0o755)  # renaming a folder writes its entry `..`
         one.path.rename(scratch / "doomed")
         os.close(lease)
     return True
 
 
 def verify(store: Store) -> Verified:
-    """Read every byte of the store; remove what is not as it was made, so that the next build makes it again."""
+    """Read every byte of the store, and remove items that were changed; the next build makes them again."""
     whole, damaged = 0, []
     for one in listing(store):
         problem = _problem(store, one)
@@ -141,17 +144,17 @@ def verify(store: Store) -> Verified:
 
 def _problem(store: Store, one: Stored) -> str | None:
     try:
-        store.believed(one.kind, one.key, fully=True)
+        store.verified(one.kind, one.key, fully=True)
     except (ChangedError, *FAULTS) as error:
         return str(error)
     return None
 
 
 def _own_size(folder: Path) -> int:
-    """Return the bytes that only this folder holds: a file with other names elsewhere counts in part."""
+    """Return the bytes that removing the folder frees; a file with further hard links counts in part."""
     total = 0.0
     for parent, _, names in os.walk(folder):
         for name in names:
             status = Path(parent, name).stat()
-            total += status.st_size / max(status.st_nlink - 1, 1)  # one of the links is the blob's own
+            total += status.st_size / max(status.st_nlink - 1, 1)  # one of the links is the blob
     return int(total)

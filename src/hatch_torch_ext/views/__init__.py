@@ -1,4 +1,4 @@
-"""What is seen of a build: every view is made from the stream of events alone, live or from the file afterwards."""
+"""What a build shows: every view is drawn from the stream of events alone, live or afterwards from the file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def shown(
     environ: Mapping[str, str] = os.environ,
     terminal: bool | None = None,
 ) -> Iterator[View]:
-    """Give the view that fits where the build runs, and leave the terminal as it was afterwards.
+    """Use the view that suits the place where the build runs, and restore the terminal afterwards.
 
-    A table where stderr is a terminal (``terminal`` says so in its stead), and neither in CI nor on one that cannot
-    move its cursor; GitHub's form in its actions; else plain lines by ``say``. ``command`` says a line as it is.
+    A table if stderr is a terminal (``terminal`` overrides this) that can move its cursor, outside of CI; GitHub's form
+    in its workflows; else plain lines by ``say``. ``command`` prints a line as it is.
     """
     if environ.get("GITHUB_ACTIONS") == "true":
         from hatch_torch_ext.views.github import GitHub

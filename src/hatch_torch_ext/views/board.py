@@ -1,4 +1,4 @@
-"""What is known of a build at one moment, out of its events: what views draw, and what they say at the end."""
+"""The state of a build at one moment, computed from its events, for the views and the summary at the end."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Row:
 
     @property
     def running(self) -> bool:
-        """Whether it holds a part of the machine."""
+        """Return whether a step of the entry is running."""
         return self.state in RUNNING
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens with it."""
+        """Return whether the entry is finished."""
         return self.state in {"done", "reused", "failed"}
 
 
@@ -62,7 +62,7 @@ class Board:
     ended: bool = False
 
     def take(self, at: float, event: Event) -> None:
-        """Take an event in."""
+        """Update the state with an event."""
         if isinstance(event, events.Begun):
             self.began, self.jobs = at, event.jobs
             self.rows = {name: Row(name=name, last=event.last.get(name)) for name in event.entries}
@@ -80,7 +80,7 @@ class Board:
         return [row for row in self.rows.values() if row.state in states]
 
     def left(self, now: float) -> float | None:
-        """Return about how many seconds are left, by what entries took last time; None where too little is known."""
+        """Return about how many seconds are left, estimated from the last build; None if too little is known."""
         open_rows = [row for row in self.rows.values() if not row.over]
         taken = [row.seconds for row in self.many("done")]
         usual = sum(taken) / len(taken) if taken else None
@@ -114,7 +114,7 @@ def _into(row: Row, at: float, event: Event) -> None:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as people read it: ``12.3 s``, ``4:05``, ``1:02:03``."""
+    """Return a duration in seconds as people write it: ``12.3 s``, ``4:05``, ``1:02:03``."""
     if seconds < 60:  # noqa: PLR2004 -- a minute
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -128,7 +128,7 @@ def counted(number: int, one: str, more: str | None = None) -> str:
 
 
 def failure(row: Row) -> str:
-    """Return what is said at once of an entry that failed: the command, the first error, where the log is."""
+    """Return the message on an entry that failed: the command, the first error, the path of the log."""
     lines = row.message.splitlines() or [""]
     first = next((line.strip() for line in lines[1:] if ERROR.search(line)), "")
     log = f"whole log: {row.log}" if row.log else ""

@@ -1,4 +1,4 @@
-"""Plain lines as GitHub's runner reads them: a folded group for each log, errors at their lines, a table of the run.
+"""Plain lines for GitHub's runner: a folded group for each log, errors at their lines, a table in the job summary.
 
 https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)
 LONGEST = 1 << 20  # bytes of a log; the file has all of it
 ERRORS = 10
-"""As many annotations of one kind and step does GitHub show."""
+"""The number of annotations of one kind that GitHub shows for one step."""
 _PLACES = (
     re.compile(r"^\s*(?P<file>[^\s:(][^:(\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$"),
     re.compile(r"^\s*(?P<file>[^\s:(][^:(\n]*)\((?P<line>\d+)\): error: (?P<text>.*)$"),
@@ -33,7 +33,7 @@ _PLACES = (
 
 
 class GitHub(Plain):
-    """Says lines by ``say``; workflow commands, which begin a line, by ``command``."""
+    """Prints lines by ``say``; workflow commands, which must begin a line, by ``command``."""
 
     def __init__(
         self, say: Callable[[str], None], command: Callable[[str], None], environ: Mapping[str, str], source: Path
@@ -45,7 +45,7 @@ class GitHub(Plain):
         self._annotated = 0
 
     def show(self, at: float, event: Event) -> None:
-        """Say the event; fold the log of an entry that ended; annotate the errors of one that failed."""
+        """Print the event; fold the log of an entry that ended; annotate the errors of one that failed."""
         super().show(at, event)
         if isinstance(event, events.Done | events.Failed) and event.log and not getattr(event, "reused", False):
             outcome = "failed" if isinstance(event, events.Failed) else f"built in {clock(event.seconds)}"
@@ -65,13 +65,13 @@ class GitHub(Plain):
         except OSError:
             return
         self._command(f"::group::{_escaped(title)}")
-        # A line of a compiler must not be taken for a command.
+        # The runner must not take a compiler's line for a command.
         self._command(_COMMAND.sub(r"\1: :", text))
         self._command("::endgroup::")
 
 
 def places(message: str, source: Path, workspace: Path, *, title: str) -> Iterator[str]:
-    """Yield the commands that put the errors of ``message`` beside the lines of the sources that they name."""
+    """Yield the commands that annotate the source lines which ``message`` names with its errors."""
     for line in message.splitlines():
         for pattern in _PLACES:
             if (match := pattern.match(line)) is not None:

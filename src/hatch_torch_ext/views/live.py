@@ -1,6 +1,6 @@
-"""A table on the terminal while a build runs: what runs and what failed first, never more than a third of the screen.
+"""A table on the terminal while a build runs: running entries and first failures, on at most a third of the screen.
 
-What is finished is printed once above it, so that scrolling back is the history.
+Finished entries are printed once above it, so that the scrollback is the history.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Live:
         self._screen: Screen | None = None
 
     def __call__(self, at: float, event: Event) -> None:
-        """Take the event in, and print what stays."""
+        """Update the table with the event, and print the lines that stay."""
         self.board.take(at, event)
         if isinstance(event, events.Begun):
             self._screen = Screen(
@@ -62,13 +62,13 @@ class Live:
                     self._print(Text(line))
 
     def close(self) -> None:
-        """Leave the terminal as it was; whatever ends the build."""
+        """Restore the terminal, however the build ended."""
         if self._screen is not None:
             self._screen.stop()
             self._screen = None
 
     def table(self) -> RenderableType:
-        """Return what is drawn at this moment."""
+        """Return the table in its present state."""
         now = self._now()
         rows = sorted(self.board.rows.values(), key=lambda row: (row.state != "failed", not row.running, row.since))
         shown = [row for row in rows if row.state not in QUIET or row.fetching]

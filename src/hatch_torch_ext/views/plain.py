@@ -1,4 +1,4 @@
-"""Plain lines: one for each thing that happens, and one every half minute, so that nobody takes a build for dead."""
+"""Plain lines: one for each event, and one every half minute, to show that the build is alive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 30.0  # seconds
 
 
 class Plain:
-    """Says lines by ``say``."""
+    """Prints lines by ``say``."""
 
     def __init__(self, say: Callable[[str], None], *, every: float = EVERY) -> None:
         self.board = Board()
@@ -29,13 +29,13 @@ class Plain:
         self._lock = threading.RLock()
 
     def __call__(self, at: float, event: Event) -> None:
-        """Say the event, if it is one for plain lines."""
+        """Print the event if plain lines show it."""
         with self._lock:
             self.board.take(at, event)
             self.show(at, event)
 
     def show(self, at: float, event: Event) -> None:
-        """Say the event, which the board has."""
+        """Print the event; the board has taken it already."""
         if isinstance(event, events.Begun):
             entries = counted(len(event.entries), "entry", "entries")
             self.line(f"{entries}, {counted(event.jobs, 'job')} at once")
@@ -55,7 +55,7 @@ class Plain:
                     self.line(line)
 
     def line(self, text: str) -> None:
-        """Say a line."""
+        """Print a line."""
         self._last = time.monotonic()
         self._say(text)
 

@@ -1,4 +1,4 @@
-"""A build afterwards, as one page that needs nothing else: entries and their compiles as bars over time."""
+"""A finished build as one self-contained page: entries and their compiles as bars over time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLOURS = {
     "repair": "--c2",
     "audit": "--c4",
 }
-"""Of each step, from the palette of the page's style."""
+"""The colour of each step, from the palette of the page's style."""
 LONGEST = 30 * 86400.0
-"""Seconds that are drawn."""
+"""Longest build that is drawn, in seconds."""
 TICKS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
-"""Seconds between marks of the axis: the first that gives at most ten."""
+"""Seconds between marks of the axis: the first that gives at most ten is used."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _bar(left: float, right: float, y: float, *, height: float, fill: str, title
 
 
 def _lanes(compiles: Iterable[events.Compiled]) -> list[list[events.Compiled]]:
-    """Return the compiles in as few lanes as hold them side by side."""
+    """Return the compiles in as few lanes as hold them without overlap."""
     lanes: list[list[events.Compiled]] = []
     for compiled in sorted(compiles, key=lambda each: (each.start, each.end)):
         lane = next((lane for lane in lanes if lane[-1].end <= compiled.start), None)
