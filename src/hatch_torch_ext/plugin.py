@@ -109,7 +109,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """Audit the finished wheel, and delete it if it fails, so that it cannot be published.
 
         During the audit it lies in a folder of its own: if the process is killed, no unaudited wheel is left in the
-        usual place.
+        usual place. Those of several machines are put into place together: either all or none stay.
         """
         if self._unfinished is not None:
             atexit.unregister(self._unfinished)
@@ -117,14 +117,20 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             return
         wheel = Path(artifact_path)
         aside = wheel.parent / UNAUDITED / wheel.name
+        written = {wheel, aside}
         try:
             aside.parent.mkdir(exist_ok=True)
             wheel.replace(aside)
-            for audited in self._finalize(aside):
-                audited.replace(wheel.with_name(audited.name))
+            audited = self._finalize(aside)
+            written.update(audited)
+            for path in audited:
+                target = wheel.with_name(path.name)
+                _move(path, target)
+                written.add(target)
         except BaseException as error:  # noqa: BLE001 -- raised again
-            for path in (wheel, aside):
-                path.unlink(missing_ok=True)
+            for path in written:
+                with contextlib.suppress(OSError):  # the first error is the one to be told
+                    path.unlink()
             if isinstance(error, TorchExtError):
                 self.app.abort(f"hatch-torch-ext: {error}")
             self._abort_at(error)
@@ -405,6 +411,16 @@ class Misspelt(TorchExtBuildHook):
             "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
             "`hooks.torch_ext`."
         )
+
+
+def _move(wheel: Path, target: Path) -> None:
+    try:
+        wheel.replace(target)
+    except OSError as error:
+        raise TorchExtError(
+            f"{target} cannot be written: {error.strerror}. No wheel of this build stays in {target.parent}. Make room "
+            "for it, and run the same command again: it continues with what is finished"
+        ) from error
 
 
 def _required(product: Product, torch: InstalledTorch | None) -> str:

@@ -145,6 +145,31 @@ def test_a_kill_leaves_no_wheel_that_was_not_audited(
     assert (wheel.read_text(), other.read_text()) == ("wheel", "other")
 
 
+def test_wheels_of_several_machines_are_put_into_place_together(
+    hook: tuple[plugin.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one cannot be moved, none stays, and the error names the place and what helps."""
+    builds, said = hook
+    wheel = tmp_path / "dist" / "x.whl"
+    names = [f"{machine}.whl" for machine in ("x", "first", "second", "third")]
+    (wheel.parent / "second.whl").mkdir(parents=True)
+    wheel.touch()
+
+    def audited(aside: Path) -> list[Path]:
+        for name in names:
+            aside.with_name(name).touch()
+        return [aside.with_name(name) for name in names]
+
+    monkeypatch.setattr(builds, "_finalize", audited)
+    with pytest.raises(SystemExit):
+        builds.finalize("standard", {}, str(wheel))
+    assert list(wheel.parent.iterdir()) == [wheel.parent / "second.whl"]
+    assert said == [
+        f"hatch-torch-ext: {wheel.parent}/second.whl cannot be written: Is a directory. No wheel of this build stays "
+        f"in {wheel.parent}. Make room for it, and run the same command again: it continues with what is finished"
+    ]
+
+
 def test_what_hatchling_refuses_is_its_own_message(
     hook: tuple[plugin.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
