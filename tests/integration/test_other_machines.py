@@ -87,6 +87,28 @@ def test_the_audit_reads_it(make: Callable[[Site], None], site: Site) -> None:
     ]
 
 
+def test_names_of_glibc_are_asked_of_the_files_machine(arm64: Path, tmp_path: Path) -> None:
+    """Its own C library tells which names it has, and since when; where it is not here, C names are not told."""
+    path = tmp_path / "libops.so"
+    path.write_bytes(
+        elves.shared_object(
+            machine="aarch64",
+            needed=("libc.so.6",),
+            soname="libops.so",
+            versions={"libc.so.6": ("GLIBC_2.17",)},
+            # arch_prctl is x86-64's alone, __libc_single_threaded of 2.32.
+            undefined=("strlen@GLIBC_2.17", "pow", "arch_prctl", "__libc_single_threaded", "launch_kernel"),
+        )
+    )
+    binary = Binary(place="label/libops.so", elf=elf.read(path))
+    subject = Subject(variant="label", binaries=(binary,), machines=("aarch64",), sysroot=arm64 / "root", ours=True)
+    told = "needs __libc_single_threaded, arch_prctl, launch_kernel, which no file that it loads defines"
+    assert ("missing-symbol", told) in list(found(subject))
+    nowhere = replace(binary, elf=replace(binary.elf, machine="riscv64"))
+    subject = replace(subject, binaries=(nowhere,), machines=("riscv64",), sysroot=None)
+    assert "missing-symbol" not in dict(found(subject))
+
+
 def found(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield code and message of each finding."""
     return ((item.code, item.message) for item in settle(variants.check(subject)))

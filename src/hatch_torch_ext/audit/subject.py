@@ -100,6 +100,8 @@ class Subject:
     """Further library names that the user's torch, its requirements or the system bring."""
     external: Mapping[str, str] = field(default_factory=dict)
     """Libraries that are left to others, and to whom (``Variant.external``): what they define is not known."""
+    sysroot: Path | None = None
+    """That of the compiler for another machine, where the author names one."""
     build_dirs: tuple[str, ...] = ()
     build: BuildRecord | None = None
     """What a variant was built from."""

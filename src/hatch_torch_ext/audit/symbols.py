@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import platform
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
+from hatch_torch_ext.audit import glibc
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.errors import ElfError
@@ -189,11 +188,15 @@ def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iter
     if unknown(binary, subject) or not subject.external.keys().isdisjoint(binary.elf.needed):
         return
     names = [symbol for symbol in left if symbol.startswith("_Z") and _is_own(symbol)]
-    if not _opaque(binary, subject):
-        c_names = [symbol for symbol in left if symbol not in cudas and not symbol.startswith("_Z")]
-        names += [
-            symbol for symbol in c_names if not _INSIDE_TORCH_C.fullmatch(symbol) and not _of_glibc(symbol, binary)
-        ]
+    c_names = [
+        symbol
+        for symbol in left
+        if symbol not in cudas and not symbol.startswith("_Z") and not _INSIDE_TORCH_C.fullmatch(symbol)
+    ]
+    if c_names and not _opaque(binary, subject):
+        system = glibc.names(binary.elf.machine, subject.sysroot)
+        if system is not None:  # else nothing here tells which names that machine's has
+            names += [symbol for symbol in c_names if not _of_glibc(symbol, system, binary)]
     nobodys = []
     having = _defined(names, binary, subject) if names else {}
     for symbol in sorted(names):
@@ -276,42 +279,17 @@ def _opaque(binary: Binary, subject: Subject) -> bool:
     )
 
 
-def _of_glibc(symbol: str, binary: Binary) -> bool:
+def _of_glibc(symbol: str, names: Mapping[str, str], binary: Binary) -> bool:
     """Say whether glibc has the name: unlinked it has no version, and is found where Python has loaded glibc's part.
 
     One that came after the glibc that the file asks for counts as nobody's: where it runs it may not be there
     (``__libc_single_threaded``, of 2.32, out of a static library that was compiled on a newer system).
     """
-    if not any(hasattr(library, symbol) for library in _glibc()):
+    if symbol not in names:
         return False
     versions = [version for _, listed in binary.elf.version_needs for version in listed]
-    since = _since(symbol)
     asked = policy.floor("glibc", policy.lowest(binary.elf.machine, "glibc", versions), versions)
-    return since is None or policy.natural(since) <= policy.natural(asked)
-
-
-@cache
-def _since(symbol: str) -> str | None:
-    """Return the oldest glibc of those that policies name in which this machine's has the name; None if unknown."""
-    for version in policy.glibcs(platform.machine()):
-        for library in _glibc():
-            with contextlib.suppress(AttributeError):
-                library.dlvsym.restype = ctypes.c_void_p
-                library.dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
-                if library.dlvsym(library._handle, symbol.encode(), f"GLIBC_{version}".encode()):  # noqa: SLF001
-                    return version
-    return None
-
-
-@cache
-def _glibc() -> tuple[ctypes.CDLL, ...]:
-    found = []
-    for name in (
-        "libc.so.6", "libm.so.6", "libmvec.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
-    ):  # fmt: skip
-        with contextlib.suppress(OSError):
-            found.append(ctypes.CDLL(name))
-    return tuple(found)
+    return policy.natural(names[symbol]) <= policy.natural(asked)
 
 
 def _defined(names: Iterable[str], binary: Binary, subject: Subject) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
@@ -15,7 +16,6 @@ from hatch_torch_ext.facts.variant import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.config import Config
@@ -59,6 +59,7 @@ def audit_variant(
             binaries.append(_binary(built, file, tree=tree, depth=depth + file.path.count("/")))
         except (ElfError, OSError) as error:
             found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
+    cross = config.cross_for(built.variant.machine)
     subject = Subject(
         **facts(built.variant),
         binaries=tuple(binaries),
@@ -71,6 +72,7 @@ def audit_variant(
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         pybind11_internals=_pybind11_internals(sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
+        sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
     )
     opened = opening.Opened()
