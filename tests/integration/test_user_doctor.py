@@ -187,14 +187,14 @@ def test_nothing_is_pruned_where_nothing_fits(
     assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()
 
 
-def test_a_manifest_that_cannot_be_believed(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is a problem with its way out, and not a package that is not there."""
     install(environment, wheel)
     (site(environment) / "my_pkg/_torch_ext/manifest.json").write_text("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
     assert status == 1
     (problem,) = said["problems"]
-    assert "my_pkg/_torch_ext/manifest.json cannot be believed: it is not JSON" in problem
+    assert "my_pkg/_torch_ext/manifest.json is invalid: it is not JSON" in problem
     assert problem.endswith(": pip install --force-reinstall --no-deps my_pkg==1.0")
 
 

@@ -311,7 +311,7 @@ def test_a_folder_of_everybody(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_another_users(tmp_path: Path) -> None:
-    """A store that another user owns is not used; a file that another user put into one of ours is not believed."""
+    """A store that another user owns is not used; a file that another user put into one of ours is not used."""
     said: list[str] = []
     root = tmp_path / "store"
     kept = store.opened(root)

@@ -56,12 +56,3 @@ def test_every_cuda_that_torch_was_built_for_has_a_minimum() -> None:
             lowest = drivers.minimum(drivers.numbers(cuda))
             assert lowest is not None
             assert drivers.runs(drivers.numbers(cuda), driver=lowest, supported=None)
-
-
-@pytest.mark.parametrize(
-    ("driver", "newest"),
-    [((580, 65, 6), (13, 0)), ((550, 54), (12, 9)), ((470, 1), (11, 8)), ((440, 33), (10, 2)), ((390, 1), None)],
-)
-def test_the_newest_cuda_of_a_driver(driver: tuple[int, ...], newest: tuple[int, int] | None) -> None:
-    """The last minor of the major that the driver runs."""
-    assert drivers.newest_for(driver) == newest

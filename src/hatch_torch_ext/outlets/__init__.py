@@ -1,5 +1,6 @@
 """Outlets: other forms of a finished wheel, made from it without compiling, and back again.
 
-``parts`` takes a wheel of ours apart; ``writing`` writes another of the same author's files; ``merging`` joins parts,
-``variantwheels`` cuts by backend (PEP 825), ``exact`` gives one wheel for each variant, with a static index of them.
+``parts`` unpacks a wheel of this project; ``writing`` writes another one with the same files of the author; ``merging``
+joins partial wheels, ``variantwheels`` splits by backend (PEP 825), ``exact`` writes one wheel for each variant and a
+static index of them.
 """

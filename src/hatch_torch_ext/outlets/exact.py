@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FILES = "files"
 MARKER = ".torch-ext-index"
-"""A file that says that the folder is an index of ours, to which releases may be added."""
+"""The file that marks a folder as such an index, to which releases may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Served:
 def local_version(variant: Variant) -> str:
     """Return the local part of an exact wheel's version: ``pt28cu128``, ``pt26cpucxx98``, ``pt210stablecu12``.
 
-    A variant on the stable ABI serves later torches too, and those of every minor of its CUDA major.
+    A stable-ABI variant serves later torches too, and every minor of its CUDA major.
     """
     stable = "stable" if variant.stable_abi else ""
     old_abi = "cxx98" if variant.cxx11_abi is False else ""
@@ -66,10 +66,10 @@ def local_version(variant: Variant) -> str:
 
 
 def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
-    """Cut the fat wheels at ``paths`` into exact ones below ``out`` and (re)write the pages of all that lie there.
+    """Split the fat wheels at ``paths`` into exact wheels below ``out``, and write the pages for all wheels in it.
 
-    Releases that the folder has already stay. Raises ``WheelError`` for a wheel that is not ours, ``MergeError`` for
-    one that is cut already, for two versions in one call and for a folder that holds other files.
+    Releases that the folder already has stay. Raises ``WheelError`` for a wheel that this project did not make,
+    ``MergeError`` for one that is split already, for two versions in one call and for a folder with other files.
     """
     _check_versions(paths)
     _check_folder(out)
@@ -234,7 +234,7 @@ def _json(project: str, served: Sequence[Served], files: str) -> dict[str, objec
 
 
 def _people(served: Sequence[Served]) -> str:
-    """Return the page for people: one row for each torch, with what to type."""
+    """Return the page for people: one row for each torch, with the command to type."""
     newest: dict[tuple[str, str], Served] = {}
     for each in sorted(served, key=lambda each: Version(each.version)):
         newest[each.project, each.torch] = each

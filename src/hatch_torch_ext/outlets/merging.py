@@ -1,4 +1,4 @@
-"""Parts of one wheel -> that wheel: the same bytes as one build of everything."""
+"""Partial wheels -> the complete wheel, with the same bytes as one build of everything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
-    """Join the wheels at ``paths``, whatever their order, into one in the folder ``out``; return its path.
+    """Merge the wheels at ``paths``, in any order, into one in the folder ``out``; return its path.
 
     See ``merge_by_machine``.
     """
@@ -31,10 +31,11 @@ def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
 
 
 def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[Path, ...]:
-    """Join the wheels at ``paths``, whatever their order, in the folder ``out``; with ``each``, one for each machine.
+    """Merge the wheels at ``paths``, in any order, into the folder ``out``; with ``each``, into one for each machine.
 
-    They may be parts of one build (shards), exact wheels, or variant wheels. Raises ``WheelError`` for a wheel that is
-    not ours or not whole, ``MergeError`` where they do not belong together, or an entry is missing or twice.
+    They may be partial wheels of one build (shards), exact wheels, or variant wheels. Raises ``WheelError`` for a wheel
+    that this project did not make or that is damaged, ``MergeError`` if they do not belong together, or if an entry is
+    missing or there twice.
     """
     if not paths:
         raise MergeError("no wheel to merge: name the parts")
@@ -73,7 +74,7 @@ def relaid(
 ) -> Layout:
     """Return the layout of ``variants``, which come from ``read``, with the policy that the author asked for.
 
-    Unless ``open_ended``, it requires the torch of its variants, though it could be built for others.
+    Unless ``open_ended``, it requires the torch of its variants, even if it could be built for others.
     """
     first = read[0]
     merged = functools.partial(
@@ -91,7 +92,7 @@ def relaid(
 
 
 def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) -> str | None:
-    """Return the policy by which every part is tagged though none needs it: the author asked for it. None elsewhere."""
+    """Return the policy that the author set for every part although no part needs it, else None."""
     here = natural.rpartition("-")[2].split(".")
     there = [tag.rpartition("-")[2].split(".") for tag in tags]
     for machine in sorted({built.variant.machine for built in variants}):
@@ -105,7 +106,7 @@ def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) 
 
 
 def _check_same(first: Part, other: Part) -> None:
-    """Raise where two wheels are not parts of one: another project, another version, other files of the author's."""
+    """Raise ``MergeError`` if two wheels differ in project, version or the author's files."""
     names = first.wheel.path.name, other.wheel.path.name
     for what, ours, theirs in (
         ("the distribution", first.distribution, other.distribution),
@@ -137,7 +138,7 @@ def _check_same(first: Part, other: Part) -> None:
 
 
 def _check_origin(first: partials.Partial, other: partials.Partial, names: tuple[str, str]) -> None:
-    """Raise where two partial wheels were not built from the same."""
+    """Raise ``MergeError`` if two partial wheels were built from different inputs."""
     for ours, theirs, what, remedy in (
         (first.builder, other.builder, "by the same hatch-torch-ext", "Build both with one version of it"),
         (
@@ -167,7 +168,7 @@ def _more(count: int) -> str:
 
 
 def _check_distinct(read: Sequence[Part]) -> None:
-    """Raise for what is there twice: an entry of partial wheels (two may give one variant), else a variant."""
+    """Raise ``MergeError`` for an entry that two partial wheels hold, or a variant that two other wheels hold."""
     holders: dict[tuple[str, str], Part] = {}
     for part in read:
         for key in [*_entries(part), *_variants(part)]:
@@ -181,7 +182,7 @@ def _check_distinct(read: Sequence[Part]) -> None:
 
 
 def _entries(part: Part) -> list[tuple[str, str]]:
-    """Return the (machine, entry) that a partial wheel holds."""
+    """Return the (machine, entry) pairs that a partial wheel holds."""
     partial = part.partial
     if partial is None:
         return []
@@ -193,13 +194,16 @@ def _variants(part: Part) -> list[tuple[str, str]]:
 
 
 def _expected(partial: partials.Partial, part: Part, machine: str) -> set[str]:
-    """Return the entries that the whole has for ``machine``: those that say so, and on its own machines the others."""
+    """Return the entries that the complete wheel has for ``machine``.
+
+    They are the entries that declare it and, if the part was built for it, those that declare no machine.
+    """
     entries = partial.of(partial.entries, machine)
     return entries if machine in part.machines else entries.intersection(dict(partial.machines))
 
 
 def _check_complete(read: Sequence[Part]) -> None:
-    """Raise where the parts of a machine, together, lack an entry that one of them expects."""
+    """Raise ``MergeError`` if the parts for a machine, together, lack an entry that one of them expects."""
     declared = {machine for part in read if part.partial for _, machine in part.partial.machines}
     for machine in sorted(declared.union(*(part.machines for part in read))):
         there = [part for part in read if machine in part.machines]

@@ -1,4 +1,4 @@
-"""A wheel of ours, taken apart: the author's members, and the variants as the build left them."""
+"""A wheel of this project, unpacked: the author's members, and the variants as the build left them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _HEAD = {
     "requires": re.compile(r"torch[ !=<>~0-9.,*]{0,1000}"),
     "tag": re.compile(r"[\w.]{1,200}-[\w.]{1,200}-[\w.]{1,1000}", re.ASCII),
 }
-"""What a build writes into the head of a manifest: other files are made of it."""
+"""Fields of a manifest's head that a build writes and from which other files are generated."""
 EXECUTABLE = 0o100
 LOCAL_SEPARATOR = "+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of the archive as the writer needs it: ``attributes`` are the zip's, with the mode in the high bits."""
+    """A member of the archive as the writer needs it; ``attributes`` are the zip's, with the mode in the high bits."""
 
     path: str
     time: tuple[int, int, int, int, int, int]
@@ -48,10 +48,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A wheel of ours that was unpacked below ``wheel.folder``.
+    """A wheel of this project, unpacked below ``wheel.folder``.
 
-    ``prefix`` is the package's folder in the wheel (``my_pkg/``); ``members`` come in the order of the archive;
-    ``generated`` are those that a build made and a writer makes again: variants, files of CMake's, the loader.
+    ``prefix`` is the package's folder in the wheel (``my_pkg/``); ``members`` are in the order of the archive;
+    ``generated`` are those that the writer makes again: variants, files that CMake installed, the loader.
     """
 
     wheel: Wheel
@@ -64,12 +64,12 @@ class Part:
     members: tuple[Member, ...]
     generated: frozenset[str]
     partial: Partial | None
-    """What it lacks of the whole, where it says so."""
+    """What the wheel lacks of the complete one, if it says so."""
     sources: Sources | None = None
 
     @property
     def public_version(self) -> str:
-        """Return the version of the whole: without what names a part or one torch; an author's own local part stays."""
+        """Return the version of the complete wheel: without the local part that names a part or one torch."""
         if self.partial is not None:
             return partials.whole_version(self.wheel.version)
         return self.wheel.version.partition(LOCAL_SEPARATOR)[0]
@@ -81,7 +81,7 @@ class Part:
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """Return name -> content of what ``.dist-info`` holds of the author's: without version, torch and our own."""
+        """Return name -> content of the author's files in ``.dist-info``; METADATA lacks version and torch."""
         info = f"{self.wheel.dist_info}/"
         found: dict[str, object] = {}
         for member in self.wheel.members:
@@ -99,7 +99,7 @@ class Part:
 
     @property
     def authors(self) -> Mapping[str, str]:
-        """Return path -> sha256 of the author's own members, those of ``.dist-info`` aside."""
+        """Return path -> SHA-256 of the author's own members outside of ``.dist-info``."""
         return {
             member.path: member.sha256
             for member in self.wheel.members
@@ -112,9 +112,10 @@ class Part:
 
 
 def read(path: Path, *, folder: Path) -> Part:
-    """Take the wheel at ``path`` apart below ``folder``, which is empty.
+    """Unpack the wheel at ``path`` below ``folder``, which is empty.
 
-    Raises ``WheelError`` for a wheel that is not ours, or not whole: every byte is checked against the manifest.
+    Raises ``WheelError`` for a wheel that this project did not make or that is damaged: every byte is compared with the
+    manifest.
     """
     found = wheels.read(path, folder=folder, keep=lambda _: True)
     if found.problems:
@@ -139,7 +140,7 @@ def read(path: Path, *, folder: Path) -> Part:
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)
-    for member in members:  # programs stay programs
+    for member in members:  # programs keep their mode
         (folder / member.path).chmod(0o755 if (member.attributes >> 16) & EXECUTABLE else 0o644)
     return Part(
         wheel=found,
@@ -154,7 +155,7 @@ def read(path: Path, *, folder: Path) -> Part:
 
 
 def _of_the_part(field: str, value: str) -> bool:
-    """Say whether a field of METADATA differs between parts of one wheel: the version, and which torch is required."""
+    """Return whether a field of METADATA differs between parts of one wheel: the version, the torch requirement."""
     return field == "Version" or (field == "Requires-Dist" and re.match(r"torch\b(?![-_.])", value) is not None)
 
 
@@ -198,10 +199,10 @@ def _sources(found: Wheel, manifest: Manifest, prefix: str) -> Sources | None:
 
 
 def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> frozenset[str]:
-    """Return what the build put into the wheel: variants, loader, manifest, and what CMake installed for the package.
+    """Return what the build added to the wheel: variants, loader, manifest, and what CMake installed for the package.
 
-    hatchling writes the author's own members first, then those of the build in the order of ``forced_order``. What
-    CMake installed and the author's package has as well stands among the author's own.
+    hatchling writes the author's own members first, then those of the build in the order of ``forced_order``. A file
+    that CMake installed and that the author's package has too is among the author's own.
     """
     found = {manifest.place, loader}
     found |= {place for place in manifest.package_files if place.startswith(f"{manifest.root}sources/")}
@@ -218,7 +219,7 @@ def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> fr
 
 
 def forced_order(path: str) -> tuple[int, str]:
-    """Return the key by which hatchling sorts what build hooks add to a wheel."""
+    """Return the key by which hatchling sorts the files that build hooks add to a wheel."""
     return path.count("/"), path
 
 

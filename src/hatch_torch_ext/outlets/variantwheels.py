@@ -1,7 +1,7 @@
-"""A fat wheel cut by backend into variant wheels of PEP 825, with the index's ``-variants.json`` beside them.
+"""A fat wheel, split by backend into variant wheels of PEP 825, with the index's ``-variants.json``.
 
-The PEP is a draft, and the providers (``PROVIDERS``) come in a later one: what may still change stands in the constants
-below and nowhere else.
+The PEP is a draft, and the providers (``PROVIDERS``) will be in a later one: all that may still change is in the
+constants below.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ PROVIDERS = {
         "requires": ["nvidia-variant-provider"],
     }
 }
-"""How installers ask what the machine can run; uv knows this one and runs no code of it."""
+"""The provider by which installers find out what the machine runs; uv has it built in, and runs no code of it."""
 NULL = "null"
-"""The label of the variant wheel without properties: it fits everywhere."""
+"""The label of the variant wheel without properties, which fits every machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What was written: the variant wheels by label, the fat wheel beside them, and the index's description."""
+    """The written files: the variant wheels by label, the fat wheel beside them, and the index's description."""
 
     wheels: tuple[tuple[str, Path], ...]
     fat: Path
@@ -50,9 +50,10 @@ class Cut:
 
 
 def cut(path: Path, *, out: Path) -> Cut:
-    """Cut the fat wheel at ``path`` by backend into the folder ``out``, and copy it there for today's installers.
+    """Split the fat wheel at ``path`` by backend into the folder ``out``, and copy it there for today's installers.
 
-    Raises ``WheelError`` for a wheel that is not ours, ``MergeError`` for one that is cut already or has one backend.
+    Raises ``WheelError`` for a wheel that this project did not make, ``MergeError`` for one that is split already or
+    has one backend.
     """
     with tempfile.TemporaryDirectory(prefix="torch-ext-variants-") as folder:
         part = parts.read(path, folder=Path(folder))
@@ -91,7 +92,7 @@ def cut(path: Path, *, out: Path) -> Cut:
 
 
 def refuse_cut(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that is not a fat wheel: it was cut from one, or is a part of one."""
+    """Raise ``MergeError`` for a wheel that is not a fat wheel: it was split from one, or is a partial wheel."""
     name = part.wheel.path.name
     if part.partial is not None:
         raise MergeError(
@@ -108,7 +109,7 @@ def refuse_cut(part: Part) -> None:
 
 
 def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
-    """Return label -> variants: one label for each major CUDA, the newest first, and ``null`` for the CPU."""
+    """Return label -> variants: one label for each CUDA major, the newest first, and ``null`` for the CPU."""
     found: dict[str, list[BuiltVariant]] = defaultdict(list)
     for built in part.variants:
         cuda = built.variant.cuda if built.variant.backend == "cuda" else None
@@ -118,10 +119,10 @@ def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
 
 
 def _properties(label: str, variants: Sequence[BuiltVariant]) -> dict[str, dict[str, list[str]]]:
-    """Return what a machine must have: a driver of that CUDA major, and a card that some variant has code for.
+    """Return the required properties of a machine: a driver of that CUDA major, and a GPU for which a variant has code.
 
-    No upper bound: a newer driver runs it, too. Cards are named where all code is for cards of its own major (``9.0``):
-    the provider's values know neither PTX, which every newer card runs, nor code for one card alone (``9.0a``).
+    There is no upper bound, since newer drivers run it too. GPUs are named if all code is for GPUs of its own major
+    (``9.0``): the provider has no values for PTX, which every newer GPU runs, nor for code of one GPU alone (``9.0a``).
     """
     if label == NULL:
         return {}

@@ -1,7 +1,7 @@
-"""Another wheel out of a part: the author's members as they are, the variants of a layout, metadata that tell so.
+"""Writes a wheel from a part: the author's members unchanged, the variants of a layout, and metadata that fit them.
 
-Members come in the order, and with the times and modes, that hatchling gives them: a wheel that is cut and merged again
-is the same bytes. That holds where the same zlib compresses.
+Members have the order, times and modes that hatchling gives them, so a wheel that is split and merged again has the
+same bytes if the same zlib compresses it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.outlets.parts import Member, Part
 
 CHUNK = 16384
-"""As hatchling reads: where deflate sees other pieces, its output may differ."""
+"""hatchling's chunk size: with other chunks, the output of deflate may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """What is written next: ``whole`` for texts, which hatchling writes at once."""
+    """A member to be written; ``whole`` for text, which hatchling writes at once."""
 
     path: str
     data: bytes
@@ -58,9 +58,9 @@ def write(
 ) -> Path:
     """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
 
-    ``version`` may carry a local part; ``label`` is that of PEP 825; ``dist_info`` are more files for ``.dist-info``;
-    ``others`` are the wheels with the variants that this one leaves out, for the loader's messages.
-    A file of that name is replaced, whole.
+    ``version`` may have a local part; ``label`` is that of PEP 825; ``dist_info`` are further files for ``.dist-info``;
+    ``others`` are the wheels with the variants that this one lacks, for the loader's messages. A file of that name is
+    replaced atomically.
     """
     info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
     target = out / file_name(part, layout, version=version, label=label)
@@ -85,7 +85,7 @@ def write(
 
 
 def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
-    """Write a wheel of each of ``layouts`` beside ``wheel``, with what that has of the author's; yield their paths."""
+    """Write a wheel of each of ``layouts`` beside ``wheel``, with the author's files of that; yield their paths."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-machines-") as folder:
         part = parts.read(wheel, folder=Path(folder))
         for layout in layouts:
@@ -114,7 +114,7 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
 def _files(
     part: Part, layout: Layout, *, info: str, version: str, dist_info: Mapping[str, bytes], others: Sequence[str]
 ) -> Iterator[_File]:
-    """Yield every member but RECORD: the author's, what the build adds where it was, then the metadata."""
+    """Yield every member but RECORD: the author's, then what the build added, in its place, then the metadata."""
     old = f"{part.wheel.dist_info}/"
     package = [member for member in part.members if not member.path.startswith(old)]
     ours = [number for number, member in enumerate(package) if member.path in part.generated]
@@ -176,7 +176,7 @@ def _metadata(part: Part, layout: Layout, member: Member, name: str, *, info: st
 
 
 def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> bytes:
-    """Return METADATA with the version and the requirement of torch that this wheel has; not a byte else changes."""
+    """Return METADATA with this wheel's version and torch requirement; every other byte stays."""
     head, blank, body = data.partition(b"\n\n")
     lines = []
     for line in head.decode("utf-8", "surrogateescape").split("\n"):

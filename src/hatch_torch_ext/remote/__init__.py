@@ -1,1 +1,1 @@
-"""Files of an index: where packages come from (``settings``), and how their bytes are read (``http``, ``archive``)."""
+"""Files of an index: its settings (``settings``), and reading their bytes (``http``, ``archive``)."""

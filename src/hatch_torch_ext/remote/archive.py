@@ -1,4 +1,4 @@
-"""Members of a zip archive by ranges: the directory, then the few stretches that hold what is wanted."""
+"""Members of a zip archive, read by ranges: first the directory, then the few ranges that hold the wanted members."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.http import Source
 
 TAIL = 1 << 16  # the end record and its comment fit in here
-GAP = 1 << 18  # bytes thrown away rather than asking once more
-LONGEST = 1 << 22  # of one stretch: some servers hold the answer to a longer one back until they have all of it
-AT_ONCE = 4  # stretches
+GAP = 1 << 18  # bytes that are discarded rather than sending one more request
+LONGEST = 1 << 22  # of one range: some servers hold a longer answer back until they have all of it
+AT_ONCE = 4  # ranges
 LARGEST_DIRECTORY = 1 << 24  # torch's has 1.5 MB
 MOST_FILES = 100_000
-LONGEST_NAME = 255  # of one part; what file systems take
+LONGEST_NAME = 255  # of one path component; the limit of file systems
 LONGEST_PATH = 1000
 LARGEST_TOTAL = 1 << 30  # of unpacked members: no torch has more headers
 LARGEST_HEADER = 30 + 2 * 0xFFFF
@@ -33,7 +33,7 @@ LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 class ArchiveError(Exception):
-    """The archive is damaged, or made to do harm; the message is a clause."""
+    """The archive is damaged or malicious; the message is a clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Member:
 
 
 def directory(source: Source) -> tuple[Member, ...]:
-    """Return the archive's files in the order of their bytes. Raises ``ArchiveError`` for a directory of tricks."""
+    """Return the archive's files in the order of their bytes. Raises ``ArchiveError`` for a malformed directory."""
     view = _View(source)
     try:
         with zipfile.ZipFile(io.BufferedReader(view, 1 << 12)) as archive:
@@ -70,7 +70,7 @@ def directory(source: Source) -> tuple[Member, ...]:
             Member(
                 name=info.filename,
                 start=start,
-                end=min(end, start + LARGEST_HEADER + info.compress_size),  # a hole behind it is not fetched
+                end=min(end, start + LARGEST_HEADER + info.compress_size),  # a gap behind it is not fetched
                 compressed=info.compress_size,
                 size=info.file_size,
                 crc=info.CRC,
@@ -108,7 +108,7 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
 
 
 def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
-    """Yield each member with its bytes, checked by size and CRC, fetched in few large stretches, several at once."""
+    """Yield each member with its bytes, checked by size and CRC; few large ranges are fetched, several at once."""
     ordered = sorted(members, key=lambda member: member.start)
     if max(sum(member.size for member in ordered), sum(member.compressed for member in ordered)) > LARGEST_TOTAL:
         raise ArchiveError("the files to read from it are larger than the headers of any torch")
@@ -122,7 +122,7 @@ def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member,
 
 
 def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:
-    """Yield runs of members that lie close enough together to be fetched as one."""
+    """Yield runs of members that lie close enough together to be fetched as one range."""
     group: list[Member] = []
     for member in ordered:
         if group and (member.start - group[-1].end > GAP or member.end - group[0].start > LONGEST):
@@ -134,7 +134,7 @@ def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:
 
 
 def copy(source: Source, member: Member, target: BinaryIO, tick: Callable[[int], None]) -> None:
-    """Write a member of any size to ``target`` as it comes; checked by size and CRC at its end."""
+    """Write a member of any size to ``target`` as it arrives; size and CRC are checked at its end."""
     chunks = source.stream(member.start, member.end)
     head = b""
     while len(head) < LOCAL_HEADER.size or len(head) < _data_offset(member, head):
@@ -194,7 +194,7 @@ def _unpack(member: Member, span: memoryview) -> bytes:
 
 
 class _View(io.RawIOBase):
-    """The archive's end as a seekable file for ``zipfile``, which reads the end record and the directory of it."""
+    """The archive's end as a seekable file, of which ``zipfile`` reads the end record and the directory."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -214,7 +214,7 @@ class _View(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
         if base + offset < 0:
-            raise OSError("an offset before the archive's start")  # what zipfile expects of a file
+            raise OSError("an offset before the archive's start")  # the exception that `zipfile` expects
         self._position = base + offset
         return self._position
 
@@ -223,7 +223,7 @@ class _View(io.RawIOBase):
         end = min(self._position + len(view), self._source.size)
         if end <= self._position:
             return 0
-        if self._position < self._from:  # grow the known end towards the front: the directory is asked for in one go
+        if self._position < self._from:  # extend the known end towards the front, so that the directory is one request
             if self._from - self._position > LARGEST_DIRECTORY:
                 raise ArchiveError("its directory is larger than any torch's")
             missing = b"".join(self._source.stream(self._position, self._from))

@@ -1,4 +1,4 @@
-"""Constraints that a user's pip and uv put on every installation: which of them hold a requirement back."""
+"""Constraints of the user's pip and uv, which apply to every installation: those that contradict a requirement."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 OF_UV = ("UV_CONSTRAINT", "UV_OVERRIDE")
 OF_PIP = ("PIP_CONSTRAINT",)
-"""Lists of files, separated by spaces; what is in them holds for every installation."""
+"""Variables that hold lists of files, separated by spaces; their constraints apply to every installation."""
 
 
 def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool = True) -> str | None:
-    """Return the sentence that names the lines that contradict ``requirements``, with what to do; None for none.
+    """Return a message that names the lines which contradict ``requirements``, with the remedy, or None.
 
-    Without ``pip`` only what uv follows is looked at. Files that are addresses are not read.
+    Without ``pip``, only constraints of uv are read. Constraints files that are addresses are not read.
     """
     wanted = [Requirement(line) for line in requirements]
     found = [each for each in _lines(environ, pip=pip) if any(_contradicts(each[2], one) for one in wanted)]
@@ -35,17 +35,17 @@ def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool 
 
 
 def _lines(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (where it stands, the command that takes it out of force, the line) of every constraint."""
+    """Yield (its place, the command that disables it, the line) of every constraint."""
     for variable in (*OF_UV, *(OF_PIP if pip else ())):
         for file in environ.get(variable, "").split():
             for line in _read(file):
                 yield f"`{variable}` ({file})", f"unset {variable}", line
     if not pip or environ.get("PIP_CONSTRAINT"):
-        return  # the variable goes before pip's files
+        return  # the variable overrides pip's files
     try:
         configured = pipfiles.constraints(environ)
     except ConfigurationError:
-        return  # told where its indexes are read
+        return  # reported when its indexes are read
     for source, file in configured:
         for line in _read(file):
             yield f"`constraint` in {source} ({file})", "export PIP_CONSTRAINT=/dev/null", line
@@ -60,7 +60,7 @@ def _read(file: str) -> list[str]:
 
 
 def _contradicts(line: str, wanted: Requirement) -> bool:
-    """Say whether no version can satisfy both, as far as the versions that they name tell."""
+    """Return whether no version satisfies both, as far as the versions named in them show."""
     try:
         limit = Requirement(line)
     except InvalidRequirement:

@@ -1,4 +1,4 @@
-"""Bytes of a file elsewhere, by ranges: retried with back-off, resumed where they broke off, never trusted blindly."""
+"""Bytes of a remote file, by ranges: retried with back-off, resumed after an interruption, always verified."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 PROGRESS = 1 << 16
-"""Bytes after whose coming an interruption counts as the first."""
+"""After this many bytes, the count of interruptions starts anew."""
 HEADERS = 4
-"""Times-out within which an answer must have begun."""
+"""Number of timeouts within which an answer must begin."""
 _DIGITS = re.compile("[0-9]{1,9}")
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 CREDENTIALS_REMEDY = "Put user name and password into the index address, or into .netrc"
 
 
 class RemoteError(Exception):
-    """The bytes cannot be had; the message is a sentence that names the address (without credentials)."""
+    """The bytes cannot be fetched; the message is a sentence that names the address (without credentials)."""
 
 
 class NoRangesError(RemoteError):
-    """The server does not give ranges, or not those that were asked for: only the whole file can be trusted."""
+    """The server does not support ranges, or sent other ones: only the whole file can be trusted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """``attempts`` without any progress before giving up; the first pause is ``backoff`` seconds, then doubled.
+    """Limits of a session.
 
-    ``largest`` is how many bytes one session may receive in all, ``largest_page`` those of one page of an index, and
-    ``slowest`` how many must come in a second, over one time-out's length, to count as progress.
+    ``attempts`` without any progress are made before giving up; the first pause is ``backoff`` seconds, then doubled. A
+    session may receive ``largest`` bytes in all, and ``largest_page`` for one page of an index; ``slowest`` bytes a
+    second, measured over one timeout, are the least that counts as progress.
     """
 
     attempts: int = 5
@@ -58,25 +59,25 @@ class Limits:
 
 
 class Source(Protocol):
-    """A file of ``size`` bytes that gives any stretch of them."""
+    """A file of ``size`` bytes of which any range can be read."""
 
     @property
     def size(self) -> int:
-        """Return the number of bytes."""
+        """Return the size in bytes."""
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from ``start`` up to, not including, ``end``: all of them, or an exception."""
 
 
 class FileSource:
-    """A file on disk, read in place."""
+    """A file on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = path.stat().st_size
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of a stretch. Raises ``RemoteError`` when the file is shorter than it was."""
+        """Yield the bytes of a range. Raises ``RemoteError`` if the file became shorter."""
         with self.path.open("rb") as stream:
             stream.seek(start)
             while start < end:
@@ -88,7 +89,7 @@ class FileSource:
 
 
 class Http:
-    """A session of requests under one entry's settings. Thread-safe; close it, or use it as a context."""
+    """A session of requests with one entry's settings. It is thread-safe; close it, or use it as a context."""
 
     def __init__(
         self, settings: IndexSettings, limits: Limits | None = None, report: Callable[[str], None] | None = None
@@ -96,7 +97,7 @@ class Http:
         self.settings = settings
         self.limits = limits or Limits()
         self.report = report or (lambda _: None)
-        """Called for each further attempt."""
+        """Called before each further attempt."""
         self._received = 0
         self._clients: dict[bool, httpx.Client] = {}
         self._lock = threading.Lock()
@@ -119,10 +120,10 @@ class Http:
         until: int | None = None,
         kind: str = "*/*",
     ) -> Iterator[bytes]:
-        """Yield a body from ``start`` on, asking again from the place where it broke off.
+        """Yield a body from ``start`` on, resuming where it is interrupted.
 
-        ``accept`` looks at each answer and returns the offset at which its body begins; it raises to refuse. With
-        ``until``, the body ends at that offset; otherwise where the server says. ``kind`` is the Accept header.
+        ``accept`` examines each answer and returns the offset at which its body begins, or raises to refuse it. With
+        ``until``, the body ends at that offset, else where the server ends it. ``kind`` is the Accept header.
         """
         position, failures = start, 0
         while True:
@@ -157,7 +158,7 @@ class Http:
     def _attempt(
         self, url: str, headers: dict[str, str], accept: Callable[[httpx.Response], int], position: int
     ) -> Iterator[bytes]:
-        """Yield one answer's body from ``position`` on; what of it lies before is skipped."""
+        """Yield one answer's body from ``position`` on, skipping bytes before it."""
         client, target = self._client(url), without_credentials(url)
         asking = client.stream("GET", target, headers=headers, auth=self.settings.credentials(url))
         try:
@@ -165,7 +166,7 @@ class Http:
             with contextlib.closing(response):
                 self._check_status(url, response)
                 skip = position - accept(response)
-                for data in self._paced(response.iter_raw()):  # what is gathered for a chunk size is lost at a break
+                for data in self._paced(response.iter_raw()):  # no chunk size: a partly filled chunk would be lost
                     kept, skip = data[max(skip, 0) :], skip - len(data)
                     if kept:
                         yield kept
@@ -177,13 +178,13 @@ class Http:
             raise _TransientError("the connection broke off") from error
         except httpx.TransportError as error:
             raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
-        except httpx.DecodingError as error:  # of a redirection's body, which httpx reads by itself
+        except httpx.DecodingError as error:  # from the body of a redirect, which httpx reads itself
             raise RemoteError(f"{public(url)} answers in a packing that cannot be undone. Check the index") from error
         except httpx.TooManyRedirects as error:
             raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
 
     def _paced(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield a body as long as enough of it comes: one byte a second for ever is not progress."""
+        """Yield a body while enough of it arrives: one byte a second forever is not progress."""
         waited, came = 0.0, 0
         while True:
             began = time.monotonic()
@@ -223,7 +224,7 @@ class Http:
             raise RemoteError(f"{public(url)} answered {code}. Check the index address")
 
     def is_trusted(self, url: str) -> bool:
-        """Say whether the settings trust the server of ``url`` without looking at its certificate."""
+        """Return whether the settings allow the server of ``url`` without checking its certificate."""
         parts = urlsplit(url)
         hosts = {parts.hostname, f"{parts.hostname}:{parts.port}"}
         return not hosts.isdisjoint(self.settings.trusted_hosts)
@@ -277,9 +278,9 @@ class Http:
     def download(
         self, url: str, target: Path, sha256: str | None, tick: Callable[[int], None], *, promised: int | None = None
     ) -> None:
-        """Write the whole of ``url`` to ``target``, checked by hash; what was received is kept over interruptions.
+        """Write the whole of ``url`` to ``target``, and check its hash; received bytes are kept over interruptions.
 
-        More than the ``promised`` bytes are not waited for.
+        Raises when more than ``promised`` bytes arrive.
         """
         digest, position = hashlib.sha256(), 0
 
@@ -306,18 +307,18 @@ class Http:
 
 
 class HttpSource:
-    """A file behind an address, of known or asked size. Several stretches may be read at once."""
+    """A remote file, of known size or of one that the server states. Several ranges may be read at once."""
 
     def __init__(self, http: Http, url: str, size: int | None) -> None:
         self.http = http
         self.url = url
         self.received = 0
-        """Bytes so far."""
+        """Bytes received so far."""
         self._counting = threading.Lock()
         self.size = size if size is not None else self._ask_size()
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of a stretch. Raises ``NoRangesError`` when the server gives anything else."""
+        """Yield the bytes of a range. Raises ``NoRangesError`` if the server sends anything else."""
 
         def accept(response: httpx.Response) -> int:
             if response.status_code != 206:  # noqa: PLR2004
@@ -352,15 +353,15 @@ class HttpSource:
 
 
 def _is_progress(came: int, wanted: int | None) -> bool:
-    """Say whether an attempt that broke off was worth it: it may be followed by as many as the first."""
+    """Return whether an interrupted attempt made progress; if so, the count of attempts starts anew."""
     return came >= PROGRESS or (wanted is not None and 0 < wanted <= 2 * came)
 
 
 def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response:
-    """Return what ``ask`` does, or raise ``_TransientError`` when that takes too long.
+    """Return the result of ``ask``, or raise ``_TransientError`` if it takes too long.
 
-    httpx has no deadline for an answer's headers: a server that sends one byte of them before each time-out holds a
-    request for ever. The thread that still waits then is a daemon.
+    httpx has no deadline for an answer's headers: a server that sends one byte of them before each timeout could hold a
+    request forever. A thread that still waits then is a daemon.
     """
     answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
 
@@ -381,7 +382,7 @@ def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response
 
 
 class _TransientError(Exception):
-    """Worth another attempt, after ``pause`` seconds where the server asks for a pause."""
+    """Another attempt may succeed, after ``pause`` seconds if the server asks for a pause."""
 
     def __init__(self, problem: str, pause: float | None = None) -> None:
         super().__init__(problem)

@@ -1,4 +1,4 @@
-"""A page of a package index: which files a project has there (PEP 503 and PEP 691)."""
+"""A page of a package index: the files of a project (PEP 503 and PEP 691)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.9, text/html;q=0.8"
 ANCHOR = re.compile(r"(?i)<a\s([^<>]{1,12000})>")
-"""A link of a page. Bounded everywhere: a page of a million `<a ` is read in linear time."""
+"""A link of a page. Every repetition is bounded: a page of a million `<a ` is read in linear time."""
 ATTRIBUTE = re.compile(
     r"""([\w-]{1,40})(?:\s{0,9}=\s{0,9}(?:"([^"]{0,4000})"|'([^']{0,4000})'|([^\s"'=<>`]{1,4000})))?"""
 )
@@ -28,7 +28,7 @@ ATTRIBUTE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """A file that an index lists: ``name`` is the file's, ``url`` absolute, ``yanked`` where the index says so."""
+    """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``."""
 
     name: str
     url: str
@@ -39,7 +39,7 @@ class IndexFile:
 def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
     """Return the files of ``project`` (its normalised name) at ``index``, an address or a folder of wheels.
 
-    Raises ``RemoteError`` where the index does not answer, or answers with something else.
+    Raises ``RemoteError`` if the index does not answer, or not with a page of links.
     """
     parts = urlsplit(index)
     if parts.scheme in {"", "file"}:
@@ -77,7 +77,7 @@ def _of_html(text: str, base: str) -> Iterator[IndexFile]:
         try:
             url = urljoin(base, said["href"])
             name = unquote(urlsplit(url).path.rpartition("/")[2])
-        except (KeyError, ValueError):  # no address
+        except (KeyError, ValueError):  # not an address
             continue
         requires = said.get("data-requires-python") or None
         yield IndexFile(name=name, url=url, requires_python=requires, yanked="data-yanked" in said)

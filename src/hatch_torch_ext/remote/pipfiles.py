@@ -1,4 +1,4 @@
-"""pip's configuration files, read as the environment variables that would say the same."""
+"""pip's configuration files, read into the environment variables that are equivalent to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SECTIONS = ("global", "install")
-"""Sections that hold for `pip install`, the stronger one last."""
+"""Sections that apply to `pip install`; the last one overrides."""
 VARIABLES = {
     "index-url": "PIP_INDEX_URL",
     "extra-index-url": "PIP_EXTRA_INDEX_URL",
@@ -31,10 +31,10 @@ SYSTEM = Path("/etc/pip.conf")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's variables for what its configuration files say of indexes and connections.
+    """Return pip's variables equivalent to what its configuration files set for indexes and connections.
 
     The files and their order are pip's own (``pip config debug`` lists them). Raises ``ConfigurationError`` for a file
-    that pip could not read either.
+    that pip cannot read either.
     """
     said: dict[str, str] = {}
     for _, key, value in _settings(environ):
@@ -44,7 +44,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
-    """Return (file of pip, constraints file that it names) for the strongest file that names any. Raises likewise."""
+    """Return (pip's file, the constraints file that it names) of the last file that names any. Raises likewise."""
     found: tuple[tuple[Path, str], ...] = ()
     for file, key, value in _settings(environ):
         if key == "constraint":
@@ -53,7 +53,7 @@ def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
-    """Yield (file, key with dashes, value), the strongest last."""
+    """Yield (file, key with dashes, value); later ones override."""
     for file in _files(environ):
         try:
             status = file.stat()
@@ -65,7 +65,7 @@ def _settings(environ: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
 
 @functools.cache
 def _said(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]:
-    """Return (key with dashes, value) of a file, read once while its time and size stay."""
+    """Return (key with dashes, value) of a file; cached while its time and size stay the same."""
     parser = RawConfigParser()
     try:
         parser.read(file, encoding="utf-8")
@@ -76,7 +76,7 @@ def _said(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]:
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield what may be there, the strongest last."""
+    """Yield the possible files; later ones override."""
     named = environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return

@@ -1,4 +1,4 @@
-"""Bytes as they come: told to whoever watches; else a bar where stderr is a terminal, or a line every half minute."""
+"""Progress of a download: for a listener, else as a bar if stderr is a terminal, else a line every half minute."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 WATCHER: ContextVar[Callable[[str, int, int | None], None] | None] = ContextVar("watcher", default=None)
-"""Is told what is fetched, the bytes that have come, and how many there are in all where that is known."""
+"""Called with the name of the download, the bytes received, and the total, or None if it is unknown."""
 
 OFTEN = 0.25
-"""Seconds between what a watcher is told."""
+"""Seconds between two calls of a listener."""
 EVERY = 30.0
 """Seconds between two lines."""
 
 
 @contextlib.contextmanager
 def shown(title: str, total: int | None, say: Callable[[str], None] | None = None) -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the number of bytes that have come; show them while the context lasts.
+    """Provide a function to call with the number of bytes received; show the progress while the context lasts.
 
-    Without a terminal, ``say`` is told how far it is from time to time.
+    Without a terminal, ``say`` is called from time to time.
     """
     if (watcher := WATCHER.get()) is not None:
         yield _told(watcher, title, total)
@@ -43,7 +43,7 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Bars(*columns, console=Console(stderr=True), transient=True)
     task = bars.add_task(title, total=total)
-    with contextlib.suppress(LiveError):  # another entry's bar is on the terminal: one is enough
+    with contextlib.suppress(LiveError):  # another entry's bar is on the terminal already
         bars.start()
     try:
         yield lambda count: bars.advance(task, count)

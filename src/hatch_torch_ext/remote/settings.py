@@ -1,7 +1,7 @@
 """Where packages come from: the hook's options, then uv's and pip's environment variables, as one value.
 
-Credentials live in these addresses. They go to uv by its input and to the server in a header, never into a command
-line, a log, the store or a message: ``public`` is what may be shown.
+The addresses may contain credentials. They are passed to uv on its stdin and to the server in a header, never in a
+command line, a log, the store or a message; ``public`` returns what may be shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UV_INDEX_VARIABLES = (
     "UV_FIND_LINKS",
     "UV_NO_INDEX",
 )
-"""What is handed to uv in the requirements file instead, so that the hook's options can come before it."""
+"""Variables that are passed to uv in the requirements file instead, so that the hook's options can come first."""
 
 _OF_PATHS = {
     "UV_DEFAULT_INDEX": "\n",
@@ -47,18 +47,18 @@ _OF_PATHS = {
     "UV_CONSTRAINT": None,
     "UV_OVERRIDE": None,
 }
-"""uv's variables that may hold paths, and what parts their values (None: blanks)."""
+"""Variables of uv that may hold paths, and what separates their values (None: whitespace)."""
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
-"""What names a proxy to uv for one scheme, before ``ALL_PROXY``."""
+"""Variables that name a proxy to uv for one scheme; they override ``ALL_PROXY``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
-    """``index`` is the main one (None: none at all), ``extra`` further ones, ``find_links`` folders and pages.
+    """``index`` is the main index (None: none), ``extra`` further ones, ``find_links`` folders and pages.
 
-    ``strategy`` is uv's word for how indexes compete (None: the first that has the package, uv's default; pip takes the
-    highest version of all). ``timeout`` is in seconds, for one silent stretch of a connection.
+    ``strategy`` is uv's word for which index wins (None: uv's default, the first that has the package; pip takes the
+    highest version of all). ``timeout`` is the longest silence of a connection, in seconds.
     """
 
     index: str | None = PUBLIC_INDEX
@@ -73,7 +73,7 @@ class IndexSettings:
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """Return every index, in the order in which they are asked."""
+        """Return every index, in the order in which they are searched."""
         return (*self.extra, *((self.index,) if self.index else ()))
 
     def credentials(self, url: str) -> tuple[str, str] | None:
@@ -96,7 +96,7 @@ class IndexSettings:
         return None
 
     def secrets(self) -> Iterator[str]:
-        """Yield the passwords, and the user names that stand for one, of these settings' addresses."""
+        """Yield the passwords of these addresses, and user names that serve as one."""
         for url in (*self.indexes, *self.find_links, *((self.proxy,) if self.proxy else ())):
             parts = urlsplit(url)
             said = parts.password or parts.username
@@ -104,14 +104,14 @@ class IndexSettings:
                 yield from (said, unquote(said))
 
     def scrub(self, text: str) -> str:
-        """Return ``text`` without any password or user name of these settings' addresses, however it got there."""
+        """Return ``text`` without any password or user name of these addresses."""
         for secret in self.secrets():
             text = text.replace(secret, scrub.HIDDEN)
         return scrub.clean(text)
 
 
 def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSettings:
-    """Return the settings of one entry: the hook's options beat uv's variables, and those beat pip's."""
+    """Return the settings of one entry: the hook's options override uv's variables, and those override pip's."""
     return of_environ(
         environ,
         index=_filled(entry, "index-url", config.index_url),
@@ -120,7 +120,7 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
 
 
 def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: Sequence[str] = ()) -> IndexSettings:
-    """Return what uv's and pip's variables say; ``index`` and ``extra`` come before them."""
+    """Return the settings in uv's and pip's variables; ``index`` and ``extra`` come before them."""
     index = (
         index
         or _unnamed(environ, environ.get("UV_DEFAULT_INDEX", ""))
@@ -129,7 +129,7 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
         or PUBLIC_INDEX
     )
     ours = tuple(extra)
-    # uv parts indexes by blanks and find-links by commas; pip parts both by blanks.
+    # uv separates indexes by whitespace and find-links by commas; pip separates both by whitespace.
     uvs = [_unnamed(environ, url) for url in environ.get("UV_INDEX", "").split()]
     uvs += environ.get("UV_EXTRA_INDEX_URL", "").split()
     pips = environ.get("PIP_EXTRA_INDEX_URL", "").split()
@@ -155,9 +155,9 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
 
 
 def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what pip's variables say in uv's words, where uv's own do not say it: for an environment that uv fills.
+    """Return uv's variables for what pip's variables set, unless uv's own are set: for an environment that uv fills.
 
-    uv runs in a folder of ours then: relative paths in its own variables are made absolute.
+    uv is then run in another folder, so relative paths in its own variables are made absolute.
     """
     said: dict[str, str] = {}
 
@@ -183,19 +183,19 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def public(url: str) -> str:
-    """Return ``url`` without credentials and without its query (which may hold a token): fit for a message."""
+    """Return ``url`` without credentials and without its query (which may hold a token), fit for a message."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def without_credentials(url: str) -> str:
-    """Return ``url`` without user and password, query kept: fit for asking with a header of one's own."""
+    """Return ``url`` without user and password, but with its query, for requests with an own header."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
 
 
 def _anchored(place: str) -> str:
-    """Return an index or a folder so that it means the same wherever uv runs: relative paths count from this folder.
+    """Return an index or a folder that means the same in any working folder: a relative path is relative to this one.
 
     A path with a blank or a comma becomes an address, since lists of paths are separated by these.
     """
@@ -211,7 +211,7 @@ def _filled(entry: Entry, option: str, url: str | None) -> str | None:
         return None
     cuda = entry.variable("cuda")
     values = dict(entry.variables)
-    if cuda is not None:  # the index names builds cu128, also where the matrix says 12.8
+    if cuda is not None:  # indexes call a build cu128, even if the matrix says 12.8
         values["cuda"] = f"cu{version.replace('.', '')}" if (version := parse_cuda(cuda)) else "cpu"
     missing = sorted({field for field in re.findall(r"{(\w+)}", url) if field not in values})
     if missing:
@@ -224,7 +224,7 @@ def _filled(entry: Entry, option: str, url: str | None) -> str | None:
 
 
 def _unnamed(environ: Mapping[str, str], index: str) -> str:
-    """Return the address of uv's ``name=address``, with the credentials that uv's variables give for that name."""
+    """Return the address of uv's ``name=address``, with the credentials in uv's variables for that name."""
     if (match := re.fullmatch(r"([\w.-]+)=(.+)", index)) is None:
         return index
     name, url = re.sub(r"[^0-9A-Za-z]", "_", match[1]).upper(), match[2]
@@ -236,7 +236,7 @@ def _unnamed(environ: Mapping[str, str], index: str) -> str:
 
 
 def _proxy(address: str | None) -> str | None:
-    """Return the address as pip takes it, which may lack `http://`."""
+    """Return the address of a proxy, to which pip lets users omit `http://`."""
     if not address:
         return None
     return address if "://" in address else f"http://{address}"

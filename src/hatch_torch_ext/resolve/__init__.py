@@ -1,4 +1,4 @@
-"""Requirements -> wheels with address and hash, by uv; nothing of a wheel is fetched."""
+"""Requirements -> wheels with address and hash, resolved by uv; no wheel is downloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hatch_torch_ext.resolve import explain
 from hatch_torch_ext.resolve.values import Wheel
 from hatch_torch_ext.store import record
 
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling brings the latter
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from hatch_torch_ext.store import Store
 
 LIFETIME = 24 * 3600.0
-"""Seconds for which a resolution is used again: a new patch release is noticed within a day."""
+"""Seconds for which a resolution is reused; a new patch release is found within a day."""
 UV_TIMEOUT = 600.0
 IDLE = frozenset({*UV_INDEX_VARIABLES, "UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_NO_PROGRESS"})
-"""Variables of uv that are said otherwise, or change no answer."""
+"""Variables of uv that are passed in another way, or that do not affect resolving."""
 UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
 
 
 def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[Wheel, ...]:
     """Return one wheel for each requirement (with ``dependencies``, for each package needed), sorted by name.
 
-    An answer is kept for a day. Where the index cannot be reached, an older answer is used, and that is said.
-    Raises ``SdkError``.
+    A resolution is kept for a day. If the index cannot be reached, an older one is used, and a message says so. Raises
+    ``SdkError``.
     """
     name = _record_name(scope, requirements, dependencies=dependencies) + ".json"
     kept = _kept(scope.store, name)
@@ -76,7 +76,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
 
 
 def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Wheel]) -> None:
-    """Raise ``SdkError`` where uv gave something else than what was asked for: its settings can have it so."""
+    """Raise ``SdkError`` if uv resolved to something else than requested, which its settings can cause."""
     versions = {wheel.name: wheel.version for wheel in found}
     for line in requirements:
         asked = Requirement(line)
@@ -96,7 +96,7 @@ def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Whee
 
 
 def _kept(store: Store, name: str) -> tuple[float, tuple[Wheel, ...]] | None:
-    """Return what was resolved before, and when; a record that is damaged is removed."""
+    """Return the kept resolution and its time; a damaged record is removed."""
     data = store.text("resolved", name)
     if data is None:
         return None
@@ -118,9 +118,9 @@ def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: boo
 
 
 def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return what else changes uv's answer: its configuration as the project sees it, and its variables.
+    """Return whatever else affects uv's resolution: its configuration files for the project, and its variables.
 
-    What one project's files make of a requirement is never another project's answer.
+    A resolution is reused only where these are the same.
     """
     said = [(name, value) for name, value in sorted(environ.items()) if name.startswith("UV_") and name not in IDLE]
     for folder in (root, *root.parents):
@@ -155,7 +155,7 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "compile", "--quiet", "--no-header"]
     command += ["--format", "pylock.toml", "--python", str(scope.python), "--only-binary", ":all:"]
     if scope.interpreter.machine != platform.machine():
-        # The newest glibc that uv knows: which one a wheel asks for is the user's machine's concern.
+        # The newest glibc that uv knows: whether the user's machine has the glibc of a wheel is checked elsewhere.
         command += ["--python-platform", f"{scope.interpreter.machine}-manylinux_2_40"]
     if not dependencies:
         command.append("--no-deps")
@@ -170,7 +170,8 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
         changes |= dict.fromkeys(PROXY_VARIABLES, settings.proxy)
     if settings.certificates is not None:
         changes["SSL_CERT_FILE"] = str(settings.certificates)
-    # By its input, for nobody's eyes: index addresses may hold passwords, and a file would outlive a kill.
+    # On stdin: index addresses may hold passwords, which other users see in a command line, and a file would outlive a
+    # kill.
     given = "\n".join([*lines, *requirements]) + "\n"
     done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=given)
     lock: dict[str, object] = tomllib.loads(done.stdout)

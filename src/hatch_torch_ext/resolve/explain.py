@@ -1,4 +1,4 @@
-"""Why there is no wheel: what the index does have, nearest first. Asked only after resolving failed."""
+"""Why no wheel was found: what the index does have, nearest first. Used only after resolving failed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWN_INDEX = "https://download.pytorch.org/whl"
 
 
 def why_none(scope: Scope, requirement: str) -> str | None:
-    """Return one sentence on why no wheel fits, and what would; None when the index does not explain it."""
+    """Return one sentence on why no wheel fits, and what would, or None if the index does not explain it."""
     try:
         asked = Requirement(requirement)
     except InvalidRequirement as error:
@@ -43,7 +43,7 @@ def why_none(scope: Scope, requirement: str) -> str | None:
         nearest = ", ".join(str(version) for version in sorted(_nearest(requirement, found)[:SHOWN]))
         elsewhere = _elsewhere(asked, scope)
         none = f"no release matches `{requirement}`. The nearest are {nearest}. {elsewhere or 'Correct the matrix'}"
-        return " ".join(problems) or none  # what an index has that does not answer is not known
+        return " ".join(problems) or none  # nothing is known of an index that does not answer
     best = max(fitting)
     here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
     if not here:
@@ -61,19 +61,19 @@ def why_none(scope: Scope, requirement: str) -> str | None:
 
 
 def _versions(names: Iterable[str]) -> dict[Version, set[Tag]]:
-    """Return the versions that files of these names are wheels of, and the tags of each."""
+    """Return the versions of the wheels with these file names, and the tags of each."""
     found: dict[Version, set[Tag]] = {}
     for name in names:
         try:
             _, version, _, wheel_tags = parse_wheel_filename(name)
-        except ValueError:  # of an odd name, and of a version with more digits than a number may have
+        except ValueError:  # an invalid name, or a version with too many digits
             continue
         found.setdefault(version, set()).update(wheel_tags)
     return found
 
 
 def _elsewhere(asked: Requirement, scope: Scope) -> str | None:
-    """Return which of torch's own indexes has such builds, unless the entry asks one of them already."""
+    """Return which of torch's own indexes has such builds, unless the entry uses one of them already."""
     specifier = str(asked.specifier)
     local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
     channel = "/nightly" if ".dev" in specifier else "/test" if asked.specifier.prereleases else ""
@@ -117,7 +117,7 @@ def _files(scope: Scope, name: str) -> tuple[list[str], list[str]]:
 
 
 def _page(http: Http, url: str, problems: list[str]) -> list[str]:
-    """Return the names of the files that a page lists; what is wrong with it becomes one of ``problems``."""
+    """Return the names of the files that a page lists; a fault of it is appended to ``problems``."""
     if urlsplit(url).scheme == "file":
         return []
     try:

@@ -1,4 +1,4 @@
-"""Which builds of torch there are: by the configured indexes and torch's own, kept for a day; else by tables."""
+"""The published builds of torch: from the configured indexes and torch's own, kept for a day, else from the tables."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from hatch_torch_ext.store import Store
 
 LIFETIME = 24 * 3600.0
-"""Seconds for which an answer is used again: a new release is noticed within a day."""
+"""Seconds for which an answer is reused; a new release is found within a day."""
 OWN_INDEX = "https://download.pytorch.org/whl"
 TABLES = "the tables of this hatch-torch-ext"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The builds that there are, sorted, and where each kind of fact is from, in words for people.
+    """The published builds, sorted, and the source of each kind of fact, in words for people.
 
-    ``cuda_known`` says whether an index told of builds for CUDA; else the tables did. ``asked`` says whether any index
+    ``cuda_known``: an index listed builds for CUDA, else they are from the tables. ``asked``: at least one index
     answered.
     """
 
@@ -44,9 +44,9 @@ class Published:
 
 
 def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: Callable[[str], None]) -> Published:
-    """Return what ``indexes`` have of torch, and ``own``, which is laid out as torch's own index is.
+    """Return the builds of torch on ``indexes`` and on ``own``, which is laid out as torch's own index is.
 
-    What does not answer is said by ``report``; an older answer is used for it, or the tables are.
+    An index that does not answer is reported by ``report``; an older answer of it is used, else the tables.
     """
     general = [build for place in indexes for build in _of_place(http, store, place, report)]
     special = [build for build in general if build.backend != "default"]
@@ -95,14 +95,14 @@ def _order(build: Build) -> tuple[object, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a CUDA version or a CPython tag, to be sorted by: 39 comes before 310."""
+    """Return the numbers of a CUDA version or a CPython tag, as a sort key: 39 comes before 310."""
     if (tag := re.match(r"cp(\d)(\d+)", text)) is not None:
         return int(tag[1]), int(tag[2])
     return tuple(int(part) for part in text.split(".")) if re.fullmatch(r"\d+(\.\d+)*", text) else ()
 
 
 def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -> list[Build]:
-    """Return the builds of torch's own index: its page of everything, else those of each build that the tables know."""
+    """Return the builds of torch's own index: those on its page of everything, else of each backend in the tables."""
     problems: list[str] = []
     if whole := _of_place(http, store, own, problems.append):
         return whole
@@ -111,7 +111,7 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
     found: list[Build] = []
     for name in names:
         found += _of_place(http, store, f"{own.rstrip('/')}/{name}", problems.append)
-        if name == "cpu" and not found:  # it is not there, or not laid out so: do not ask for twenty more
+        if name == "cpu" and not found:  # absent, or laid out otherwise: do not send twenty more requests
             break
     if not found and problems:
         report(problems[0])
@@ -119,7 +119,7 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
 
 
 def _of_place(http: Http, store: Store, place: str, report: Callable[[str], None]) -> list[Build]:
-    """Return the builds on one index, asked at most once a day."""
+    """Return the builds on one index, which is read at most once a day."""
     name = f"published-{hashlib.sha256(public(place).encode()).hexdigest()}.json"
     kept = _kept(store, name)
     if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
@@ -152,7 +152,7 @@ def _kept(store: Store, name: str) -> tuple[float, list[Build]] | None:
 
 
 def _each(listed: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
-    """Yield builds out of a record. Raises ``ValueError`` for what is none."""
+    """Yield the builds in a record. Raises ``ValueError`` for anything else."""
     for each in listed:
         releases.minor_of(each["line"])
         _numbers(each["backend"])

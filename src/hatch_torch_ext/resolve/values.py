@@ -1,4 +1,4 @@
-"""What resolving takes and gives: for whom is resolved (``Scope``), and a wheel that was found (``Wheel``)."""
+"""The input of resolving (``Scope``: an entry, its Python, its settings), and its result, a ``Wheel``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A wheel to be had at ``url`` (http, https, or file; no credentials). ``size`` is in bytes where it is known.
+    """A wheel at ``url`` (http, https, or file; no credentials).
 
-    ``sha256`` is what the index claims: what was read by ranges is not checked against it. ``unverified`` says that the
-    server's certificate is not looked at (pip's ``trusted-host``).
+    ``size`` is in bytes, if known. ``sha256`` is what the index states; bytes that are read by ranges cannot be
+    compared with it. ``unverified``: the server's certificate is not checked (pip's ``trusted-host``).
     """
 
     name: str
@@ -33,19 +33,20 @@ class Wheel:
     size: int | None
     unverified: bool = False
     pinned: bool = False
-    """The author's own requirement names the hash: all bytes are fetched, and held against it."""
+    """The author's own requirement states the hash: all bytes are fetched and compared with it."""
 
     @property
     def path(self) -> Path | None:
-        """Return the file of a wheel on this machine's disk, or None."""
+        """Return the path of a wheel on this machine's disk, or None."""
         parts = urlsplit(self.url)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     @property
     def key(self) -> str:
-        """Return what the wheel is stored under: where its bytes come from, and what is claimed of them.
+        """Return the key in the store: a hash of where the wheel's bytes come from and what is stated of them.
 
-        The claim alone would let one index speak for another: it is the index's word, and cannot be checked by ranges.
+        The stated hash alone would not do: it cannot be checked by ranges, so one index could pass its bytes off as
+        another's.
         """
         stamp: tuple[int, ...] = ()
         if (path := self.path) is not None:
@@ -69,7 +70,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """For whom is resolved and fetched: one entry, its Python, and where things come from and go to."""
+    """The scope of resolving and fetching: one entry, its Python, and the settings and folders to use."""
 
     entry: Entry
     interpreter: Interpreter
@@ -81,5 +82,5 @@ class Scope:
 
     @property
     def settings(self) -> IndexSettings:
-        """Return where packages come from."""
+        """Return the settings of package indexes."""
         return self.http.settings

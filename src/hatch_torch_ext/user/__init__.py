@@ -1,5 +1,7 @@
-"""The user's side: the machine, the right torch, what does not work, a smaller installation. Nothing here needs hatch.
+"""The user's side: the machine, the right torch, faults of an installation, a smaller installation.
 
-``machine`` and ``drivers`` say what runs here, ``target`` which Python is meant, ``packages`` what is offered;
-``installing``, ``doctor`` and ``pruning`` are the three things that a user asks for.
+It does not need hatch.
+
+``machine`` and ``drivers`` find out what the machine can run, ``target`` which Python is meant, ``packages`` which
+variants a package has; ``installing``, ``doctor``, ``pruning`` and ``first_use`` do what a user asks for.
 """

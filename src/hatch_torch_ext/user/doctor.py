@@ -1,4 +1,4 @@
-"""What is here, what works, and the one thing to type next: for users, and for bug reports."""
+"""The state of an installation, its faults, and the next command to type: for users, and for bug reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEANS_PTX = re.compile(r"\+PTX$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageHealth:
-    """A package of ours: the variant that it would load here, or why none; ``works`` is False where it cannot."""
+    """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each."""
 
     distribution: str
     version: str
@@ -48,13 +48,13 @@ class PackageHealth:
 
     @property
     def works(self) -> bool:
-        """Say whether a variant is chosen."""
+        """Return whether a variant is chosen."""
         return self.chosen is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Everything that ``doctor`` tells. ``problems`` are sentences, the worst first; ``type_next`` is one command."""
+    """All that ``doctor`` reports. ``problems`` are sentences, the worst first; ``type_next`` is one command."""
 
     hatch_torch_ext: str
     machine: Machine
@@ -68,17 +68,17 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Say whether everything works."""
+        """Return whether no problem was found."""
         return not self.problems
 
     def to_json(self, environ: Mapping[str, str]) -> str:
-        """Return the diagnosis for a bug report: no user name, no path below the home, nothing secret."""
+        """Return the diagnosis as JSON for a bug report, without the user's name, home folder and secrets."""
         data = {**asdict(self), "packages": [{**asdict(each), "works": each.works} for each in self.packages]}
         return private(printable.json(data), environ)
 
 
 def private(text: str, environ: Mapping[str, str]) -> str:
-    """Return ``text`` without the user's home, name, or anything secret."""
+    """Return ``text`` without the user's name, home folder and secrets."""
     home, user = environ.get("HOME", ""), environ.get("USER") or environ.get("LOGNAME") or ""
     if len(home) > 1:
         text = text.replace(home, "~")
@@ -88,7 +88,7 @@ def private(text: str, environ: Mapping[str, str]) -> str:
 
 
 def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
-    """Look at ``target`` and all that the choice of a variant there depends on; ``asked`` limits the packages."""
+    """Examine ``target`` and everything on which its choice of a variant depends; ``asked`` limits the packages."""
     torch = _torch(target)
     site_folders = [Path(each) for each in torch.get("sites", [])]
     installed = [each for site in site_folders for each in pruning.packages(site)]
@@ -125,7 +125,7 @@ def _torch(target: Target) -> dict[str, Any]:
 
 
 def sites(target: Target) -> list[Path]:
-    """Return the folders that the target's packages lie in."""
+    """Return the folders of the target's installed packages."""
     return [Path(each) for each in _torch(target).get("sites", [])]
 
 
@@ -135,7 +135,7 @@ def chosen(target: Target, installed: pruning.Installed) -> str | None:
 
 
 def _health(target: Target, installed: pruning.Installed) -> PackageHealth:
-    """Ask the package's own loader, as a file: whether the package imports does not matter."""
+    """Run the package's own loader as a file, which works even if the package cannot be imported."""
     module = installed.root / "_variants.py"
     said: Any = None
     told = ""
@@ -198,7 +198,7 @@ def _of_torch(target: Target, torch: Mapping[str, Any], machine: Machine) -> Ite
 
 
 def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
-    """Name two packages that register one operator namespace: the second import would abort the process."""
+    """Yield a problem for packages that register one operator namespace: the second import would abort the process."""
     holders: dict[str, str] = {}
     for each in health:
         for namespace in each.namespaces:
@@ -208,7 +208,7 @@ def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
 
 
 def _ptx(installed: pruning.Installed, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
-    """Tell of PTX that this driver cannot compile: minor-version compatibility does not cover it."""
+    """Yield a problem for PTX that this driver cannot compile: minor-version compatibility does not cover PTX."""
     chosen = {each.chosen for each in health if each.distribution == installed.distribution}
     for variant, _ in installed.variants:
         if variant.label not in chosen or not variant.cuda or not machine.supported:

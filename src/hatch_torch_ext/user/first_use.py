@@ -1,14 +1,14 @@
 """A build at first use: the sources in an installed package, and the torch beside it -> a variant in the user's cache.
 
-The package's loader runs this in a process of its own. What is built goes through the same CMake files, checks of the
-toolchain, repair and audit as in a wheel. In the cache, which is a ``Store``:
+The package's loader runs this in a process of its own. The build uses the same CMake files, toolchain checks, repair
+and audit as the build of a wheel. The cache is a ``Store`` with these folders:
 
-- ``built/<distribution>-<key>``: what a build made; the key holds everything that it depends on.
-- ``views/<name>``: what one installed torch loads: the same files, and links to that torch where their RPATHs lead. The
-  loader knows the name without asking a compiler or a GPU.
-- ``failed``: the whole output of the last failed build for each view.
+- ``built/<distribution>-<key>``: the files of one build; the key holds everything that the build depends on.
+- ``views/<name>``: what one installed torch loads: the same files, and symbolic links to that torch where their RPATHs
+  lead. The loader knows the name without asking a compiler or a GPU.
+- ``failed``: the whole output of the last failed build of each view.
 
-Imports stand where they are used: whoever waits for another's build needs few of them.
+Imports are inside the functions: a process that only waits for another's build needs few of them.
 """
 
 from __future__ import annotations
@@ -46,18 +46,21 @@ if TYPE_CHECKING:
 VARIABLE = "TORCH_EXT_BUILD_CACHE"
 LIMIT = "TORCH_EXT_BUILD_CACHE_SIZE"
 DEFAULT_LIMIT = 5_000_000_000
-"""Bytes that the cache keeps; what was not used for longest goes first."""
+"""Limit of the cache in bytes; the builds that were unused for longest are removed first."""
 BUILT, VIEWS, FAILED = "built", "views", "failed"
 VARIANT = "variant.json"
 EVERY = 2.0
-"""Seconds between two lines that say how far the compiler is."""
+"""Seconds between two progress messages."""
 LOCAL = ("pre-release", "this-processor")
-"""Codes of the audit that only matter where others get what was built."""
+"""Audit codes that matter only for a wheel that others install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a loader asks for. ``root`` is its ``_torch_ext``; ``torch`` and ``nvidia`` are folders in that process."""
+    """A loader's request.
+
+    ``root`` is the package's ``_torch_ext``; ``torch`` and ``nvidia`` are folders of that process.
+    """
 
     package: str
     distribution: str
@@ -69,7 +72,7 @@ class Request:
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Request:
-        """Return the request that a loader's JSON holds."""
+        """Return the request in a loader's JSON."""
         return cls(
             package=data["package"],
             distribution=data["distribution"],
@@ -82,9 +85,9 @@ class Request:
 
 
 def build(data: Mapping[str, Any], *, say: Say) -> str:
-    """Build what the loader's request ``data`` asks for, unless it is there; return "", or why it cannot be built.
+    """Build the variant of the loader's request ``data`` unless it exists; return "", or the reason of a failure.
 
-    ``say`` takes each line of progress.
+    ``say`` is called with each progress message.
     """
     request = Request.load(data)
     try:
@@ -118,7 +121,7 @@ def _of_the_system(error: OSError, request: Request) -> str:
 
 def _build(request: Request, say: Say) -> None:
     cache = store.opened(request.cache, say)
-    os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process is for this alone
+    os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
     cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
     what = f"the build of {request.distribution}"
     with locks.held(cache.root / "locks" / f"{request.view}.lock", what=what, report=say):
@@ -130,7 +133,7 @@ def _build(request: Request, say: Say) -> None:
 
 
 def _is_whole(cache: Store, request: Request) -> bool:
-    """Say whether the view is there, every file at its size and this user's: another process made it meanwhile."""
+    """Return whether the view exists and every file has its size and belongs to this user: another process made it."""
     folder = cache.root / VIEWS / request.view
     try:
         said = (folder / VARIANT).read_text(encoding="utf-8")
@@ -182,7 +185,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
 
 
 def _with_cuda(entry: Entry, fallback: Fallback, cuda: str | None) -> Entry:
-    """Declare torch's CUDA version where the sources have kernels for it: CMake is told as in an entry of a matrix."""
+    """Declare torch's CUDA version if the sources have kernels, so that CMake gets it as from an entry of a matrix."""
     has_kernels = any(path.endswith(".cu") for path, _ in fallback.files)
     if cuda is None or entry.cuda is not None or not has_kernels:
         return entry
@@ -204,7 +207,10 @@ def _again(request: Request) -> str:
 
 
 def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
-    """Copy the sources, each compared with its hash: nothing is written beside the package, nor its links followed."""
+    """Copy the sources, each compared with its hash.
+
+    Nothing is written into the package, and none of its links is followed.
+    """
     from hatch_torch_ext.facts import digest
 
     for path, sha256 in fallback.files:
@@ -224,7 +230,7 @@ def _config(request: Request, fallback: Fallback, project: Path) -> Config:
 
     (project / request.package.replace(".", "/")).mkdir(parents=True, exist_ok=True)
     environ = dict(os.environ)
-    if jobs := environ.get("MAX_JOBS"):  # the variable of torch's own way to build at first use
+    if jobs := environ.get("MAX_JOBS"):  # the variable of torch's own extension builder
         environ.setdefault("HATCH_TORCH_EXT_JOBS", jobs)
     parsed = configuration.parse(
         {**fallback.options, "package": request.package, "source": fallback.source},
@@ -238,13 +244,13 @@ def _config(request: Request, fallback: Fallback, project: Path) -> Config:
         environment="",
         ignore=(*parsed.ignore, *LOCAL),
         sdk="environment",
-        # One build, on a user's machine: a compiler cache that is not there is not fetched for it.
+        # For one build on a user's machine, a compiler cache is used if it is installed, but not downloaded.
         compiler_launcher=parsed.compiler_launcher if shutil.which("ccache") or shutil.which("sccache") else "none",
     )
 
 
 def _for_the_gpus(config: Config) -> Config:
-    """Return the configuration with the architectures asked for, else those of the GPUs that are here, else its own."""
+    """Return the configuration with the architectures of TORCH_CUDA_ARCH_LIST, else of this machine's GPUs, if any."""
     from hatch_torch_ext.user import machine
 
     if asked := tuple(filter(None, re.split(r"[;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "")))):
@@ -329,14 +335,14 @@ def _compile(
 
 
 class _Progress:
-    """Says how a build comes along, a line at a time."""
+    """Reports the progress of a build, a line at a time."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._last = 0.0
 
     def __call__(self, _: float, event: Event) -> None:
-        """Say what is new."""
+        """Report what is new in the event."""
         from hatch_torch_ext.pipeline import events
 
         if isinstance(event, events.Note):
@@ -351,7 +357,7 @@ class _Progress:
 
 
 def _kept_log(cache: Store, request: Request, log: Path) -> Path:
-    """Keep the output of a failed build."""
+    """Keep the log of a failed build in the cache, and return its path."""
     folder = cache.root / FAILED
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / f"{request.view}.txt"
@@ -361,7 +367,7 @@ def _kept_log(cache: Store, request: Request, log: Path) -> Path:
 
 
 def _show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
-    """Make the view: the files of the build in ``folder`` once more, and what their RPATHs lead to."""
+    """Make the view: hard links to the files of the build in ``folder``, and the targets of their RPATHs."""
     from hatch_torch_ext import elf
 
     made = scratch / "view"
@@ -390,7 +396,7 @@ def _show(cache: Store, request: Request, folder: Path, variant: Mapping[str, An
 
 
 def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
-    """Let one RPATH of a file in ``folder`` lead where it would from the installed package."""
+    """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
     if not path.startswith("$ORIGIN"):
         return
     wanted = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
@@ -412,7 +418,7 @@ def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
 
 
 def _limit(cache: Store, request: Request, say: Say) -> None:
-    """Remove what was not used for longest, until the cache is no larger than allowed; what was just made stays."""
+    """Remove the builds unused for longest until the cache is within its limit; the newest build always stays."""
     limit = _limit_of(os.environ, say)
     entries = sorted(_entries(cache), key=lambda each: each.used)
     total = sum(each.size for each in entries)

@@ -1,7 +1,7 @@
-"""The right torch: which release and build this machine runs and the packages serve best, and how to install it.
+"""The right torch: the release and build that suit this machine and the packages best, and how to install them.
 
-torch's packages come from torch's own index alone, everything else from the default one alone, so that neither can
-bring a package of the other's name.
+torch and its companions come from torch's own index alone, everything else from the default index alone, so neither
+index can provide a package under a name of the other's.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is installed in two steps: ``torch`` from ``index`` alone, without what it requires, then ``packages``.
+    """An installation in two steps: ``torch`` from ``index`` alone, without its dependencies, then ``packages``.
 
     ``torch`` are exact requirements (``torch==2.13.0+cu130``, a torchvision). ``packages`` repeat them, so that the
-    second step, which brings what they require, brings no other torch. ``because`` says why, in sentences.
+    second step, which installs all dependencies, does not install another torch. ``because`` are the reasons, as
+    sentences.
     """
 
     torch: tuple[str, ...]
@@ -58,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """Where torch's packages are looked for: ``base`` is the address below which each build has an index of its own."""
+    """Where torch's packages are searched for; below the address ``base`` each backend has an index of its own."""
 
     http: Http
     target: Target
@@ -66,21 +67,21 @@ class _Search:
     prereleases: bool
 
     def newest(self, files: Sequence[IndexFile], specifier: SpecifierSet) -> tuple[Version, IndexFile] | None:
-        """Return the newest of ``files`` that the target takes."""
+        """Return the newest of ``files`` that the target accepts."""
         tags, python = self.target.tags, self.target.python_version
         return packages.newest(files, specifier, tags, python, prereleases=self.prereleases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A build of torch on its index, and the variant (or None) that each package would load in it."""
+    """A build of torch on its index, and the variant (or None) that each package would load with it."""
 
     version: Version
     backend: str
     chosen: tuple[Mapping[str, Any] | None, ...]
 
     def rank(self, order: Sequence[str]) -> tuple[object, ...]:
-        """Sort the better candidate last: packages on the GPU, then torch's release, then the better build."""
+        """Return a sort key, the best candidate last: packages on the GPU, then torch's release, then the backend."""
         accelerated = sum(1 for variant in self.chosen if variant is not None and variant["cuda"])
         return accelerated, self.version.release, -order.index(self.backend)
 
@@ -96,7 +97,7 @@ def cuda_of(backend: str) -> str | None:
 
 
 def backends(machine: Machine, asked: str) -> tuple[str, ...]:
-    """Return the builds of torch to look at, best first: ``asked``; with ``auto``, what the machine runs, then CPU."""
+    """Return the backends to consider, best first: ``asked``; with ``auto``, those that the machine runs, then CPU."""
     if asked != "auto":
         cuda_of(asked)
         return (asked,)
@@ -116,8 +117,8 @@ def plan(
 ) -> Plan:
     """Return what to install for the packages ``asked``, and how.
 
-    Raises ``ConfigurationError`` when no build of torch that this machine runs serves all of them: each is named, with
-    what it serves.
+    Raises ``ConfigurationError`` if no build of torch that runs on this machine suits all of them; the message names
+    each with what it serves.
     """
     torch_specifier, family, others = _sorted(asked)
     offers = [packages.offer(each, target, http) for each in others]
@@ -150,7 +151,7 @@ def _facts_with(target: Target, version: Version, cuda: str | None) -> dict[str,
 
 
 def _sorted(asked: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
-    """Part what was asked for: torch's own specifier, the rest of torch's family, and everything else."""
+    """Split the requirements: torch's own specifier, the rest of torch's family, and everything else."""
     specifier, family, others = SpecifierSet(), [], []
     for each in asked:
         match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", each)
@@ -214,7 +215,7 @@ def _why_backend(backend: str, machine: Machine) -> str:
 
 
 def _companion(asked: str, torch: Version, url: str, search: _Search) -> str:
-    """Return the release of torchvision or torchaudio for this very torch. Raises ``ConfigurationError``."""
+    """Return the torchvision or torchaudio release for exactly this torch. Raises ``ConfigurationError``."""
     requirement = Requirement(asked)
     name = canonicalize_name(requirement.name)
     files = index.files(search.http, url, name)
@@ -228,7 +229,7 @@ def _companion(asked: str, torch: Version, url: str, search: _Search) -> str:
 
 
 def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
-    """Return what a wheel requires of torch, read from its METADATA by ranges."""
+    """Return a wheel's torch requirement, from its METADATA, which is read by ranges."""
     try:
         with packages.opened(http, url) as source:
             wanted = [member for member in archive.directory(source) if member.name.endswith(".dist-info/METADATA")]

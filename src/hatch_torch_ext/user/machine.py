@@ -1,7 +1,7 @@
-"""What this machine has for a torch to run on: its driver, its GPUs, and which CUDA they run.
+"""What this machine has to run torch on: its driver, its GPUs, and the CUDA versions that they run.
 
-Everything is read through what is there, best source first: an override, NVML, libcuda, the kernel's files, nvidia-smi.
-NVIDIA's libraries are asked in child processes with a time-out; no CUDA context is made.
+The sources, best first: an override, NVML, libcuda, files of the kernel, nvidia-smi. NVIDIA's libraries are called in
+child processes with a timeout; no CUDA context is created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROBE = Path(__file__).parent.parent / "resources" / "ask_nvidia.py"
 TIMEOUT = 5.0
-"""Seconds for each question to a library or a program: a broken driver can hang."""
+"""Timeout in seconds for each call of a library or a program: a broken driver can hang."""
 DRIVER = "TORCH_EXT_CUDA_DRIVER"
 """The variable that overrides detection: ``12.8``, or ``none``."""
 PCI_DISPLAY = "0x03"
@@ -35,7 +35,10 @@ VENDORS = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """An NVIDIA GPU. ``capability`` is (9, 0) for 9.0, None where it cannot be told; ``visible`` to CUDA programs."""
+    """An NVIDIA GPU.
+
+    ``capability`` is (9, 0) for 9.0, None if unknown; ``visible`` says whether CUDA programs see it.
+    """
 
     index: int
     name: str | None = None
@@ -48,9 +51,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """``driver`` is the kernel driver's version; ``supported`` the CUDA that the user-mode driver supports.
+    """``driver`` is the kernel driver's version, ``supported`` the CUDA version that the user-mode driver supports.
 
-    ``source`` says who told; ``others`` are GPUs of other vendors; ``problems`` are sentences about what is broken.
+    ``source`` is where they were read; ``others`` are GPUs of other vendors; ``problems`` are sentences about faults.
     """
 
     system: str
@@ -69,12 +72,12 @@ class Machine:
         return tuple(gpu for gpu in self.gpus if gpu.visible)
 
     def runs(self, cuda: str) -> bool:
-        """Say whether the driver runs programs of ``cuda`` (``12.8``)."""
+        """Return whether the driver runs programs of ``cuda`` (``12.8``)."""
         driver = drivers.numbers(self.driver) if self.driver else None
         return drivers.runs(drivers.numbers(cuda), driver=driver, supported=self.supported)
 
     def served(self, cuda: str) -> tuple[Gpu, ...]:
-        """Return the visible GPUs that torch's own builds for ``cuda`` hold code for; those unknown count as served."""
+        """Return the visible GPUs for which torch's builds of ``cuda`` have code, and those of unknown capability."""
         built = archs.torch_build(cuda, self.machine)
         ranges = [archs.capabilities(name) for name in built]
         return tuple(
@@ -88,7 +91,7 @@ class Machine:
 
 @dataclass
 class _Draft:
-    """A machine as it is found out."""
+    """A machine while it is being read."""
 
     driver: str | None = None
     supported: Version | None = None
@@ -97,7 +100,7 @@ class _Draft:
     problems: list[str] = field(default_factory=list)
 
     def say(self, source: str, *, driver: str | None = None, supported: Version | None = None) -> None:
-        """Take an answer where none was known; the first source counts."""
+        """Record a source's answer; the first answer counts."""
         if driver and self.driver is None:
             self.driver, self.source = driver, self.source or source
         if supported and self.supported is None:
@@ -105,7 +108,10 @@ class _Draft:
 
 
 def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float = TIMEOUT) -> Machine:
-    """Read this machine; ``sys`` and ``proc`` lie below ``root``. Raises ``ConfigurationError`` for a bad override."""
+    """Read this machine; ``sys`` and ``proc`` lie below ``root``.
+
+    Raises ``ConfigurationError`` for an invalid override.
+    """
     wsl = "microsoft" in _text(root / "proc/version").lower()
     draft = _Draft()
     if not _override(draft, environ):
@@ -140,7 +146,7 @@ def _override(draft: _Draft, environ: Mapping[str, str]) -> bool:
 
 
 def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -> dict[str, object]:
-    """Run the probe; an answer that does not come, or makes no sense, is a problem and not an error."""
+    """Run the probe. A missing or invalid answer is recorded as a problem, and is not an error."""
     library = {"nvml": "libnvidia-ml.so.1 (NVML)", "cuda": "libcuda.so.1"}[what]
     keep = {name: environ.get(name) for name in ("LD_LIBRARY_PATH",)}
     try:
@@ -163,7 +169,7 @@ def _nvml(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
     answer = _ask("nvml", environ, timeout, draft)
     if not answer or "missing" in answer:
         return
-    # What NVML supports is the kernel driver's own; libcuda may be newer (cuda-compat), so that it is asked next.
+    # NVML reports what the kernel driver supports; libcuda may be newer (cuda-compat), so it is asked next.
     draft.say("NVML", driver=_string(answer.get("driver")))
     devices = answer.get("devices")
     for device in devices if isinstance(devices, list) else []:
@@ -236,7 +242,7 @@ def _rows(draft: _Draft, name: str, text: str) -> None:
 
 
 def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
-    """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or beginnings of UUIDs, up to the first that is not there."""
+    """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or prefixes of UUIDs, up to the first that matches no GPU."""
     gpus = draft.gpus
     if said is None:
         return tuple(gpus)
@@ -268,7 +274,10 @@ def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
 
 
 def _others(root: Path) -> tuple[str, ...]:
-    """Return the vendors of other display devices on the PCI bus; torch has builds for them, and we no variants."""
+    """Return the vendors of other display devices on the PCI bus.
+
+    torch has builds for them; packages have no variants.
+    """
     found = set()
     for device in sorted((root / "sys/bus/pci/devices").glob("*")):
         if _text(device / "class").startswith(PCI_DISPLAY):
@@ -277,9 +286,9 @@ def _others(root: Path) -> tuple[str, ...]:
 
 
 def usable_cuda(machine: Machine, versions: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the CUDA ``versions`` that this machine runs, best first: what serves most GPUs, then the newest.
+    """Return the CUDA ``versions`` that this machine runs, best first: by the number of GPUs served, then newest first.
 
-    Nothing is usable without a visible GPU, except where the override says what the driver is.
+    Without a visible GPU there are none, unless the override names the driver.
     """
     if not machine.visible and machine.source != DRIVER:
         return ()

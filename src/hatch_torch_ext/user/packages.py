@@ -1,4 +1,4 @@
-"""What a package offers: the variants in its newest wheel, read from an index by ranges, or from a file."""
+"""What a package provides: the variants in its newest wheel, which is read from an index by ranges, or from a file."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from hatch_torch_ext.user.target import Target
 
 TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "pytorch-triton-rocm"})
-"""What is taken from torch's own index, and nothing else is."""
+"""The packages that come from torch's own index; no others do."""
 MANIFEST = "/_torch_ext/manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A package as it would be installed: ``requirement`` is what an installer is told, ``variants`` are the loader's.
+    """A package that could be installed; ``requirement`` is for the installer, ``variants`` are in the loader's form.
 
-    A package that was not made with hatch-torch-ext has no variants: it says nothing about torch here.
+    A package that was not made with hatch-torch-ext has no variants, so it does not affect the choice of torch.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Offer:
 
     @property
     def served(self) -> str:
-        """Return which torches the variants serve, in words."""
+        """Return which releases of torch the variants serve, in words."""
         named = []
         for each in self.variants:
             newer = " and newer" if each["stable_abi"] else ""
@@ -59,9 +59,9 @@ class Offer:
 
 
 def offer(asked: str, target: Target, http: Http) -> Offer:
-    """Return what the package ``asked`` (a requirement, or the path of a wheel) offers for ``target``.
+    """Return what the package ``asked`` (a requirement, or the path of a wheel) provides for ``target``.
 
-    Raises ``ConfigurationError`` for what is neither, ``RemoteError`` where no index has a wheel of it.
+    Raises ``ConfigurationError`` if it is neither, ``RemoteError`` if no index has a wheel of it.
     """
     path = Path(asked)
     if asked.endswith(".whl") or path.is_file():
@@ -73,7 +73,7 @@ def offer(asked: str, target: Target, http: Http) -> Offer:
     name = canonicalize_name(requirement.name)
     newest = _newest(_files(http, name), requirement.specifier, target)
     if newest is None:
-        return Offer(name=name, requirement=asked)  # an sdist alone, or nothing: the installer will say
+        return Offer(name=name, requirement=asked)  # only an sdist, or nothing: the installer will report it
     version, file = newest
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return Offer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
@@ -112,7 +112,7 @@ def _named(file: str) -> str | None:
 def newest(
     files: Iterable[index.IndexFile], specifier: SpecifierSet, tags: frozenset[Tag], python: str, *, prereleases: bool
 ) -> tuple[Version, index.IndexFile] | None:
-    """Return the newest wheel of ``files`` that ``specifier``, the ``tags`` and the Python version admit, or None."""
+    """Return the newest wheel of ``files`` that ``specifier``, ``tags`` and the Python version admit, or None."""
     best: tuple[Version, index.IndexFile] | None = None
     for file in files:
         try:
@@ -145,7 +145,7 @@ def _admits(requires_python: str, python: str) -> bool:
 
 @contextlib.contextmanager
 def opened(http: Http, url: str) -> Iterator[FileSource | HttpSource]:
-    """Give the bytes of a wheel at ``url``: by ranges, or the whole file where the server gives none."""
+    """Provide the bytes of a wheel at ``url``: by ranges, or as a whole file if the server does not support ranges."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         yield FileSource(Path(unquote(parts.path)))
@@ -167,7 +167,7 @@ def _variants(http: Http, url: str) -> tuple[dict[str, Any], ...]:
 
 
 def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
-    """Return the loader's variants out of the manifest of a wheel; () for a wheel that has none."""
+    """Return the loader's variants from the manifest of a wheel, or () if it has none."""
     try:
         wanted = [member for member in archive.directory(source) if f"/{member.name}".endswith(MANIFEST)]
         texts = [data for _, data in archive.extract(source, wanted)]

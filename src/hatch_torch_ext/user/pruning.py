@@ -1,10 +1,9 @@
-"""A smaller installation: the variants of an installed package that its environment cannot load are removed.
+"""A smaller installation: variants of an installed package that its environment cannot load are removed.
 
-RECORD and the manifest stay true, so that the package is uninstalled whole. The loader keeps the data of what was
-removed: its messages still name it, and say that it was pruned.
-
-Both are files that others wrote. Nothing is removed but files that lie in the package's own folder, links resolved,
-and that the RECORD of its own distribution lists.
+RECORD and the manifest are updated, so that the package can still be uninstalled completely. The loader keeps the data
+of removed variants: its messages name them, and say that they were pruned. RECORD and the manifest are foreign files.
+Only files that lie in the package's own folder (after resolving links) and in the RECORD of its own distribution are
+removed.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 
 MANIFEST = "_torch_ext/manifest.json"
 MAX_RECORD = 64 << 20
-"""Bytes; a file takes a hundred."""
+"""Longest RECORD that is read, in bytes; one file takes about a hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A package of ours in a folder of packages: ``root`` is its own folder, ``record`` the RECORD that lists it.
+    """An installed package with variants: ``root`` is its folder, ``record`` the RECORD that lists it.
 
-    ``variants`` are what its manifest lists, with the place of each file below ``root``; ``head`` is the manifest as it
-    stands there. Where it cannot be believed, there are none, and ``fault`` is a clause that says why.
+    ``variants`` are those of its manifest, with the path of each file below ``root``; ``head`` is the manifest as read.
+    If the manifest is invalid there are no variants, and ``fault`` is a clause with the reason.
     """
 
     distribution: str
@@ -55,24 +54,24 @@ class Installed:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the labels that the manifest lists."""
+        """Return the labels of the manifest."""
         return tuple(variant.label for variant, _ in self.variants)
 
     @property
     def again(self) -> str:
-        """Return the command that installs it again."""
+        """Return the command that reinstalls the package."""
         requirement = shlex.quote(f"{self.distribution}=={self.version}")
         return f"pip install --force-reinstall --no-deps {requirement}"
 
     @property
     def problem(self) -> str:
-        """Return the sentence about a manifest that cannot be believed; empty where all is well."""
+        """Return the message about an invalid manifest, or an empty text."""
         return f"{self.distribution}: {self.root / MANIFEST} {self.fault}: {self.again}" if self.fault else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """What is removed: ``labels`` and ``files`` (absolute), and how many bytes that is."""
+    """What pruning removes: ``labels``, ``files`` (absolute paths), and their size in bytes."""
 
     installed: Installed
     labels: tuple[str, ...]
@@ -81,7 +80,7 @@ class Pruning:
 
 
 def packages(site: Path) -> tuple[Installed, ...]:
-    """Return the packages of ours below the folder ``site`` (site-packages, or what ``--target`` named), by name."""
+    """Return the packages with variants below ``site`` (site-packages, or the folder of ``--target``), by name."""
     found = []
     for record in sorted(site.glob("*.dist-info/RECORD")):
         for row in _rows(record):
@@ -102,7 +101,7 @@ def _installed(record: Path, place: Path) -> Installed:
         text = foreign.text(place, listing.MAX_BYTES)
         variants = tuple((each.variant, tuple(sorted(each.files))) for each in listing.parse(text, MANIFEST).variants)
         head = foreign.json(text)
-        json.dumps(head, ensure_ascii=False).encode()  # it can be written again
+        json.dumps(head, ensure_ascii=False).encode()  # checks that it can be written again
         pruned = head.get("pruned", [])
         if not isinstance(pruned, list) or not all(isinstance(label, str) for label in pruned):
             fault, pruned = "must have a list of labels as `pruned`", []
@@ -110,7 +109,7 @@ def _installed(record: Path, place: Path) -> Installed:
         if isinstance(said, str) and canonicalize_name(said) == canonicalize_name(name):
             name = said
     except WheelError as error:
-        fault = f"cannot be believed: it {error}"
+        fault = f"is invalid: it {error}"
     except (OSError, ValueError) as error:
         fault = f"cannot be read: {printable.name(error)}"
     return Installed(
@@ -126,9 +125,9 @@ def _installed(record: Path, place: Path) -> Installed:
 
 
 def prepare(installed: Installed, keep: Collection[str]) -> Pruning:
-    """Return what is removed when only the variants ``keep`` stay.
+    """Return what is removed if only the variants ``keep`` stay.
 
-    Raises ``ConfigurationError`` when none would, and where the manifest names what is not the package's own.
+    Raises ``ConfigurationError`` if none would stay, or if the manifest names files that are not the package's own.
     """
     if installed.fault:
         raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
@@ -163,15 +162,15 @@ def prepare(installed: Installed, keep: Collection[str]) -> Pruning:
 
 
 def _is_inside(path: Path, root: Path) -> bool:
-    """Say whether the folder of ``path`` lies in ``root``, wherever links lead. The last step may be a link itself."""
+    """Return whether the folder of ``path`` lies in ``root`` after resolving links. The file itself may be a link."""
     own = Path(os.path.normpath(path))
     return own.is_relative_to(root) and own.parent.resolve().is_relative_to(root.resolve())
 
 
 def apply(pruning: Pruning) -> None:
-    """Remove the files, first from RECORD and the manifest: a kill in between leaves files that nothing lists.
+    """Remove the files, first from RECORD and the manifest, so that a kill in between leaves no entry without its file.
 
-    Raises ``OSError`` where the installation cannot be written.
+    Raises ``OSError`` if the installation cannot be written.
     """
     installed = pruning.installed
     site = installed.record.parent.parent
@@ -192,7 +191,7 @@ def apply(pruning: Pruning) -> None:
 
 
 def _record(record: Path, site: Path, gone: set[Path], manifest: Path, text: bytes) -> str:
-    """Return RECORD without the files that go, and with the manifest's new hash."""
+    """Return RECORD without the removed files, and with the manifest's new hash."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
@@ -217,7 +216,7 @@ def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:
-        with draft.open("x", encoding="utf-8") as stream:  # never through a link that lies there
+        with draft.open("x", encoding="utf-8") as stream:  # never follow a link in its place
             stream.write(text)
         draft.chmod(path.stat().st_mode & 0o777)
         draft.replace(path)

@@ -1,4 +1,4 @@
-"""The Python that something is installed into: which one it is, and the facts of it that a choice depends on."""
+"""The Python to install into: which one it is, and its facts on which a choice depends."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOADER = Path(__file__).parent.parent / "resources" / "_variants.py"
-"""The loader that every package gets; it reads the facts, so that they are those that the choice will be made by."""
+"""The loader of every package. It reads the facts here too, so that they are those by which it chooses."""
 TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``facts`` are the loader's (``torch`` is "" where there is none); ``said_by`` is what named the Python."""
+    """``facts`` are the loader's (``torch`` is "" if there is none); ``said_by`` is what selected this Python."""
 
     python: Path
     said_by: str
@@ -31,13 +31,13 @@ class Target:
 
     @property
     def python_version(self) -> str:
-        """Return ``3.11`` of the target."""
+        """Return the Python version (``3.11``)."""
         digits = str(self.facts["python"]).removeprefix("cp").rstrip("t")
         return f"{digits[0]}.{digits[1:]}" if digits.isdigit() else f"{sys.version_info[0]}.{sys.version_info[1]}"
 
     @property
     def tags(self) -> frozenset[Tag]:
-        """Return the wheel tags that this Python takes."""
+        """Return the wheel tags that this Python accepts."""
         major, _, minor = self.python_version.partition(".")
         version = int(major), int(minor)
         platforms = list(platform_tags())
@@ -47,10 +47,10 @@ class Target:
 
 
 def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> Target:
-    """Return the Python that is meant: the one named, else the active environment, else ``.venv`` below ``folder``.
+    """Return the Python to install into: ``said``, else the active environment, else ``.venv`` below ``folder``.
 
-    Only ``with_torch`` is its torch imported, which takes seconds; one that cannot be imported counts as none.
-    Raises ``ConfigurationError`` for a Python that cannot be run.
+    ``with_torch`` imports its torch, which takes seconds; a torch that cannot be imported counts as none. Raises
+    ``ConfigurationError`` if the Python cannot be run.
     """
     python, said_by = _which(said, environ, folder)
     try:
@@ -67,9 +67,9 @@ _READ_WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; " + _READ
 
 
 def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
-    """Run the loader in that Python; None where it prints no facts."""
+    """Run the loader in that Python; return None if it prints no facts."""
     command = [str(python), "-c", program.format(loader=str(LOADER))]
-    # PYTHONSAFEPATH: a file of the current folder must not stand for torch
+    # PYTHONSAFEPATH: a file in the current folder must not be imported as torch
     done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
     try:
         facts = foreign.json(done.stdout)["facts"]
