@@ -1,4 +1,7 @@
-"""Facts of an ELF file; read only. Wrong bytes give ``ElfError``, never a hang or a traceback of a reader."""
+"""Facts of an ELF file, for reading only.
+
+Invalid bytes raise ``ElfError``; they never cause a hang or another exception.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = (
 DF_TEXTREL, DF_STATIC_TLS, DF_1_PIE = 0x4, 0x10, 0x08000000
 MAX_VERSIONS = 1 << 16
 STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64", "i686", "ppc", "armv7l"})
-"""Where glibc's ``DEFAULT_STACK_PERMS`` has ``PF_X``: a file without PT_GNU_STACK asks for it."""
+"""Machines whose glibc has ``PF_X`` in ``DEFAULT_STACK_PERMS``: without PT_GNU_STACK, the stack is executable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElfFile:
-    """What the dynamic linker and the audit want to know of one shared object or program.
+    """The facts of a shared object or program that the dynamic linker and the audit use.
 
-    ``machine`` is as ``platform.machine()`` says it (``x86_64``, ``aarch64``). ``undefined`` and ``exported`` are
-    names of dynamic symbols without versions, sorted; ``undefined`` leaves out weak ones, which are in ``weak``.
+    ``machine`` is in the notation of ``platform.machine()`` (``x86_64``, ``aarch64``). ``undefined`` and ``exported``
+    are names of dynamic symbols without versions, sorted; ``undefined`` lacks weak ones, which are in ``weak``.
     ``version_needs`` is .gnu.version_r: (file, its versions), both sorted. ``symbol_versions`` are the undefined
-    symbols that ask for a version: (symbol, version), sorted.
+    symbols with a version: (symbol, version), sorted.
     """
 
     path: Path
@@ -56,18 +59,18 @@ class ElfFile:
     executable_stack: bool
     text_relocations: bool
     has_symbol_table: bool
-    """A .symtab is there: not stripped."""
+    """Whether it has a .symtab, that is, is not stripped."""
     has_debug: bool
     build_id: str | None
     nv_fatbin: bool
-    """A .nv_fatbin section is there: CUDA device code inside."""
+    """Whether it has a .nv_fatbin section, that is, CUDA device code."""
     symbol_versions: tuple[tuple[str, str], ...] = ()
     static_tls: int = 0
-    """Bytes of thread-local storage that must lie in the block which is laid out when the process starts."""
+    """Bytes of thread-local storage that need the static block, which is laid out when the process starts."""
 
 
 def is_elf(path: Path) -> bool:
-    """Say whether ``path`` is a regular file that starts with the ELF magic."""
+    """Return whether ``path`` is a regular file that starts with the ELF magic."""
     if not path.is_file():
         return False
     with path.open("rb") as stream:
@@ -75,7 +78,7 @@ def is_elf(path: Path) -> bool:
 
 
 def read(path: Path) -> ElfFile:
-    """Return the facts of the ELF file ``path``. Raises ``ElfError`` when it is none or contradicts itself."""
+    """Return the facts of the ELF file ``path``. Raises ``ElfError`` if it is not one or contradicts itself."""
     try:
         with path.open("rb") as stream, _map(stream) as data:
             return _facts(path, Image(data))
@@ -85,7 +88,7 @@ def read(path: Path) -> ElfFile:
 
 
 def defined(path: Path) -> frozenset[str]:
-    """Return every name that the file defines, those that it hides too, where it still has its symbol table.
+    """Return every name that the file defines, hidden ones included if it still has its symbol table.
 
     Raises ``ElfError`` as ``read`` does.
     """
@@ -159,7 +162,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
 
 
 def _type(image: Image, first: dict[int, int], interpreter: str | None, *, has_soname: bool) -> str:
-    # A library may name an interpreter (libc.so.6 does) and older linkers do not mark a PIE.
+    # A library may name an interpreter (libc.so.6 does), and older linkers do not mark a PIE.
     if image.type == ET_EXEC or (image.type == ET_DYN and first.get(DT_FLAGS_1, 0) & DF_1_PIE):
         return "program"
     if image.type != ET_DYN:
@@ -191,7 +194,7 @@ def _strings(image: Image, dynamic: dict[int, list[int]]) -> tuple[int, int]:
 def _version_needs(
     image: Image, first: dict[int, int], strings: tuple[int, int]
 ) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], dict[int, str]]:
-    """Return .gnu.version_r, and the version that each index of .gnu.version stands for."""
+    """Return .gnu.version_r, and the version for each index of .gnu.version."""
     if DT_VERNEED not in first:
         return (), {}
     needs: dict[str, set[str]] = {}
@@ -218,7 +221,7 @@ def _version_needs(
 
 
 class _Symbols:
-    """The dynamic symbol table, sorted out into what the file needs and what it offers."""
+    """The dynamic symbol table, divided into what the file needs and what it exports."""
 
     def __init__(self, image: Image, first: dict[int, int], strings: tuple[int, int], versions: dict[int, str]) -> None:
         self.undefined: set[str] = set()
@@ -244,7 +247,7 @@ class _Symbols:
                 continue
             text = image.string(strings, name, "a dynamic symbol's name")
             if index:
-                if other & 3 in (0, 3):  # default and protected: others can use it
+                if other & 3 in (0, 3):  # default and protected: visible to other files
                     self.exported.add(text)
                 continue
             (self.weak if binding == 2 else self.undefined).add(text)  # noqa: PLR2004 - STB_WEAK
@@ -253,7 +256,7 @@ class _Symbols:
 
 
 def _symbol_count(image: Image, first: dict[int, int], offset: int) -> int:
-    """Return the number of dynamic symbols: no tag says it, so the section says it, else a hash table does."""
+    """Return the number of dynamic symbols, from the section header, else from a hash table: no dynamic tag has it."""
     for section in image.sections:
         if section.type == SHT_DYNSYM and section.offset == offset:
             return section.size // (24 if image.wide else 16)

@@ -1,11 +1,12 @@
-"""The GPU code inside a shared library: which architectures it was really compiled for.
+"""The GPU code in a shared library: the architectures for which it was really compiled.
 
-nvcc puts device code into the section ``.nv_fatbin``: containers, one after another, each a header and a run of
-entries. An entry's own header names the kind of code (PTX or machine code), the architecture and, as two flags, whether
-it is tied to that architecture (``a``) or its family (``f``); none of it is compressed, whatever the payload is. NVIDIA
-does not document the format: what stands here was seen in the output of nvcc 12.4 and 13.0 and agrees with
-``cuobjdump``. Device code linked across files (``-rdc``) lands in the same section; what nvcc keeps for a later link
-(``__nv_relfatbin``) is never run and is not counted. A device link without kernels cannot be told from code.
+nvcc puts device code into the section ``.nv_fatbin``: a sequence of containers, each a header and a run of entries. The
+header of an entry states the kind of code (PTX or machine code), the architecture and, as two flags, whether the code
+is limited to that architecture (``a``) or to its family (``f``); headers are never compressed, whatever the payload is.
+NVIDIA does not document the format: this module follows what nvcc 12.4 and 13.0 write, and agrees with ``cuobjdump``.
+
+Device code that is linked across files (``-rdc``) is in the same section; what nvcc keeps for a later link
+(``__nv_relfatbin``) is never run and is not counted. A device link without kernels looks the same as code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
 MAX_ENTRIES = 200_000
-"""More than any library holds (cuBLAS has thousands): an endless file ends here."""
+"""More than any library has (cuBLAS has thousands): a malformed file cannot loop forever."""
 
 _MAGIC = MAGIC.to_bytes(4, "little")
 _PIECE = 1 << 20
@@ -36,7 +37,7 @@ _ENTRY = struct.Struct("<HHIQ")  # kind, version, size of this header, size of t
 _ARCH = struct.Struct("<I8xQ")  # at 28: the architecture's number; at 40: flags
 _ARCH_OFFSET = 28
 _SMALLEST_ENTRY = 64
-_KINDS = {1: "ptx", 2: "sass", 16: "sass"}  # 16: machine code in the newer wrapping; others (LTO) are not runnable
+_KINDS = {1: "ptx", 2: "sass", 16: "sass"}  # 16: machine code in the newer container; other kinds (LTO) do not run
 _FLAG_ARCH_SPECIFIC = 1 << 20
 _FLAG_FAMILY = 1 << 21
 _LARGEST_ARCH = 999
@@ -44,7 +45,10 @@ _LARGEST_ARCH = 999
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Code:
-    """One piece of device code: ``number`` 90 and ``suffix`` ``a`` for sm_90a; ``ptx`` for PTX, else machine code."""
+    """One piece of device code; ``number`` is 90 and ``suffix`` ``a`` for sm_90a.
+
+    ``ptx``: it is PTX, else machine code.
+    """
 
     number: int
     suffix: str
@@ -57,7 +61,7 @@ class Code:
 
 
 def archs(path: Path) -> tuple[str, ...]:
-    """Return what the ELF file ``path`` holds code for, each once, oldest first: ``("8.0", "9.0a", "9.0+PTX")``.
+    """Return the architectures for which the ELF file ``path`` has code, oldest first: ``("8.0", "9.0a", "9.0+PTX")``.
 
     ``9.0`` is machine code, ``9.0+PTX`` is PTX; a file without device code gives (). Raises ``FatbinError``.
     """
@@ -83,10 +87,9 @@ def _codes_of(path: Path) -> set[Code]:
 
 
 def codes(data: Bytes, begin: int = 0, end: int | None = None) -> Iterator[Code]:
-    """Yield every runnable piece of code of a ``.nv_fatbin`` section, in file order.
+    """Yield every runnable piece of code in a ``.nv_fatbin`` section, in file order.
 
-    The section is ``data`` from ``begin`` to ``end``. Raises ``FatbinError`` where a container or an entry points
-    outside.
+    The section is ``data`` from ``begin`` to ``end``. Raises ``FatbinError`` if a container or an entry exceeds it.
     """
     position, last = begin, len(data) if end is None else end
     seen = 0
@@ -114,7 +117,7 @@ def codes(data: Bytes, begin: int = 0, end: int | None = None) -> Iterator[Code]
 
 
 def _next(data: Bytes, position: int, end: int) -> int:
-    """Return where the next container's magic stands, or -1. Pieces are bytes: maps are slow to search before 3.12."""
+    """Return the offset of the next container's magic, or -1. It searches copies: memory maps are slow before 3.12."""
     while position < end:
         found = data[position : min(position + _PIECE + len(_MAGIC) - 1, end)].find(_MAGIC)
         if found >= 0:

@@ -1,8 +1,8 @@
-"""The bytes of an ELF file, read with a bound on every step: each count, size and link in it may be a lie.
+"""The bytes of an ELF file, read with a limit on every step: each count, size and link in it may be wrong.
 
-The standard library's ``struct`` over a memory map instead of pyelftools: a torch library has hundreds of thousands
-of symbols, for each of which pyelftools makes several Python objects, and it trusts the counts that it reads.
-What the dynamic linker uses (program headers, the dynamic table) comes first; section headers only add to it.
+It uses ``struct`` over a memory map instead of pyelftools: a torch library has hundreds of thousands of symbols, for
+each of which pyelftools makes several Python objects, and it trusts the counts that it reads. What the dynamic linker
+uses (program headers, the dynamic table) is read first; section headers only add to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_SECTIONS = 1 << 16
 MAX_DYNAMIC = 1 << 16
 MAX_SYMBOLS = 1 << 20
 NAME_BYTES = 1 << 26
-"""Names of one file may come to this many bytes together; libtorch_cpu.so has a tenth of it, in 75,000 symbols."""
+"""Limit of all names of one file together, in bytes; libtorch_cpu.so has a tenth of it, in 75,000 symbols."""
 
 PT_LOAD = 1
 SHT_STRTAB = 3
@@ -27,7 +27,7 @@ SHT_NOBITS = 8
 
 
 class Malformed(Exception):  # noqa: N818 - inside the reader only; callers see ElfError
-    """The bytes contradict themselves; the text says how."""
+    """The file contradicts itself; the text says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Section:
     size: int
     entry_size: int
     link: int
-    """The number of the section that belongs to it: of a symbol table, that of its names."""
+    """The number of the linked section: for a symbol table, that of its names."""
 
 
 class Image:
-    """Bounded access to the headers, tables and strings of one ELF file."""
+    """Bounds-checked access to the headers, tables and strings of one ELF file."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
@@ -79,7 +79,7 @@ class Image:
         self.sections = self._read_sections()
 
     def bytes(self, offset: int, size: int, what: str) -> bytes:
-        """Return ``size`` bytes from ``offset``; ``what`` names them should they lie outside of the file."""
+        """Return ``size`` bytes from ``offset``; ``what`` names them in the error if they exceed the file."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise Malformed(f"{what} would lie at {offset:#x}..{offset + size:#x}, outside of its {self.size} bytes")
         return self.data[offset : offset + size]
@@ -90,7 +90,7 @@ class Image:
         return record.unpack(self.bytes(offset, record.size, what))
 
     def records(self, layout: str, offset: int, count: int, what: str) -> Iterator[tuple[int, ...]]:
-        """Return an iterator over ``count`` records that follow one another."""
+        """Return an iterator over ``count`` consecutive records."""
         record = struct.Struct(self.order + layout)
         return record.iter_unpack(self.bytes(offset, record.size * count, what))
 
@@ -106,7 +106,7 @@ class Image:
         return self.data[start:stop].decode("utf-8", errors="backslashreplace")
 
     def offset_of(self, address: int, what: str) -> tuple[int, int]:
-        """Return where ``address`` lies in the file, and how many bytes of its segment follow it."""
+        """Return the file offset of ``address``, and how many bytes of its segment follow it."""
         for segment in self.segments:
             if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
                 skipped = address - segment.address

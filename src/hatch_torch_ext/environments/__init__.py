@@ -1,4 +1,4 @@
-"""The only place that knows hatch: matrices are read from it, and environments are made by it."""
+"""The only room that knows hatch: it reads matrices from hatch, and lets hatch make environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python that an editable install is for, and its torch: found from within a front end's isolated build."""
+"""The Python that an editable install is for, and its torch: found from inside a front end's isolated build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledTorch:
-    """A torch that is installed: its own ``version`` (``2.13.0+cu130``); ``cuda`` (``13.0``), None for a CPU build."""
+    """An installed torch: its ``version`` (``2.13.0+cu130``), and ``cuda`` (``13.0``), None for a CPU build."""
 
     python: Path
     version: str
@@ -38,10 +38,10 @@ class Parent:
 
 
 def installed_torch(root: Path) -> InstalledTorch | None:
-    """Return the torch of the environment that the project in ``root`` is installed into; None where none is seen.
+    """Return the torch of the environment that the project in ``root`` is installed into; None if none is found.
 
-    pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with one of its
-    cache, and says on its command line, by variables or by the folder it runs in which environment is meant.
+    pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with an
+    interpreter of its cache; its command line, variables or working folder tell which environment is meant.
     """
     for python in targets(root, parent()):
         found = _torch_of(python)
@@ -60,11 +60,11 @@ COMMANDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "pdm": (frozenset({"add", "install", "run", "sync", "update"}), frozenset({"build", "lock", "publish"})),
     "pipenv": (frozenset({"install", "sync", "update", "upgrade"}), frozenset({"lock"})),
 }
-"""Of each front end, the commands that install what they build, and those that build it to be given on."""
+"""For each front end, the commands that install what they build, and those that build a file for others."""
 
 
 def installs(of: Parent | None) -> bool:
-    """Say whether the front end builds this wheel for the environment that it installs it into, and for no other."""
+    """Return whether the front end builds this wheel only for the environment into which it installs it."""
     words = [word for word in (of.arguments if of is not None else ()) if not word.startswith("-")]
     for number, word in enumerate(words):
         name = Path(word).name.rstrip("0123456789.")
@@ -93,23 +93,23 @@ _OF_UV = {
     "--index": ("UV_INDEX", " "),
     "--index-url": ("UV_INDEX_URL", None),
 }
-"""What the options of front ends are called as variables, and what parts several values (None: the last one counts)."""
+"""The variables for options of front ends, and what separates several values (None: the last one counts)."""
 _FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "UV_NO_INDEX", "--offline": "UV_OFFLINE"}}
 _SHORT = {"-f": "--find-links", "-i": "--index-url"}
 
 
 def adopt(of: Parent | None) -> None:
-    """Set the variables that say what the front end's command line says of indexes, for all that is started from here.
+    """Set variables for the index options on the front end's command line, for all programs started from here.
 
-    A front end hands such options to nobody: without this, ``pip wheel --no-index --find-links wheels .`` would look
-    for torch on the public index.
+    Front ends do not pass such options on: without this, ``pip wheel --no-index --find-links wheels .`` would fetch
+    torch from the public index.
     """
     if of is not None:
         os.environ.update(told(of, os.environ))
 
 
 def told(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables for the options about indexes on a front end's command line; they join those of ``environ``."""
+    """Return variables for the index options on a front end's command line; they extend those of ``environ``."""
     names = [Path(word).name.rstrip("0123456789.") for word in of.arguments]
     front_end = "uv" if names[:1] == ["uv"] else "pip" if "pip" in names[:3] else ""
     if not front_end:
@@ -132,7 +132,7 @@ def told(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _absolute(value: str, folder: Path, *, address: bool) -> str:
-    """Return a path below ``folder`` so that it means the same from any, without blanks where it is an address."""
+    """Return an absolute path for one relative to ``folder``, as an address if it has blanks."""
     path = Path(os.path.abspath(folder / value))  # noqa: PTH100 -- links stay
     if "://" in value or not path.exists():
         return value
@@ -140,7 +140,7 @@ def _absolute(value: str, folder: Path, *, address: bool) -> str:
 
 
 def parent() -> Parent | None:
-    """Return this process's parent as the system tells of it, or None where it does not."""
+    """Return this process's parent as the system describes it, or None if it does not."""
     place = Path("/proc") / str(os.getppid())
     try:
         arguments = (place / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -153,7 +153,7 @@ def parent() -> Parent | None:
 
 
 def targets(root: Path, of: Parent | None) -> Iterator[Path]:
-    """Yield the interpreters that may be the target, the likeliest first; each exists."""
+    """Yield the interpreters that may be the target, the most likely first; each exists."""
     if of is None or not of.arguments or Path(of.arguments[0]).name not in {"uv", "uvx"}:
         yield Path(sys.executable)
         return

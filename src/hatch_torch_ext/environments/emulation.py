@@ -1,7 +1,7 @@
-"""Environments of another machine's Python, run by qemu: their ``python`` is a script, so that nobody has to know.
+"""Environments with another machine's Python, run by qemu; their ``python`` is a script, so callers need not know.
 
-A virtual environment is found by the path of its ``python``, which qemu hands on: installers ask that Python what it
-is, and take wheels of its machine.
+A virtual environment is identified by the path of its ``python``, which qemu passes on: installers run that Python to
+learn what it is, and take wheels for its machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Cross
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
-"""Where the kernel says by which program it runs those of other machines."""
+"""Where the kernel states which interpreter (binfmt_misc) runs programs of other machines."""
 TIMEOUT = 120.0
 
 
@@ -37,7 +37,10 @@ class Emulated:
 
 
 def find(machine: str, version: str, cross: Cross | None) -> Emulated:
-    """Return what runs Python ``version`` (``3.11``) of ``machine``. Raises ``ConfigurationError`` for what lacks."""
+    """Return what runs Python ``version`` (``3.11``) of ``machine``.
+
+    Raises ``ConfigurationError`` if something is missing.
+    """
     problems = []
     qemu = _qemu(machine)
     if qemu is None:
@@ -67,7 +70,7 @@ def find(machine: str, version: str, cross: Cross | None) -> Emulated:
 
 
 def make(folder: Path, emulated: Emulated, version: str) -> None:
-    """Make a virtual environment of ``emulated`` in ``folder``, and see that it runs. Raises ``ProcessError``."""
+    """Make a virtual environment of ``emulated`` in ``folder``, and check that it runs. Raises ``ProcessError``."""
     programs = folder / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     (folder / "lib" / f"python{version}" / "site-packages").mkdir(parents=True, exist_ok=True)
@@ -117,5 +120,5 @@ def _libraries(machine: str, root: str | None, cross: Cross | None) -> Iterator[
 
 
 def _has_linker(root: Path) -> bool:
-    """Say whether the dynamic linker, which every program names by an absolute path, lies below ``root``."""
+    """Return whether the dynamic linker, which every program names by an absolute path, lies below ``root``."""
     return any(path.exists() for folder in ("lib", "lib64") for path in (root / folder).glob("ld-linux-*.so.*"))

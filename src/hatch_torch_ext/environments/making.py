@@ -1,4 +1,4 @@
-"""Makes the environments that entries are built in, and asks their Python what it is."""
+"""Makes the environments in which entries are built, and reads facts of their Python."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 _ANSWER = "torch-ext-interpreter:"
 ANSWER_TIMEOUT = 60.0
-"""Seconds for a Python to say what it is."""
+"""Timeout in seconds for a Python to state its facts."""
 
 
 def of_entry(
     entry: Entry, *, root: Path, shared_with_author: bool, data: Path, report: Report | None = None
 ) -> Environment:
-    """Make (or bring up to date) the entry's own environment, torch included, and return it.
+    """Make (or update) the entry's own environment, torch included, and return it.
 
     With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so that a
     project unpacked from an sdist leaves nothing behind.
@@ -63,14 +63,16 @@ def of_entry(
 def without_torch(
     entry: Entry, *, data: Path, uv: Path, installer: Mapping[str, str], report: Report | None = None
 ) -> Environment:
-    """Make an environment with the entry's dependencies less torch, and return it.
+    """Make an environment with the entry's dependencies except torch, and return it.
 
-    It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ in
-    torch alone share it. Another dependency that requires torch gets none: uv is told to leave it out.
-    ``installer`` are environment variables for uv (index settings). ``report`` is told of a wait for another entry.
+    It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ only in
+    torch share it. Other dependencies get no torch either: uv excludes it.
+
+    ``installer`` are environment variables for uv (index settings). ``report`` is told when another entry is waited
+    for.
     """
     dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
-    # The base of this Python, since a front end's own environment is gone after the build and lies elsewhere each time.
+    # The base of this Python: a front end's own environment is gone after the build, and has another path each time.
     base = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
     settings = {
         "python": entry.python,
@@ -85,7 +87,7 @@ def without_torch(
     what = f"the environment of {entry.name} and of entries with the same dependencies"
     with locks.held(folder / "lock", what=what, report=report):
         finished = folder / "finished.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not there, or damaged: made again
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: made again
             said = foreign.json(finished.read_text(encoding="utf-8"))
             if Path(said["python"]).exists() and not _missing(said, dependencies):
                 return _parse(said, removal=removal)
@@ -93,10 +95,10 @@ def without_torch(
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         no_index = bool(installer.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"))
         _write_scratch(folder, entry.python, dependencies, uv, no_index=no_index)
-        # By its bare name, seen from the scratch project: uv reads a list in the variable, separated by spaces.
+        # A bare file name, relative to the scratch project: uv reads the variable as a list separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
         changes: dict[str, str | None] = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
-        # Nobody mends this environment by hand: what was made wrongly is made again by the next build.
+        # Nobody repairs this environment by hand: if it was made wrongly, the next build makes it again.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
         changes |= {"HATCH_ENV_TYPE_VIRTUAL_PATH": None}
         said = _run(entry, folder, "build", changes, removal=None, report=report)
@@ -106,7 +108,7 @@ def without_torch(
 
 
 def of_python(python: Path) -> Environment:
-    """Return the environment that a Python belongs to, as it is: nothing is made. Raises ``ProcessError``."""
+    """Return the environment of a Python as it is; nothing is made. Raises ``ProcessError``."""
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
         said = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
     return _parse(foreign.json(said.rpartition(_ANSWER)[2]), removal="")
@@ -138,7 +140,7 @@ def _run(
     removal: str | None,
     report: Report | None,
 ) -> dict[str, Any]:
-    """Make the environment and return what its Python says; ``removal`` is None where the next build makes it again."""
+    """Make the environment and return the facts of its Python; ``removal`` is None if the next build makes it again."""
     script = resources.files("hatch_torch_ext") / "resources" / "interpreter.py"
     with resources.as_file(script) as path:
         try:
@@ -168,7 +170,7 @@ def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> Envi
     elif removal is None or not removal.startswith("hatch "):
         remedy = "Correct the environment's dependencies, or the settings that say where packages come from."
     else:
-        # `hatch env create` would say that it exists already: it does, without its packages.
+        # `hatch env create` would report that it exists; it does, but without its packages.
         remedy = f"Run `hatch run {entry.name}:python -V` to see it alone."
     return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{said}\n{remedy}")
 
@@ -190,7 +192,7 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str 
 
 
 def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str]:
-    """Return the dependencies that the environment should hold and does not."""
+    """Return the dependencies that the environment should have and lacks."""
     if "markers" not in answer:
         return list(dependencies)
     places = {answer["site_packages"], answer["platlib"]}

@@ -1,8 +1,8 @@
-"""hatch, to read a matrix and to make environments: the one that is importable here, else one made once and kept.
+"""hatch, for reading a matrix and making environments: the importable one, else one that is installed once and kept.
 
-hatch brings 30 packages, keyring, cryptography and rich's pygments among them; an isolated build that had them would
-install them again each time. They lie in the user's store instead, sealed as an SDK is, since their code is run; uv
-fills it in a second.
+hatch requires 30 packages, among them keyring, cryptography and rich's pygments, which every isolated build would
+install again. They are in the user's store instead, sealed like an SDK, since their code is run; uv installs them in a
+second.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REQUIREMENTS = ("hatch>=1.14", "rich>=13.0")
-"""hatch, and what this package takes from there, too; hatch requires it itself."""
+"""hatch, and what this package imports from the same folder; hatch requires it too."""
 KIND = "hatch"
-"""The folder of the store that they lie in."""
+"""The folder in the store."""
 
 
 def folder(report: Callable[[str], None] | None = None) -> Path | None:
-    """Return the folder to put before this Python's path; None where hatch is importable. Made where it is missing.
+    """Return the folder to prepend to this Python's path, and make it if need be; None if hatch is importable.
 
-    ``report`` is told of a wait for another that makes it; without one, stderr. Raises ``ConfigurationError`` where it
-    cannot be installed.
+    ``report`` is told when another process that makes it is waited for; by default this goes to stderr. Raises
+    ``ConfigurationError`` if hatch cannot be installed.
     """
     if importlib.util.find_spec("hatch") is not None:
         return None
@@ -55,19 +55,19 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
 
 
 def _aloud(text: str) -> None:
-    """Tell the user: while metadata are made, hatchling gives no other way to."""
+    """Print to stderr: while metadata are made, hatchling gives hooks no other way to print."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
         sys.stderr.write(f"torch-ext: {printable.line(scrub.clean(text))}\n")
 
 
 def lend() -> None:
-    """Let rich be imported from there where it is not installed here. Raises ``ConfigurationError`` as ``folder``."""
+    """Make rich importable from there if it is not installed here. Raises ``ConfigurationError`` as ``folder`` does."""
     if importlib.util.find_spec("rich") is None and (where := folder()) is not None:
         sys.path.append(str(where))
 
 
 def version() -> str:
-    """Return the version of the hatch that is used."""
+    """Return the version of the hatch in use."""
     where = folder()
     return metadata.version("hatch") if where is None else _version(where)
 
@@ -77,7 +77,7 @@ def _version(where: Path) -> str:
 
 
 def _fill(made: Path) -> dict[str, object]:
-    """Install hatch into the folder ``made``, compiled, since nothing is written there afterwards."""
+    """Install hatch into the folder ``made``, with compiled bytecode, since the folder is read-only afterwards."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     options = ["--quiet", "--no-config", "--compile-bytecode", "--link-mode", "copy", "--python", sys.executable]

@@ -1,4 +1,4 @@
-"""The command line of hatch, run out of the build's own environment."""
+"""The command line of hatch, run outside of the build's own environment."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
-"""Set for every program that this hook starts: a build that finds it was started by a build."""
+"""Set for every program that this hook starts: a build that finds it was started by another build."""
 
 RECURSION = (
     "This build was started by a build of the same kind: an environment of the matrix installs the project. Set "
     "`skip-install = true` in it, and take the project out of its dependencies."
 )
-"""What to say where ``ACTIVE`` is found."""
+"""The message if ``ACTIVE`` is set."""
 
 _FOREIGN = (
-    # What the front end of the build set for itself.
+    # What the build's front end set for itself.
     "HATCH_ENV",
     "HATCH_ENV_ACTIVE",
     "HATCH_PYTHON",
@@ -32,7 +32,7 @@ _FOREIGN = (
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
-    # What would send the packages of an environment elsewhere, bring others, or none.
+    # What would make an environment's packages come from elsewhere, add others, or install none.
     "PIP_DRY_RUN",
     "PIP_IGNORE_INSTALLED",
     "PIP_NO_DEPS",
@@ -47,7 +47,7 @@ _FOREIGN = (
     "UV_PYTHON",
     "UV_SYSTEM_PYTHON",
     "UV_WORKING_DIR",
-    # What changes the output that is read here.
+    # What changes the output that is parsed here.
     "HATCH_QUIET",
     "HATCH_VERBOSE",
 )
@@ -61,12 +61,12 @@ def run(
     changes: Mapping[str, str | None],
     report: Callable[[str], None] | None = None,
 ) -> process.Completed:
-    """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` when it fails."""
+    """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` if it fails."""
     return _python("from hatch.cli import main; sys.exit(main())", arguments, cwd=cwd, changes=changes, report=report)
 
 
 def run_script(script: Path, *, cwd: Path) -> process.Completed:
-    """Run the Python file ``script`` where it can import hatch. Raises ``ProcessError`` when it fails."""
+    """Run the Python file ``script`` with a Python that can import hatch. Raises ``ProcessError`` if it fails."""
     code = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
     return _python(code, [str(script)], cwd=cwd, changes={})
 
@@ -79,8 +79,8 @@ def _python(
     changes: Mapping[str, str | None],
     report: Callable[[str], None] | None = None,
 ) -> process.Completed:
-    # How some front ends put packages there, PYTHONPATH, must not leak into the interpreters that hatch starts: so the
-    # path goes in as an argument.
+    # PYTHONPATH, by which some front ends provide packages, must not reach the interpreters that hatch starts, so the
+    # path is an argument.
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"
     kept = own_hatch.folder(report)
     path = json.dumps([*([str(kept)] if kept is not None else []), *(entry for entry in sys.path if entry)])

@@ -23,10 +23,9 @@ _ANSWER = "torch-ext-matrices:"
 def read(root: Path, name: str, *, project_name: str, optional: bool = False) -> Matrix:
     """Return the matrix of the environment ``name`` of the project in ``root``.
 
-    An environment without a matrix is one entry; with ``optional``, none of that name is no entry. Entries whose
-    ``platforms`` lack Linux are passed over, as hatch does.
-    Raises ``ConfigurationError`` where there is no such environment or no entry, where hatch refuses the configuration,
-    and where an entry would install the project itself.
+    An environment without a matrix is one entry; with ``optional``, a missing environment has no entries. Entries whose
+    ``platforms`` lack Linux are skipped, as hatch does. Raises ``ConfigurationError`` if there is no such environment
+    or no entry, if hatch refuses the configuration, or if an entry would install the project itself.
     """
     configured, matrices = _show(root)
     if optional and name not in {*matrices, *configured}:
@@ -47,7 +46,7 @@ def read(root: Path, name: str, *, project_name: str, optional: bool = False) ->
 
 
 def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, str]]]]:
-    """Return what hatch says: environment -> its configuration, matrix -> its environments -> their variables."""
+    """Return hatch's answer: environment -> its configuration, matrix -> its environments -> their variables."""
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "matrices.py") as script:
         try:
             shown = program.run_script(script, cwd=root)

@@ -1,4 +1,4 @@
-"""Remembers what hatch said of a matrix: asking it takes a second, and its answer is the same while its files are."""
+"""Caches hatch's answer on a matrix: running hatch takes a second, and files and variables determine the answer."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES = ("pyproject.toml", "hatch.toml")
-_UNKNOWN = "collectors"  # code of the author's or of a plugin, which may read anything
+_UNKNOWN = "collectors"  # code of the author or of a plugin, which may read anything
 
 
 def remembered(
     root: Path, name: str, *, project_name: str, environ: Mapping[str, str], optional: bool = False
 ) -> Matrix:
-    """Return what ``read`` returns; the answer is kept in the user's store until what hatch reads has changed.
+    """Return what ``read`` returns, cached in the user's store until what hatch reads has changed.
 
-    That is the project's files, the user's configuration of hatch, variables of hatch's own, and every environment
-    variable whose name stands in one of the files.
+    That is the project's files, the user's configuration of hatch, hatch's own variables, and every environment
+    variable whose name is in one of the files.
     """
     texts = [_text(file) for file in (*(root / each for each in FILES), _user_file(environ))]
     if any(_UNKNOWN in text for text in texts):
@@ -54,14 +54,14 @@ def remembered(
     for variables in matrix.env_vars.values():
         scrub.learn_environ(dict(variables))
     answer = json.dumps(dataclasses.asdict(matrix))
-    if scrub.clean(answer) == answer:  # a secret is not kept: hatch is asked again
+    if scrub.clean(answer) == answer:  # a secret is not stored: hatch is run again
         with contextlib.suppress(OSError):
             store.set_text("resolved", record, answer.encode())
     return matrix
 
 
 def _parse(data: Mapping[str, Mapping[str, object]]) -> Matrix:
-    """Return the matrix as it was before it went through JSON, which has lists alone."""
+    """Return the matrix from its JSON form, which has only lists."""
     fields = {
         name: {entry: tuple(map(_frozen, value)) if isinstance(value, list) else value for entry, value in each.items()}
         for name, each in data.items()

@@ -1,4 +1,4 @@
-"""The values of hatch's environments: what a matrix says, and an environment that was made."""
+"""The values of hatch's environments: a matrix, and an environment that exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Facts of a Python that is compiled for: as it reports them itself, but for that of another machine.
+    """Facts of a Python to compile for, as it reports them; for another machine's Python they are derived.
 
     ``tag`` is the CPython tag with its ABI flags (``cp311``, ``cp313t``); ``ext_suffix`` is that of its extension
     modules; ``machine`` is ``platform.machine()``; ``include`` is the folder of ``Python.h``.
@@ -29,9 +29,9 @@ class Interpreter:
 class Environment:
     """A hatch environment that exists: ``prefix`` is its folder, ``python`` its interpreter.
 
-    ``bin`` is where its programs lie and ``site_packages`` where its packages are (purelib). ``removal`` is the command
-    that removes it, so that the next build makes it again. With ``cross`` its ``interpreter`` is that of another
-    machine, which ``python`` stands in for: what is compiled does not run here.
+    ``bin`` is the folder of its programs and ``site_packages`` that of its packages (purelib). ``removal`` is the
+    command that removes it, so that the next build makes it again. With ``cross`` its ``interpreter`` is that of
+    another machine, for which ``python`` stands in: what is compiled does not run here.
     """
 
     prefix: Path
@@ -42,12 +42,12 @@ class Environment:
     removal: str = ""
     cross: bool = False
     modules: bool = True
-    """Whether modules can be compiled: another machine's Python may lack its headers here."""
+    """Whether modules can be compiled: the headers of another machine's Python may be missing here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A torch that is installed where a build is for it: its folder, and the folders ``nvidia`` of that Python."""
+    """A torch that is installed in the Python of a build: its folder, and the folders ``nvidia`` of that Python."""
 
     environment: Environment
     torch: Path
@@ -56,10 +56,10 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """What hatch says of one environment and its matrix, entry names in hatch's order.
+    """hatch's answer on one environment and its matrix, entry names in hatch's order.
 
-    ``variables`` are the matrix's, ``dependencies`` resolved for each entry, ``pythons`` what each asks for,
-    ``env_vars`` the environment variables that each sets.
+    ``variables`` are the matrix's, ``dependencies`` resolved for each entry, ``pythons`` the Pythons that entries ask
+    for, ``env_vars`` the environment variables that they set.
     """
 
     variables: Mapping[str, Mapping[str, str]]

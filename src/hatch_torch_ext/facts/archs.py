@@ -1,7 +1,7 @@
 """CUDA architectures: torch's notation (``7.5``, ``9.0a``, ``9.0+PTX``, ``all``) -> flags for CMake and nvcc; pure.
 
-In torch's notation an architecture stands for machine code, and ``+PTX`` adds the text that a newer driver can
-compile for cards that did not exist yet. A suffix ``a`` ties the code to that one architecture, ``f`` to its family.
+In torch's notation an architecture means machine code, and ``+PTX`` adds PTX, which a newer driver can compile for GPUs
+that did not exist yet. The suffix ``a`` limits the code to that architecture, ``f`` to its family.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _NOTATION = re.compile(r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+PTX)?", re.ASCII)
 
 NEWEST = 999
-"""Stands for the compute capability of every card to come; the notation ends at 99.9."""
+"""Represents every later compute capability; the notation ends at 99.9."""
 
 GROUPS = ("all", "all-major")
-"""Words that stand for what the nvcc in use supports; resolved here, so that every spelling of a flag agrees."""
+"""Words for what the nvcc in use supports. They are resolved here, so that the flags of CMake, torch and nvcc agree."""
 
 TORCH_BUILDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("11", ("3.7", "5.0", "6.0", "7.0", "7.5", "8.0", "8.6"), ("8.0",)),
@@ -28,13 +28,14 @@ TORCH_BUILDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("12.9", ("7.0", "7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "12.0")),
     ("13", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("8.0", "9.0", "10.0", "11.0", "12.0")),
 )
-"""What torch's own release wheels hold: (CUDA version, on x86-64, on aarch64); the longest matching version counts.
+"""Architectures of torch's release wheels: (CUDA version, on x86-64, on aarch64). The longest matching version counts.
 
-x86-64: read from ``libtorch_python.so`` (what ``torch.cuda.get_arch_list()`` answers) of the wheels of 1.13.1 and
+x86-64: read from ``libtorch_python.so`` (the result of ``torch.cuda.get_arch_list()``) of the wheels of 1.13.1 and
 2.0.1 (11.7), 2.4.1 (12.1), 2.5.1 and 2.6.0 (12.4), 2.7.1 (12.6), 2.8.0 to 2.10.0 (12.8), 2.11.0 and 2.13.0 (13.0). The
-fat binaries in ``libtorch_cuda.so`` of 2.4.1, 2.6.0, 2.8.0 to 2.11.0 and 2.15.0 say the same: machine code of these for
-every kernel, further ones (8.9, 9.0a, 10.0a, 12.1a) for a few, and no PTX at all.
-aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch, without the ``+PTX`` that it writes behind some.
+fat binaries in ``libtorch_cuda.so`` of 2.4.1, 2.6.0, 2.8.0 to 2.11.0 and 2.15.0 agree: machine code of these for every
+kernel, further ones (8.9, 9.0a, 10.0a, 12.1a) for a few, and no PTX.
+
+aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch, without the ``+PTX`` that it appends to some.
 """
 
 
@@ -42,7 +43,7 @@ aarch64 and 12.9: ``.ci/manywheel/build_cuda.sh`` of pytorch, without the ``+PTX
 class Arch:
     """One architecture: ``number`` is 75 for 7.5; ``suffix`` is ``""``, ``a`` or ``f``.
 
-    It stands for machine code; ``ptx`` asks for PTX besides. Order is by number, then suffix.
+    It means machine code; ``ptx`` asks for PTX as well. Architectures are ordered by number, then suffix.
     """
 
     number: int
@@ -51,7 +52,7 @@ class Arch:
 
     @property
     def code(self) -> str:
-        """Return the number with its suffix, as nvcc writes it (``90a``)."""
+        """Return the number with its suffix, in nvcc's notation (``90a``)."""
         return f"{self.number}{self.suffix}"
 
     @property
@@ -63,7 +64,7 @@ class Arch:
 def parse(text: str) -> Arch:
     """Return the architecture that ``text`` names in torch's notation.
 
-    Raises ``ValueError`` for anything else; ``all`` and ``all-major`` are not one architecture.
+    Raises ``ValueError`` for anything else, ``all`` and ``all-major`` included, which are several.
     """
     match = _NOTATION.fullmatch(text)
     if match is None:
@@ -73,27 +74,27 @@ def parse(text: str) -> Arch:
 
 
 def from_nvcc(listing: str) -> tuple[int, ...]:
-    """Return the numbers in what ``nvcc --list-gpu-code`` or ``--list-gpu-arch`` prints (``sm_75`` -> 75), sorted."""
+    """Return the numbers in the output of ``nvcc --list-gpu-code`` or ``--list-gpu-arch`` (``sm_75`` -> 75), sorted."""
     return tuple(sorted({int(number) for number in re.findall(r"\b(?:sm|compute)_(\d+)\b", listing, re.ASCII)}))
 
 
 def longest_match(choices: Iterable[tuple[str, tuple[str, ...]]], cuda: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the pair of ``choices`` whose version (``""``, ``13``, ``12.8``) says most about ``cuda`` (``12.8``)."""
+    """Return the pair of ``choices`` whose version (``""``, ``13``, ``12.8``) matches ``cuda`` (``12.8``) best."""
     fitting = [pair for pair in choices if pair[0] == "" or f"{cuda}.".startswith(f"{pair[0]}.")]
     return max(fitting, key=lambda pair: len(pair[0]), default=None)
 
 
 def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
-    """Return what torch's release wheels for CUDA ``cuda`` were built for, () for a CUDA that the table lacks."""
+    """Return the architectures of torch's release wheels for CUDA ``cuda``, () for a CUDA that the table lacks."""
     builds = [(version, aarch64 if machine == "aarch64" else x86_64) for version, x86_64, aarch64 in TORCH_BUILDS]
     match = longest_match(builds, cuda)
     return match[1] if match is not None else ()
 
 
 def capabilities(name: str) -> tuple[int, int]:
-    """Return the first and the last compute capability (80 for 8.0) that the code called ``name`` runs on.
+    """Return the first and the last compute capability (80 for 8.0) on which the code called ``name`` runs.
 
-    Machine code runs on its major from its minor upward; PTX on whatever is newer. ``a`` ties either to one
+    Machine code runs on its major from its minor upward; PTX on every newer capability. ``a`` limits either to one
     capability, ``f`` to one major.
     """
     arch = parse(name)
@@ -103,20 +104,20 @@ def capabilities(name: str) -> tuple[int, int]:
 
 
 def with_fallback(archs: Sequence[Arch]) -> tuple[Arch, ...]:
-    """Return sorted ``archs`` with PTX of the newest that may run elsewhere.
+    """Return sorted ``archs``, with PTX of the newest one that is not limited to a family or an architecture.
 
-    torch's wheels hold none, but each release of torch is compiled again for new cards, while a variant meets torch
-    builds that are younger than itself: of a newer minor of CUDA, and on the stable ABI of every later release.
+    torch's wheels have no PTX, but each torch release is compiled again for new GPUs, while a variant serves torch
+    builds that are newer than itself: of a later minor of CUDA and, on the stable ABI, of every later release.
     """
     newest = max((arch for arch in archs if not arch.suffix), default=None)
     return tuple(replace(arch, ptx=True) if arch == newest else arch for arch in archs)
 
 
 def resolve(texts: Sequence[str], supported: Sequence[int]) -> tuple[Arch, ...]:
-    """Return the architectures that ``texts`` ask for, merged and sorted; groups become what nvcc supports.
+    """Return the architectures that ``texts`` ask for, merged and sorted; groups become those that nvcc supports.
 
-    ``all`` and ``all-major`` follow nvcc's own meaning: machine code for each (or for the first of each major and the
-    oldest), and PTX of the newest. A number outside ``supported`` stays: ``unsupported`` tells.
+    ``all`` and ``all-major`` have nvcc's meaning: machine code for each (or for the first of each major and the
+    oldest), and PTX of the newest. A number outside of ``supported`` stays: see ``unsupported``.
     """
     wanted: list[Arch] = []
     for text in texts:
@@ -141,7 +142,7 @@ def _group(word: str, supported: Sequence[int]) -> list[Arch]:
 
 
 def unsupported(archs: Iterable[Arch], supported: Sequence[int]) -> tuple[Arch, ...]:
-    """Return those whose number this nvcc does not know (it must be asked about suffixes itself)."""
+    """Return the architectures whose number this nvcc does not know (suffixes are checked by calling it)."""
     return tuple(arch for arch in archs if arch.number not in supported)
 
 
@@ -166,7 +167,7 @@ def gencode(archs: Iterable[Arch]) -> tuple[str, ...]:
 
 
 def unused(configured: Sequence[tuple[str, tuple[str, ...]]], found: Iterable[tuple[str, ...]]) -> str | None:
-    """Return the warning for an option ``archs`` that did nothing: no variant (``found``: each one's) has CUDA code."""
+    """Return a warning if the option ``archs`` had no effect: no variant (``found``: those of each) has CUDA code."""
     if not configured or any(found):
         return None
     return (

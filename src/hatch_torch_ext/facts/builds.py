@@ -1,4 +1,4 @@
-"""A build of torch, by the name of its wheel on an index; and what the tables of releases say there is. Pure."""
+"""A build of torch, identified by the file name of its wheel; and the builds in the tables of releases. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Build:
     """One wheel of torch for Linux: release line (``2.8``), machine, CPython tag (``cp311``, ``cp313t``).
 
-    ``backend`` is ``cpu`` or a CUDA version; an index that has one build of each release does not name it: ``default``.
+    ``backend`` is ``cpu`` or a CUDA version; ``default`` for an index that has one build of each release and does not
+    name it.
     """
 
     line: str
@@ -30,12 +31,12 @@ class Build:
 
     @property
     def minor(self) -> releases.Minor:
-        """Return the release line, to be compared."""
+        """Return the release line, for comparisons."""
         return releases.minor_of(self.line)
 
 
 def of_name(name: str) -> Iterator[Build]:
-    """Yield what the wheel called ``name`` is a build for; nothing for other files, systems and pre-releases."""
+    """Yield the build that the wheel ``name`` is; nothing for other files, other systems and pre-releases."""
     try:
         project, version, _, tags = parse_wheel_filename(name)
     except (InvalidWheelFilename, InvalidVersion):
@@ -45,7 +46,7 @@ def of_name(name: str) -> Iterator[Build]:
         return
     named = re.match(r"cpu|cu\d{2,3}(?!\d)", local)
     if local and (named is None or "cxx11" in local or "pypi" in local or "with" in local):
-        return  # ROCm, XPU; and further builds of one that is there
+        return  # ROCm, XPU; and a rebuild of an existing build
     backend = (parse_cuda(named[0]) or "cpu") if named else "default"
     for tag in tags:
         machine = next((machine for machine in MACHINES if tag.platform.endswith(machine)), None)
@@ -55,7 +56,7 @@ def of_name(name: str) -> Iterator[Build]:
 
 
 def of_tables(lines: Iterable[str]) -> Iterator[Build]:
-    """Yield the builds of these release lines that the tables of releases tell of; a line that they lack has none."""
+    """Yield the builds of these release lines according to the tables of releases; a line that they lack has none."""
     for minor in map(releases.minor_of, lines):
         first, last = releases.PUBLISHED_PYTHONS.get(minor, (31, 30))
         for machine in MACHINES:
@@ -66,9 +67,9 @@ def of_tables(lines: Iterable[str]) -> Iterator[Build]:
 
 
 def differences(builds: Iterable[Build]) -> Iterator[str]:
-    """Yield where the tables of releases say something else than an index's ``builds`` for x86-64.
+    """Yield the differences between the tables of releases and an index's ``builds`` for x86-64.
 
-    What an index does not tell (CUDA builds, where it has one build of each release) is not held against them.
+    Facts that an index does not state (CUDA builds, if it has one build of each release) do not count.
     """
     there = [build for build in builds if build.machine == "x86_64"]
     for minor in sorted({build.minor for build in there if build.minor >= min(releases.PUBLISHED_PYTHONS)}):

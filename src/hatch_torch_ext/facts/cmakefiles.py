@@ -14,7 +14,7 @@ MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 
 
 def cmake_files(source: Path) -> Iterator[Path]:
-    """Yield the CMake files below ``source``, without those of environments, build folders, caches and the like."""
+    """Yield the CMake files below ``source``, except those in environments, build folders, caches and the like."""
     for parent, folders, names in os.walk(source):
         here = Path(parent)
         if here != source and not MADE_BY_TOOLS.isdisjoint(names):

@@ -1,4 +1,4 @@
-"""Hashes of files, read in pieces, and the checksum that the loader compares at each import."""
+"""Hashes of files, read in chunks, and the checksum that the loader compares at each import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20
 END = 512 << 10
-"""Bytes at each end of a file: what the dynamic linker and the first code of a library read lies there."""
+"""Bytes at each end of a file; the dynamic linker and a library's first code read these parts."""
 
 
 def sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a wheel holds so that it can be built where no variant fits: its sources, and how they are compiled."""
+"""What a wheel holds for a build at first use: its sources, and how they are compiled."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 SOURCES = f"{FOLDER}/sources"
 """The folder of the sources, below the package."""
 OPTIONS = ("archs", "cmake", "debug-symbols", "exclude", "ignore", "strip", "unopened", "variant-data")
-"""Options of the hook that say how a variant is compiled and repaired, on any machine."""
+"""Options of the hook that affect how a variant is compiled and repaired on any machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """``files`` are (path below the sources, sha256), sorted; ``source`` is the folder of CMakeLists.txt among them.
+    """``files`` are (path below the sources, SHA-256), sorted; ``source`` is the folder of CMakeLists.txt among them.
 
-    ``options`` are the hook's, as the author wrote them (those of ``OPTIONS``). ``variables`` and ``env_vars`` are what
-    all entries of the matrix have in common; ``stable_abi`` says that all are for torch's stable ABI. ``default`` says
-    that the author allows the build, so that users need not.
+    ``options`` are the hook's, as the author wrote them (those of ``OPTIONS``). ``variables`` and ``env_vars`` are
+    those that all entries of the matrix have in common; ``stable_abi`` says that all are for torch's stable ABI.
+    ``default`` says that the author allows the build, so that users need not.
     """
 
     version: str
@@ -40,25 +40,25 @@ class Fallback:
 
     @property
     def digest(self) -> str:
-        """Return a hash of everything that a build is made from, whatever torch it is for."""
+        """Return a hash of all inputs of a build except torch."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """A fallback and the folder that its files lie in."""
+    """A fallback and the folder of its files."""
 
     fallback: Fallback
     root: Path
 
 
 def to_json(fallback: Fallback) -> dict[str, Any]:
-    """Return the fallback as the manifest holds it."""
+    """Return the fallback in the manifest's form."""
     return {**asdict(fallback), "files": [{"path": path, "sha256": sha256} for path, sha256 in fallback.files]}
 
 
 def from_json(data: object) -> Fallback:
-    """Return what ``to_json`` described. Raises ``WheelError`` for anything else."""
+    """Return the fallback of that form. Raises ``WheelError`` for anything else."""
     try:
         found = dict(data)  # type: ignore[call-overload]
         files = tuple((_path(each["path"]), str(each["sha256"])) for each in found.pop("files"))

@@ -1,4 +1,4 @@
-"""Labels: the file-safe names of variants, and the words that they are made of; pure."""
+"""Labels: the file-safe names of variants, and the words in them; pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MACHINES = ("aarch64", "x86_64")
 DEBIAN = {"aarch64": "arm64", "x86_64": "amd64"}
-"""What Debian and Ubuntu call each machine in the names of packages."""
+"""The names of the machines in package names of Debian and Ubuntu."""
 PYTHONS = (*(f"cp3{minor}" for minor in range(8, 21)), *(f"cp3{minor}t" for minor in range(13, 21)))
-"""CPython tags that a label may end in where the entry names no Python."""
+"""CPython tags that a label may end with if the entry names no Python."""
 
 
 def parse_cuda(value: str) -> str | None:
@@ -34,7 +34,7 @@ def parse_cuda(value: str) -> str | None:
 
 
 def python_tag(python: str | None) -> str | None:
-    """Return the CPython tag of what an environment asks for (``3.11``, ``py311`` -> ``cp311``), or None."""
+    """Return the CPython tag for a Python that an environment asks for (``3.11``, ``py311`` -> ``cp311``), or None."""
     match = re.fullmatch(r"(?:cpython|python|cp|py)?-?(\d)\.?(\d+)(?:\.\d+)?(t?)", python or "")
     return "cp{}{}{}".format(*match.groups()) if match else None
 
@@ -44,8 +44,8 @@ def label(
 ) -> str:
     """Return the file-safe name of a variant, such as ``torch2.8_cu12.8_cxx11_x86_64_cp311``.
 
-    ``torch_minor`` is ``2.8``; ``cuda`` a version or None for CPU; ``cxx11_abi`` None where no C++ symbol of torch
-    is needed; ``python`` a tag (``cp313t``, ``abi3-cp39``), or None where nothing in the variant needs Python.
+    ``torch_minor`` is ``2.8``; ``cuda`` a version or None for CPU; ``cxx11_abi`` None if no C++ symbol of torch is
+    needed; ``python`` a tag (``cp313t``, ``abi3-cp39``), or None if nothing in the variant needs Python.
     """
     text = _stem(torch_minor, stable_abi, cuda, cxx11_abi, machine) + _suffix(python)
     if not re.fullmatch(r"[0-9a-z._]+", text):
@@ -67,10 +67,10 @@ def _suffix(python: str | None) -> str:
 def possible(
     *, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None, machine: str | None = None
 ) -> Iterator[str]:
-    """Yield every label that an entry may get, trying out what the matrix leaves open (backend, ABI, Python, machine).
+    """Yield every label that an entry may get, given what the matrix leaves open (backend, ABI, Python, machine).
 
-    ``torch`` are the release lines it may be built for; ``cuda`` is ``cpu``, a version, or None for open; ``python``
-    is a CPython tag or None for open, and so is ``machine``.
+    ``torch`` are the release lines that it may be built for; ``cuda`` is ``cpu``, a version, or None for open;
+    ``python`` is a CPython tag or None for open, and ``machine`` a machine or None for open.
     """
     suffixes = [_suffix(tag) for tag in (None, "abi3", *((python,) if python else PYTHONS))]
     abis = (None,) if stable_abi else (None, False, True)

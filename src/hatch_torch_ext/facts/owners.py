@@ -1,12 +1,12 @@
-"""Which of torch's own libraries owns an undefined symbol: one rule on mangled names, for every SDK alike.
+"""Which of torch's own libraries defines an undefined symbol: one rule on mangled names, for every kind of SDK.
 
-The rule needs no exports, because a thin SDK has none, and NEEDED must come out the same for thin and full. It holds
-for the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++ symbols ask for
-both (the second needs the first anyway); what CUDA and Python own stands in namespaces and names of its own.
+The rule does not use exports: a thin SDK has none, and NEEDED must be the same for thin and full ones. It agrees with
+the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++ symbols need both (the
+second needs the first anyway); what CUDA and Python own has namespaces and names of its own.
 
-Two parts of torch's inside have names that do not tell, and the rule gives them to the CPU's half: the kernels of
-``at::native``, and what ``c10d`` holds of symmetric memory. A project that calls these in libtorch_cuda.so hardly does
-without ``at::cuda``, which asks for that library; the audit finds the rest where torch's exports are known.
+For two parts of torch's internals the names do not decide, and the rule assigns them to the CPU library: the kernels of
+``at::native``, and symmetric memory in ``c10d``. A project that calls these in libtorch_cuda.so usually needs
+``at::cuda`` too, which adds that library; the audit finds the other cases if torch's exports are known.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _scoped(*alternatives: str) -> re.Pattern[str]:
 
 
 _RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
-    # Python: names of THP… (C and C++), signatures that hold PyObject, PyTypeObject or a pybind11 type, and the few
-    # others that the Python half exports. No symbol of libtorch_cpu.so or libc10.so has any of these.
+    # Python: names of THP… (C and C++), signatures with PyObject, PyTypeObject or a pybind11 type, and the few others
+    # that libtorch_python.so exports. No symbol of libtorch_cpu.so or libc10.so has any of these.
     (re.compile(r"(?:_Z(?:N?[rVKRO]*)?\d+)?THP[A-Z_]|_Z16getPyInterpreterv"), (PYTHON,)),
     (_scoped(rf"(?:5torch|2at|3c10|8pybind116detail)\w*{_PYTHON_TYPES}"), (PYTHON,)),
     (_scoped(r"8pybind116detail11type_caster\w*(?:2at|3c10|5torch)"), (PYTHON,)),
@@ -49,7 +49,8 @@ _RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     (_scoped(r"5torch\d+get_(?:dynint|symint|symbool|symfloat)_class"), (PYTHON,)),
     (_scoped(r"5torch(?:3jit10toPyObject|7tensors|8autograd18functionToPyObject|8autograd6python)"), (PYTHON,)),
     (_scoped(r"5torch5utils\d+(?:tensor_|getTHP|is_numpy|aten_to_numpy|numpy_|device_lazy|is_device_in)"), (PYTHON,)),
-    # CUDA. torch::cuda's few public functions are in libtorch_cpu.so, which asks at run time whether CUDA is there.
+    # CUDA. torch::cuda's few public functions are in libtorch_cpu.so, which finds out at run time whether CUDA is
+    # there.
     (_scoped("3c104cuda"), (C10_CUDA,)),
     (_scoped("5torch4cuda(?:12device_count|12is_available|18cudnn_is_available)"), (C10, CPU)),
     (_scoped("5torch4cuda(?:11manual_seed|15manual_seed_all|11synchronize)"), (C10, CPU)),
@@ -58,7 +59,7 @@ _RULES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
         _scoped(r"4c10d(?:5nccl|16ProcessGroupNCCL|\d+(?:NCCLComm(?!Reg)|NCCLTrace|getNccl|(?:dump_|reset_)?nccl))"),
         (CUDA,),
     ),
-    # Of classes for CUDA outside its namespaces: the generator (philox_cuda_state), AOTInductor's runner, and the like.
+    # CUDA classes outside of its namespaces: the generator (philox_cuda_state), AOTInductor's runner, and the like.
     (
         _scoped(r"2at\d+CUDAGenerator(?:Impl|State|CaptureState)", "5torch8inductor28AOTIModelContainerRunnerCuda"),
         (CUDA,),
@@ -83,7 +84,7 @@ PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]")
 
 
 def libraries(symbols: Iterable[str]) -> frozenset[str]:
-    """Return the torch libraries that own the undefined ``symbols``, by the names that every torch since 1.13 has."""
+    """Return the torch libraries that define the undefined ``symbols``, by their names in every torch since 1.13."""
     found: set[str] = set()
     for symbol in symbols:
         found.update(owner(symbol))
@@ -91,7 +92,7 @@ def libraries(symbols: Iterable[str]) -> frozenset[str]:
 
 
 def owner(symbol: str) -> tuple[str, ...]:
-    """Return the libraries that ``symbol`` asks for; none where it is not torch's."""
+    """Return the libraries that ``symbol`` needs; none if it is not torch's."""
     for pattern, owners in _RULES:
         if pattern.match(symbol):
             return owners
@@ -99,10 +100,10 @@ def owner(symbol: str) -> tuple[str, ...]:
 
 
 def registers(symbols: Iterable[str]) -> bool:
-    """Say whether a file with these undefined symbols registers operators or classes with torch."""
+    """Return whether a file with these undefined symbols registers operators or classes with torch."""
     return any(REGISTRATION.match(symbol) for symbol in symbols)
 
 
 def needs_python(symbols: Iterable[str]) -> bool:
-    """Say whether a symbol of the interpreter is among ``symbols``."""
+    """Return whether a symbol of the interpreter is among ``symbols``."""
     return any(PYTHON_SYMBOL.match(symbol) for symbol in symbols)

@@ -1,4 +1,4 @@
-"""What a partial wheel says of itself: which entries it lacks, and what it was built from."""
+"""The description of a partial wheel: which entries it lacks, and what it was built from."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FIELD = "partial"
-"""Of the manifest's head; a whole wheel has none."""
+"""The key in the manifest's head; a complete wheel has none."""
 _LOCAL = re.compile(r"[+.]part\d+of\d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """Names of entries, sorted, and digests (SHA-256 in hex) of contents: the same on every machine."""
+    """Names of entries, sorted, and digests (SHA-256 in hex) of inputs, which are the same on every machine."""
 
     entries: tuple[str, ...]
-    """All entries that the whole wheel is made of; those without a machine of their own are built on each machine."""
+    """All entries of the complete wheel; those that declare no machine are built on each machine."""
     built: tuple[str, ...]
-    """Those that were built: entries that gave the same bytes share a variant, so that variants do not tell."""
+    """The entries that were built. Variants do not tell: entries with the same bytes share one."""
     sources: str
-    """Of the project's files."""
+    """The digest of the project's files."""
     configuration: str
-    """Of the hook's options that change what is built."""
+    """The digest of the hook's options that affect what is built."""
     builder: str
-    """Of hatch-torch-ext itself."""
+    """The digest of hatch-torch-ext itself."""
     machines: tuple[tuple[str, str], ...] = ()
-    """(entry, machine) of those of ``entries`` whose variable ``machine`` says for which one they are, sorted."""
+    """(entry, machine) of the ``entries`` that declare the variable ``machine``, sorted."""
 
     def of(self, names: Iterable[str], machine: str) -> set[str]:
-        """Return those of the entries ``names`` that are for ``machine``, or may be."""
+        """Return those of the entries ``names`` that are for ``machine``, or declare none."""
         declared = dict(self.machines)
         return {name for name in names if declared.get(name, machine) == machine}
 
@@ -46,12 +46,12 @@ class Partial:
 
 
 def to_json(partial: Partial) -> dict[str, object]:
-    """Return ``partial`` as JSON holds it."""
+    """Return ``partial`` in JSON form."""
     return dataclasses.asdict(partial)
 
 
 def from_json(data: object) -> Partial:
-    """Return what ``to_json`` described. Raises ``WheelError`` for anything else."""
+    """Return the ``Partial`` of that form. Raises ``WheelError`` for anything else."""
     names = {field.name for field in dataclasses.fields(Partial)}
     if not isinstance(data, dict) or data.keys() != names:
         raise WheelError(f"`{FIELD}` must be an object with {', '.join(sorted(names))}")
@@ -81,10 +81,10 @@ def _is_pair(data: object) -> bool:
 
 
 def version(whole: str, part: int, parts: int) -> str:
-    """Return the version of a part: ``1.0+part3of8``, which an index refuses since it has a local part."""
+    """Return the version of a partial wheel: ``1.0+part3of8``, which an index refuses since it has a local part."""
     return f"{whole}{'.' if '+' in whole else '+'}part{part}of{parts}"
 
 
 def whole_version(part: str) -> str:
-    """Return the version of the whole that the wheel of version ``part`` belongs to."""
+    """Return the version of the complete wheel to which a partial wheel of version ``part`` belongs."""
     return _LOCAL.sub("", part)

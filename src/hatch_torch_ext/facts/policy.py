@@ -16,7 +16,10 @@ Libc = Literal["glibc", "musl"]
 
 _FILES: dict[Libc, str] = {"glibc": "manylinux-policy.json", "musl": "musllinux-policy.json"}
 _OLDEST_MUSL = "musllinux_1_2"
-"""musl has no symbol versions, so a file does not say which release it needs. 1.1 ended in 2020: no image makes it."""
+"""musl has no symbol versions, so a file does not show which release it needs.
+
+1.1 ended in 2020: no image builds for it.
+"""
 _OWN = re.compile(
     r"ld-linux[\w-]*\.so\.\d+|ld64\.so\.\d+|ld-musl-\w+\.so\.\d+|libc\.musl-\w+\.so\.\d+|linux-vdso\.so\.\d+"
 )
@@ -32,31 +35,32 @@ class _Row(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy and what it promises. ``name`` carries the machine: ``manylinux_2_17_x86_64``.
+    """A policy and what it guarantees.
 
-    ``rank`` grows with what the policy asks of a user's system; ``linux_<machine>`` is above all of them, because
-    no policy is met. ``forced_by`` is the symbol version that rules out the next lower policy, or None.
+    ``name`` ends with the machine: ``manylinux_2_17_x86_64``. ``rank`` grows with what the policy requires of a user's
+    system; ``linux_<machine>``, which guarantees nothing, has the highest. ``forced_by`` is the symbol version that
+    rules out the next lower policy, or None.
     """
 
     name: str
     rank: int
     libraries: frozenset[str]
-    """SONAMEs that every system of the policy has."""
+    """SONAMEs of the libraries on every system of the policy."""
     forced_by: str | None = None
 
     @property
     def version(self) -> str | None:
-        """Return the libc version that the name stands for (``2.17``), or None for plain ``linux``."""
+        """Return the libc version in the name (``2.17``), or None for plain ``linux``."""
         match = re.match(r"(?:many|musl)linux_(\d+)_(\d+)_", self.name)
         return f"{match[1]}.{match[2]}" if match else None
 
     def brings(self, soname: str) -> bool:
-        """Say whether every system of the policy has the library; the dynamic linker itself is always there."""
+        """Return whether every system of the policy has the library; the dynamic linker itself always counts."""
         return soname in self.libraries or _OWN.fullmatch(soname) is not None
 
 
 def libc_of(needed: Iterable[str]) -> Libc | None:
-    """Return the C library that files with these NEEDED names are linked with, or None where none is named."""
+    """Return the C library that files with these NEEDED names are linked with, or None if they name none."""
     found: Libc | None = None
     for name in needed:
         if name == "libc.so" or name.startswith(("libc.musl-", "ld-musl-")):
@@ -69,7 +73,7 @@ def libc_of(needed: Iterable[str]) -> Libc | None:
 def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
     """Return the lowest policy that all ``versions`` (``GLIBC_2.17``, ``GLIBCXX_3.4.24`` …) meet.
 
-    Versions of libraries that no policy speaks of (``OMP_4.0``, ``libcudart.so.12``) do not count.
+    Versions of libraries that no policy mentions (``OMP_4.0``, ``libcudart.so.12``) do not count.
     """
     wanted = sorted(set(versions), key=natural)
     forced_by: str | None = None
@@ -84,7 +88,7 @@ def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
 
 
 def named(name: str, machine: str) -> Policy | None:
-    """Return the policy that an author calls ``name`` (``manylinux_2_28``, ``manylinux2014``), its machine or not."""
+    """Return the policy that authors call ``name``: ``manylinux_2_28``, ``manylinux2014``, with or without machine."""
     bare = name.removesuffix(f"_{machine}")
     libc: Libc = "musl" if bare.startswith("musl") else "glibc"
     for candidate, _ in _policies(machine, libc):
@@ -94,7 +98,7 @@ def named(name: str, machine: str) -> Policy | None:
 
 
 def breaking(policy: Policy, machine: str, versions: Iterable[str]) -> tuple[str, ...]:
-    """Return the ``versions`` that ``policy`` does not promise, sorted."""
+    """Return the ``versions`` that ``policy`` does not guarantee, sorted."""
     libc: Libc = "musl" if policy.name.startswith("musl") else "glibc"
     promised = next((p for candidate, p in _policies(machine, libc) if candidate.name == policy.name), None)
     if promised is None:
@@ -103,13 +107,13 @@ def breaking(policy: Policy, machine: str, versions: Iterable[str]) -> tuple[str
 
 
 def unpromised(machine: str, libc: Libc, versions: Iterable[str]) -> tuple[str, ...]:
-    """Return the ``versions`` that no policy at all promises, sorted."""
+    """Return the ``versions`` that no policy guarantees, sorted."""
     known = _policies(machine, libc)
     return breaking(known[-1][0], machine, versions) if known else ()
 
 
 def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
-    """Return the lowest C library version that all ``versions`` meet; the policy's own where none is named."""
+    """Return the lowest C library version that provides all ``versions``; that of the policy if they name none."""
     named_versions = [version[6:] for version in versions if re.fullmatch(r"GLIBC_\d[\d.]*", version)]
     if libc == "glibc" and named_versions:
         return max(named_versions, key=natural)
@@ -117,7 +121,7 @@ def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
 
 
 def glibcs(machine: str) -> tuple[str, ...]:
-    """Return the versions of glibc that the policies of a machine speak of, the oldest first."""
+    """Return the glibc versions of a machine's policies, the oldest first."""
     named_ones = {number for _, promised in _policies(machine, "glibc") for number in promised.get("GLIBC", ())}
     return tuple(sorted((each for each in named_ones if each[:1].isdigit()), key=natural))
 
@@ -126,7 +130,7 @@ _NUMBER = re.compile("[0-9]{1,18}")
 
 
 def natural(text: str) -> tuple[tuple[int, str | int], ...]:
-    """Return a sort key under which 2.9 comes before 2.17, for any text; endless digits are a word."""
+    """Return a sort key for any text that puts 2.9 before 2.17; a run of too many digits sorts as a word."""
     parts = (part for part in re.split(r"([0-9]+)", text) if part)
     return tuple((1, int(part)) if _NUMBER.fullmatch(part) else (0, part) for part in parts)
 
@@ -140,13 +144,13 @@ def _exceeds(version: str, promised: dict[str, frozenset[str]]) -> bool:
 def _rows(libc: Libc) -> tuple[_Row, ...]:
     text = (resources.files("auditwheel") / "policy" / _FILES[libc]).read_text(encoding="utf-8")
     rows: list[_Row] = json.loads(text)
-    # auditwheel's priority is the other way round: the highest asks the least.
+    # auditwheel's priority is reversed: the highest requires the least.
     return tuple(sorted((row for row in rows if row["name"] != "linux"), key=lambda row: -row["priority"]))
 
 
 @cache
 def _policies(machine: str, libc: Libc) -> tuple[tuple[Policy, dict[str, frozenset[str]]], ...]:
-    """Return the policies of a machine, the one that asks least first, each with the versions that it promises."""
+    """Return the policies of a machine, the least demanding first, each with the versions that it guarantees."""
     found: list[tuple[Policy, dict[str, frozenset[str]]]] = []
     for row in _rows(libc):
         versions = row["symbol_versions"].get(machine)

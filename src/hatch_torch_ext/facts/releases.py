@@ -1,4 +1,4 @@
-"""Facts of torch's releases that change with time, in one table; and what a version specifier says about them. Pure."""
+"""Facts of torch's releases that change over time, in one table; and what a version specifier admits of them. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ FIRST_STABLE_ABI: Minor = (2, 10)
 """The first release whose headers enforce the stable ABI (``TORCH_TARGET_VERSION``)."""
 
 LAST_MINOR = {1: 13}
-"""The last minor of each major that has ended."""
+"""The last minor of each major that gets no more releases."""
 
 MINORS_PER_MAJOR = 40
-"""More than a major that has not ended will have: 1.x ended at 13, 2.x is at 15 after four years."""
+"""More minors than the current major will get: 1.x ended at 13, 2.x is at 15 after four years."""
 
 MAJORS = (1, 2, 3)
 
 # The builds that torch publishes, from the compatibility matrix in RELEASE.md of pytorch/pytorch (November 2026);
-# "experimental" ones included. Only the majors are compared with a matrix: own builds may use other minors.
+# "experimental" ones included. Only the majors are compared with a matrix: an author's own builds may use other minors.
 PUBLISHED_CUDA: dict[Minor, tuple[str, ...]] = {
     (1, 12): ("11.3", "11.6"),
     (1, 13): ("11.6", "11.7"),
@@ -73,7 +73,7 @@ PUBLISHED_PYTHONS: dict[Minor, tuple[int, int]] = {
 def minor_of(version: str) -> Minor:
     """Return the release line of ``version`` (``2.8``, ``2.8.1+cu128``, ``2.9.0.dev20250801``).
 
-    Raises ``ValueError`` when it is not a version, or has no minor.
+    Raises ``ValueError`` if it is not a version, or has no minor.
     """
     try:
         release = Version(version).release
@@ -90,14 +90,14 @@ def format_minor(minor: Minor) -> str:
 
 
 def last_minor(major: int) -> int:
-    """Return the last minor that ``major`` has or, while it goes on, may reach."""
+    """Return the last minor of ``major``, or the highest that it may reach while it gets releases."""
     return LAST_MINOR.get(major, MINORS_PER_MAJOR)
 
 
 def admitted_versions(specifier: SpecifierSet) -> tuple[Version, ...]:
     """Return, sorted, versions of torch that ``specifier`` admits: patches 0 to 9 of every line, and those it names.
 
-    Named ones matter where a local part or a pre-release is asked for (``==2.8.0+cu128``).
+    Named ones matter if it asks for a local part or a pre-release (``==2.8.0+cu128``).
     """
     named = filter(None, (_version(clause.version.removesuffix(".*")) for clause in specifier))
     candidates = {*_patches(), *named}
@@ -123,7 +123,7 @@ def minors_of(versions: Iterable[Version]) -> tuple[Minor, ...]:
 
 
 def cuda_majors(minor: Minor) -> tuple[int, ...]:
-    """Return the CUDA majors that builds of this torch may have; for lines younger than the table, the next one too."""
+    """Return the CUDA majors that builds of this torch may have; of lines newer than the table, the next one too."""
     newest = max(PUBLISHED_CUDA)
     oldest = min(PUBLISHED_CUDA)
     versions = PUBLISHED_CUDA[min(max(minor, oldest), newest)] if minor not in PUBLISHED_CUDA else PUBLISHED_CUDA[minor]
@@ -134,24 +134,24 @@ def cuda_majors(minor: Minor) -> tuple[int, ...]:
 
 
 def published_cuda(minor: Minor) -> tuple[str, ...]:
-    """Return the CUDA versions that this torch was published for; empty where the table does not know."""
+    """Return the CUDA versions for which this torch was published; empty if the table lacks the line."""
     return PUBLISHED_CUDA.get(minor, ())
 
 
 def published_pythons(line: str, *, later: bool) -> tuple[int, int]:
-    """Return the first and the last CPython that wheels of torch's ``line`` (``2.8``) are for.
+    """Return the first and the last CPython of the wheels of torch's ``line`` (``2.8``).
 
-    With ``later``, later lines count too. Where there is no last one yet, it is 399.
+    With ``later``, later lines count too. While there is no last one, it is 399.
     """
     first, last = PUBLISHED_PYTHONS.get(minor_of(line), (min(PUBLISHED_PYTHONS.values())[0], 399))
     return first, 399 if later else last
 
 
 def cxx11_abi(line: str, machine: str, cuda: str | None = None) -> bool:
-    """Return which C++ ABI torch's own wheels for Linux of ``line`` (``2.6``) have.
+    """Return which C++ ABI torch's own Linux wheels of ``line`` (``2.6``) have.
 
-    They turned to the C++11 ABI with 2.7 on x86-64 and with 2.6 on aarch64, the build of 2.6 for CUDA 12.6 being ahead
-    (pytorch's ``RELEASE.md`` and release notes of 2.6).
+    They changed to the C++11 ABI with 2.7 on x86-64 and with 2.6 on aarch64; the build of 2.6 for CUDA 12.6 changed
+    earlier (pytorch's ``RELEASE.md`` and release notes of 2.6).
     """
     first = (2, 6) if machine == "aarch64" or cuda == "12.6" else (2, 7)
     return minor_of(line) >= first
@@ -160,10 +160,10 @@ def cxx11_abi(line: str, machine: str, cuda: str | None = None) -> bool:
 def torch_requirement(served: Iterable[tuple[str, bool]], *, open_ended: bool = False) -> str:
     """Return the ``Requires-Dist`` that admits exactly the releases that variants serve, such as ``torch>=2.8,<2.10``.
 
-    ``served`` holds (release line, stable ABI) of at least one variant: an exact variant serves its line, a
-    stable-ABI one its line and all later ones, so that only it leaves the upper end open. No pre-release is
-    named, for that would make installers take pre-releases. With ``open_ended`` any release will do from the lowest on,
-    as for a wheel that is built for it where no variant fits; without any variant, any at all.
+    ``served`` holds (release line, stable ABI) of the variants: an exact variant serves its line, a stable-ABI one its
+    line and all later ones, so only the latter leaves the upper end open. No pre-release is named, since installers
+    would then accept pre-releases. With ``open_ended`` every release from the lowest on is admitted, as for a wheel
+    that is built where no variant fits; without any variant, every release.
     """
     pairs = [(minor_of(line), stable) for line, stable in served]
     if open_ended:
@@ -180,10 +180,10 @@ def torch_requirement(served: Iterable[tuple[str, bool]], *, open_ended: bool = 
 
 
 def is_prerelease(version: str) -> bool:
-    """Say whether a torch is none of the final releases: ``2.14.0.dev20261101``, ``2.13.0a0+git1f2``."""
+    """Return whether a torch is not a final release: ``2.14.0.dev20261101``, ``2.13.0a0+git1f2``."""
     try:
         return Version(version).is_prerelease
-    except ValueError:  # InvalidVersion, and int() of endless digits: a manifest may be anybody's
+    except ValueError:  # InvalidVersion, and int() of too many digits: the manifest is not trusted
         return False
 
 

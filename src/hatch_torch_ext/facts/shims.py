@@ -1,7 +1,7 @@
-"""The C functions of torch's stable ABI, and since which release each is there: what a binary's lowest torch is.
+"""The C functions of torch's stable ABI, with the release that introduced each: they show a binary's lowest torch.
 
-``shims.json`` is made of the headers of the releases by ``tools/shims.py``. The libraries of torch 2.8, 2.9 and 2.13
-export none of these functions earlier, and no other.
+``tools/shims.py`` generates ``shims.json`` from the headers of the releases. The libraries of torch 2.8, 2.9 and 2.13
+export exactly these functions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SHIM = re.compile(r"aoti_torch_\w+|torch_[a-z]\w*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowest:
-    """The lowest release line that has every function of the table among a file's symbols.
+    """The lowest release line that has every stable-ABI function among a file's symbols.
 
     ``functions`` are those that no earlier line has, sorted; ``unknown`` are named like functions of the stable ABI and
-    in no release of the table: newer than it, or nobody's.
+    are in no release of the table: either newer than it, or not torch's.
     """
 
     torch: Minor
@@ -37,7 +37,7 @@ class Lowest:
 
 
 def lowest(symbols: Iterable[str]) -> Lowest | None:
-    """Return the lowest torch that a file with these undefined symbols needs; None where it takes no such function."""
+    """Return the lowest torch for a file with these undefined symbols; None if it uses no such function."""
     wanted = {symbol for symbol in symbols if _SHIM.fullmatch(symbol)}
     since = {symbol: _table()[symbol] for symbol in wanted & _table().keys()}
     if not since:

@@ -1,10 +1,10 @@
-"""How sizes are written for people, everywhere the same."""
+"""The notation of sizes for people, the same everywhere."""
 
 from __future__ import annotations
 
 
 def size(count: int) -> str:
-    """Return a number of bytes for a person: ``312 kB``, ``4.1 MB``."""
+    """Return a number of bytes in readable form: ``312 kB``, ``4.1 MB``."""
     if count < 1000:  # noqa: PLR2004 - decimal units, as PyPI counts
         return f"{count} B"
     for factor, unit in ((1e3, "kB"), (1e6, "MB")):

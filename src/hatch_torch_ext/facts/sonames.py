@@ -1,4 +1,4 @@
-"""Names of shared libraries: what a name says about who brings it. Patterns, never lists of versions."""
+"""Names of shared libraries: what a name says about who provides it. Patterns, not lists of versions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 TORCH = re.compile(
     r"lib(?:torch(?:_(?:cpu|cuda\w*|python|global_deps|hip|xpu|nvshmem))?|c10(?:_(?:cuda|hip|xpu))?|shm|caffe2\w*)"
 )
-"""torch's own: NEEDED of these is set again from the symbols."""
+"""torch's own: NEEDED of these is computed from the symbols."""
 
 _CUDA = re.compile(
     r"lib(?:cudart|cublas|cublasLt|nvblas|cudnn\w*|cudss\w*|cufft|cufftw|cufile\w*|curand|cusolver|cusolverMg|cusparse|cusparseLt"
@@ -48,7 +48,7 @@ _CUDA_SYMBOLS = {
     "libcufile": ("cuFile",),
     "libnvjpeg": ("nvjpeg",),
 }
-"""How the C names begin that a library of CUDA exports: without one of them, NEEDED of the library is idle."""
+"""Prefixes of the C functions of a CUDA library: a file without any of them does not need the library."""
 
 _OWN_CUDA = re.compile(
     r"(?P<stem>__cuda(?=Register|Unregister|PushCall|PopCall|InitModule)|cuda(?=[A-Z])|cublasLt(?=[A-Z])|cublas(?=[A-Z])"
@@ -65,7 +65,7 @@ _CMAKE_TARGETS = {
     "libcusolverMg": "cusolver",
 }
 _NO_CMAKE_TARGET = frozenset({"libcudnn", "libnccl", "libcusparseLt"})
-"""Libraries that are no part of the toolkit, so that CMake's FindCUDAToolkit has no target for them."""
+"""Libraries that are not part of the toolkit, so CMake's FindCUDAToolkit has no target for them."""
 
 
 def stem(name: str) -> str:
@@ -74,43 +74,43 @@ def stem(name: str) -> str:
 
 
 def version(name: str) -> str:
-    """Return what follows ``.so`` in a library's name: ``11.0``, or nothing."""
+    """Return what follows ``.so`` in a library's name: ``11.0``, or an empty text."""
     return name.partition(".so")[2].lstrip(".")
 
 
 def plain(name: str) -> str:
-    """Return the name that the library had before a repair tool put a hash into it."""
+    """Return the name that the library had before a repair tool added a hash to it."""
     base, dot_so, rest = name.rpartition("/")[2].partition(".so")
     return _MANGLED.sub("", base) + dot_so + rest
 
 
 def is_torch(name: str) -> bool:
-    """Say whether the library is one of torch's own."""
+    """Return whether the library is one of torch's own."""
     return TORCH.fullmatch(stem(name)) is not None
 
 
 def is_cuda(name: str) -> bool:
-    """Say whether the library is one that torch's nvidia wheels or the driver bring."""
+    """Return whether torch's NVIDIA wheels or the driver provide the library."""
     return _CUDA.fullmatch(stem(name)) is not None
 
 
 def is_driver(name: str) -> bool:
-    """Say whether the library comes with the user's card."""
+    """Return whether the library comes with the GPU driver."""
     return _DRIVER.fullmatch(plain(name)) is not None
 
 
 def is_desktop(name: str) -> bool:
-    """Say whether the library belongs to the graphics driver or the desktop: it must be the one that runs there."""
+    """Return whether the library belongs to the graphics driver or the desktop: it must be the user's own."""
     return _DESKTOP.fullmatch(stem(name)) is not None and not is_driver(name)
 
 
 def is_sanitizer(name: str) -> bool:
-    """Say whether the library is the runtime of a sanitizer, which must be in the process before anything else."""
+    """Return whether the library is the runtime of a sanitizer, which must be loaded before anything else."""
     return _SANITIZER.fullmatch(stem(name)) is not None
 
 
 def process_runtime(name: str) -> str | None:
-    """Return what a library is of which a process has one, whoever brings it; None for every other library."""
+    """Return what kind of library this is if a process can have only one of the kind, else None."""
     if is_sanitizer(name):
         return "a sanitizer's runtime"
     if _ALLOCATOR.fullmatch(stem(name)):
@@ -121,24 +121,24 @@ def process_runtime(name: str) -> str | None:
 
 
 def is_openmp(name: str) -> bool:
-    """Say whether the library is an OpenMP runtime."""
+    """Return whether the library is an OpenMP runtime."""
     return _OPENMP.fullmatch(stem(name)) is not None
 
 
 def is_python(name: str) -> bool:
-    """Say whether the library is the interpreter's own."""
+    """Return whether the library is the interpreter's own."""
     return _PYTHON.fullmatch(plain(name)) is not None
 
 
 def cuda_prefixes(name: str) -> tuple[str, ...] | None:
-    """Return how the symbols of a CUDA library begin, or None where that is not known."""
+    """Return the prefixes of a CUDA library's symbols, or None if they are not known."""
     return _CUDA_SYMBOLS.get(stem(name))
 
 
 def cuda_owner(symbol: str) -> str | None:
     """Return the stem of the CUDA library that has ``symbol`` (``curandCreateGenerator``: ``libcurand``), or None.
 
-    NVIDIA's names go on with a capital letter; ``cublas_gemm_launcher`` is somebody's own.
+    In NVIDIA's names a capital letter follows the prefix; ``cublas_gemm_launcher`` is not NVIDIA's.
     """
     match = _OWN_CUDA.fullmatch(symbol)
     if match is None:

@@ -1,4 +1,4 @@
-"""Read a file in windows that overlap: searching bytes is many times faster than searching a memory map before 3.12."""
+"""Reads a file in overlapping windows: searching bytes is many times faster than searching a memory map before 3.12."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 SIZE = 4 << 20
 OVERLAP = 16 << 10
-"""Longer than anything that is searched for: what one window cuts, the next one holds whole."""
+"""Longer than anything that is searched for, so what one window cuts is whole in the next."""
 
 
 def windows(path: Path) -> Iterator[bytes]:
-    """Return the bytes of ``path`` window by window; a find may be in two of them."""
+    """Yield the bytes of ``path`` window by window; an occurrence may be in two of them."""
     with path.open("rb") as stream:
         kept = b""
         while chunk := stream.read(SIZE):

@@ -1,7 +1,7 @@
 """The torch SDK: what compiling and linking needs of torch, wherever it comes from.
 
-Two sources stand beside each other and give the same value: ``environment`` (the torch installed in the entry's
-hatch environment) and ``thin`` (headers and link names out of the wheel, without installing it).
+Two modules return the same value: ``environment`` reads the torch installed in the entry's hatch environment; ``thin``
+takes headers and names of libraries from the wheel, without installing it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Sdk:
     """Facts of one torch build, all read from that build.
 
     ``version`` is ``torch.__version__`` (``2.8.0+cu128``); ``cuda``/``hip`` are ``torch.version.cuda/hip``;
-    ``cxx11_abi`` is ``torch._C._GLIBCXX_USE_CXX11_ABI``; ``cxx_standard`` is what the torch release's own CMake files
-    ask of those who compile against it (17, 20).
+    ``cxx11_abi`` is ``torch._C._GLIBCXX_USE_CXX11_ABI``; ``cxx_standard`` is the standard that the release's own CMake
+    files require of extensions (17, 20).
     """
 
     kind: Literal["environment", "thin"]
@@ -36,27 +36,28 @@ class Sdk:
     cxx11_abi: bool
     cxx_standard: int
     prefix: Path
-    """The folder ``torch`` itself: ``include`` and ``share/cmake`` below it; ``TORCH_INSTALL_PREFIX``."""
+    """The folder ``torch``, with ``include`` and ``share/cmake`` in it; CMake's ``TORCH_INSTALL_PREFIX``."""
     library_dir: Path
-    """Where link targets lie: stubs with the SONAMEs of torch's ``lib``; for both kinds, so that both link alike."""
+    """The folder of the link targets: stubs with the SONAMEs of torch's ``lib``, so that both kinds of SDK link alike.
+    """
     include_dirs: tuple[Path, ...]
     """torch's own: ``include`` and ``include/torch/csrc/api/include``."""
     cuda_include_dirs: tuple[Path, ...] = ()
-    """Headers of the nvidia wheels that torch requires (cublas, cusparse, cusolver, cudnn …)."""
+    """Headers of the NVIDIA wheels that torch requires (cublas, cusparse, cusolver, cudnn …)."""
     libraries: tuple[str, ...] = ()
-    """SONAMEs in torch's own ``lib``, sorted: what an installed torch really provides, mangled names included."""
+    """SONAMEs in torch's own ``lib``, sorted: what an installed torch provides, with a repair tool's hash."""
     nvidia_libraries: tuple[tuple[str, str], ...] = ()
-    """(SONAME, folder relative to site-packages) of every library of the nvidia wheels that torch requires, sorted."""
+    """(SONAME, folder relative to site-packages) of every library of the NVIDIA wheels that torch requires, sorted."""
     cuda_runtime: Path | None = None
-    """The CUDA runtime library that this torch comes with, where it is available: what kernels may call of it."""
+    """The CUDA runtime library that comes with this torch, if available: kernels may call only what it exports."""
     cuda_parts: tuple[Path, ...] = ()
     """Another machine's part of the entry's CUDA toolkit: of each wheel, a folder laid out like site-packages."""
     python_path: tuple[Path, ...] = ()
-    """Folders put on ``PYTHONPATH`` of the interpreter that CMake sees (the facade of a thin SDK)."""
+    """Folders on ``PYTHONPATH`` of the interpreter that CMake finds (the facade of a thin SDK)."""
     left_out: tuple[str, ...] = ()
     """Modules of torch's wheel and of its requirements that a thin SDK lacks, sorted: ``sympy``, ``torchgen`` …"""
     wheel_sha256: str | None = None
-    """The wheel's hash as its index says it, where it does: what was read by ranges is not checked against it."""
+    """The wheel's hash as its index states it, if it does; bytes that are read by ranges cannot be compared with it."""
 
     @property
     def minor(self) -> str:
@@ -65,10 +66,10 @@ class Sdk:
 
 
 def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
-    """Raise ``SdkError`` when the torch that was acquired is not the one that the matrix asks for.
+    """Raise ``SdkError`` if this torch is not the one that the matrix asks for.
 
-    What is installed can differ from what is written: an environment made before the matrix was changed, an index
-    that serves another build, a variable ``cuda`` that selects nothing. ``removal`` is the command that removes the
+    The installed torch can differ from the declared one: the environment is older than a change of the matrix, the
+    index serves another build, or a variable ``cuda`` selects nothing. ``removal`` is the command that removes the
     entry's environment.
     """
     try:
@@ -85,7 +86,7 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
             entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} was found. {remedy}"
         )
     wanted = entry.variable("cuda")
-    # `cpu` says what the variant is to be, not what it is compiled against: any build of torch will do.
+    # `cpu` says what the variant shall be, not what it is compiled against: any build of torch will do.
     if wanted is None or (version := parse_cuda(wanted)) is None or version == sdk.cuda:
         return
     build = f"CUDA {sdk.cuda}" if sdk.cuda else "the CPU alone"
@@ -95,7 +96,7 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
 
 
 def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
-    """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` sees a torch without CUDA."""
+    """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` gets a torch without CUDA."""
     if entry.variable("cuda") != "cpu":
         return sdk
     return replace(sdk, cuda=None, cuda_include_dirs=())

@@ -1,4 +1,4 @@
-"""The torch SDK of an entry whose environment has torch installed: read where it lies, nothing of torch is copied.
+"""The torch SDK of an entry whose environment has torch installed; torch's files are read in place and not copied.
 
 torch need not be importable: ``pip install --no-deps torch`` is enough to compile and link against it.
 """
@@ -23,9 +23,9 @@ PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes se
 
 
 def acquire(entry: Entry, environment: Environment, *, found: Installed | None = None) -> Sdk:
-    """Return the SDK of the torch that ``environment`` has. Raises ``SdkError`` when there is none or it is damaged.
+    """Return the SDK of the torch in ``environment``. Raises ``SdkError`` if there is none or it is damaged.
 
-    ``found`` says where it lies, where that is known.
+    ``found`` is its place, if known.
     """
     prefix, nvidia = (found.torch, found.nvidia) if found is not None else _probe(entry, environment)
     again = (
@@ -64,7 +64,7 @@ def acquire(entry: Entry, environment: Environment, *, found: Installed | None =
 
 
 def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
-    """Return the two folders of headers that every torch has below its ``prefix``."""
+    """Return the two header folders below the ``prefix`` of any torch."""
     return (prefix / "include", prefix / "include" / "torch" / "csrc" / "api" / "include")
 
 
@@ -88,8 +88,8 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
 
 
 def _link_targets(environment: Environment, libraries: tuple[str, ...]) -> Path:
-    # Stubs here too: a linker that sees what the real libraries define writes other symbol tables (types of undefined
-    # symbols, `_edata`), and a variant must be the same bytes whichever SDK it was built with.
+    # Stubs here too: a linker that reads the real libraries writes other symbol tables (types of undefined symbols,
+    # `_edata`), and a variant must have the same bytes whichever kind of SDK it was built with.
     store = sdk_store.usable(os.environ, environment.prefix / "torch-ext-cache", lambda _: None)
     return stubs.folder(store, libraries, environment.interpreter.machine)
 
@@ -103,7 +103,7 @@ def _cuda_include_dirs(nvidia: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _nvidia_libraries(nvidia: tuple[Path, ...]) -> tuple[tuple[str, str], ...]:
-    # The file names are the SONAMEs in these wheels: they hold no development links.
+    # In these wheels file names are SONAMEs: they hold no development links.
     return tuple(
         sorted(
             (library.name, library.parent.relative_to(folder.parent).as_posix())
@@ -114,7 +114,7 @@ def _nvidia_libraries(nvidia: tuple[Path, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _cuda_runtime(prefix: Path, nvidia: tuple[Path, ...]) -> Path | None:
-    """Return the runtime of the nvidia wheels, else the copy that older builds of torch carry themselves."""
+    """Return the runtime of the NVIDIA wheels, else the copy in older builds of torch."""
     found = sorted(library for folder in nvidia for library in folder.glob("*/lib/libcudart.so.*"))
     found += sorted((prefix / "lib").glob("libcudart*.so.*"))
     return found[0] if found else None

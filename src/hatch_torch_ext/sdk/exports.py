@@ -1,6 +1,6 @@
-"""Names that torch's libraries export: read from the real files once, kept as sorted lists.
+"""The names that torch's libraries export, read once from the real files and kept as sorted lists.
 
-A full install has the files; of a thin SDK's wheel the one member is streamed (115 MB for libtorch_cpu.so).
+An installed torch has the files; of a thin SDK's wheel only the library is streamed (115 MB for libtorch_cpu.so).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ SYMBOL = struct.Struct("<IBBHQQ")
 DYNSYM = 11
 HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN
 OF_TORCH = "torch"
-"""The record beside the names of an installed library: the version of its torch."""
+"""The record of a library's torch version, beside the names of an installed library."""
 
 
 class UnreadableError(Exception):
-    """The file is not a shared object that can be read; the message is a clause."""
+    """The file is not a readable shared object; the message is a clause."""
 
 
 def read(path: Path) -> list[str]:
-    """Return the names that a 64-bit little-endian shared object defines for others, sorted.
+    """Return the names that a 64-bit little-endian shared object exports, sorted.
 
-    Reads 100,000 symbols in a tenth of a second, which a general ELF reader takes many seconds for.
+    It reads 100,000 symbols in a tenth of a second; a general ELF reader needs many seconds.
     """
     try:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -86,8 +86,9 @@ def of(
 ) -> Mapping[str, frozenset[str]] | None:
     """Return the names that each of torch's own libraries among ``sonames`` exports; others are left out.
 
-    None when one of them is not available and ``fetch`` does not allow to stream it. ``settings`` give credentials
-    and certificates for that, ``most`` bounds its bytes. Raises ``TorchExtError`` when it was allowed and failed.
+    Return None if one of them is not available and ``fetch`` does not allow it to be streamed. ``settings`` give
+    credentials and certificates for that, ``most`` limits its bytes. Raises ``TorchExtError`` if streaming was allowed
+    and failed.
     """
     wanted = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
@@ -111,9 +112,9 @@ def of(
 
 
 class AtHand(Mapping[str, Mapping[str, frozenset[str]]]):
-    """What other torch releases export, as far as the user's store has it: version -> SONAME -> names.
+    """The exports of other torch releases in the user's store: version -> SONAME -> names.
 
-    Nothing is read before it is asked for, and nothing is ever fetched: it makes a message tell more.
+    They make a message more precise: each is read only when it is used, and nothing is fetched.
     """
 
     def __init__(self, environ: Mapping[str, str], *, besides: str) -> None:
@@ -139,12 +140,12 @@ class AtHand(Mapping[str, Mapping[str, frozenset[str]]]):
         return iter(sorted(self._places, key=Version))
 
     def __len__(self) -> int:
-        """Return how many releases are known."""
+        """Return the number of known releases."""
         return len(self._places)
 
 
 def _version(store: Store, key: str) -> str | None:
-    """Return the torch that a kept list belongs to: noted beside it, or told by the SDK of that key."""
+    """Return the torch version that a kept list belongs to, from the record beside it or from the SDK of that key."""
     noted = store.text("exports", f"{key}/{OF_TORCH}")
     try:
         version = noted.decode() if noted is not None else Record.read(store.root / "torch" / key).facts.version
@@ -155,9 +156,9 @@ def _version(store: Store, key: str) -> str | None:
 
 
 def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) -> None:
-    """Read and keep the names of every library while its wheel is available, so that it need not be fetched again."""
+    """Read and keep the names of every library while its wheel is on disk, so that it need not be fetched again."""
     for member in members:
-        with contextlib.suppress(UnreadableError):  # said when its names are asked for
+        with contextlib.suppress(UnreadableError):  # reported when its names are needed
             _keep(store, key, Path(member.name).name, _unpacked(store, source, member, lambda _: None))
 
 
@@ -184,7 +185,7 @@ def _of_wheel(
 
 
 def _unpacked(store: Store, source: Source, member: Member, tick: Callable[[int], None]) -> list[str]:
-    # To disk, not to memory: a library is up to 1 GB, and its names lie at both ends.
+    # To disk, not to memory: a library has up to 1 GB, and its names are at both ends.
     with store.scratch() as scratch:
         file = scratch / Path(member.name).name
         with file.open("wb") as stream:
@@ -223,7 +224,7 @@ def _kept(store: Store, key: str, soname: str) -> list[str] | None:
 
 
 def _keep(store: Store, key: str, soname: str, names: list[str]) -> None:
-    with contextlib.suppress(OSError):  # keeping is a convenience; a full disk must not fail the audit
+    with contextlib.suppress(OSError):  # keeping the list is optional: a full disk must not fail the audit
         store.set_text("exports", f"{key}/{soname}.gz", gzip.compress("\n".join(names).encode(), 6, mtime=0))
 
 

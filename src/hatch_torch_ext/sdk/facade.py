@@ -1,4 +1,4 @@
-"""The small importable ``torch`` of a thin SDK: real modules of ours beside the wheel's own ``version.py``."""
+"""The small importable ``torch`` of a thin SDK: modules of this project beside the wheel's own ``version.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHEELS_OWN = "version.py"
 
 
 def files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
-    """Yield the facade's files for a torch whose facts are ``found``: POSIX path below ``torch``, and content."""
+    """Yield the facade's files for a torch with the facts ``found``: POSIX path below ``torch``, and content."""
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE)
         text = file.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What a torch folder says of itself, read from its own files; nothing is imported or run.
+"""Facts of a torch folder, read from its files; nothing of it is imported or run.
 
-``import torch`` fails in an environment that lacks the nvidia wheels, and a thin SDK has nothing to import: the files
-are the one source that both kinds have.
+``import torch`` fails in an environment without the NVIDIA wheels, and a thin SDK has nothing to import: the files are
+the one source that both kinds have.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FALLBACK_CXX_STANDARD = 17
-"""For a build whose files do not say: what every torch release since 2.1 accepts."""
+"""For a build whose files do not state it: the standard that every torch release since 2.1 accepts."""
 
 TORCH_CONFIG = "share/cmake/Torch/TorchConfig.cmake"
 ALL_HEADER = "include/torch/csrc/api/include/torch/all.h"
 OLD_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationESs"
-"""c10::Error::Error(SourceLocation, std::string) where std::string is the one from before C++11."""
+"""c10::Error::Error(SourceLocation, std::string) with the std::string from before C++11."""
 NEW_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"
 
 _ABI_FLAG = re.compile(r"_GLIBCXX_USE_CXX11_ABI=([01])")
@@ -47,7 +47,7 @@ class TorchFacts:
 def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``.
 
-    ``libc10`` is the real library where the one below ``prefix`` is a stub.
+    ``libc10`` is the real library if the one below ``prefix`` is a stub.
     """
     values = version_values(_text(prefix / "version.py"))
     version = values.get("__version__")
@@ -84,7 +84,7 @@ def version_values(text: str) -> dict[str, str | None]:
 
 
 def _cxx11_abi(libc10: Path, config: str) -> bool:
-    # The CMake files say the flag up to 2.7; later builds say it only by the names that libc10 exports.
+    # The CMake files state the flag up to 2.7; later builds show it only by the names that libc10 exports.
     if (match := _ABI_FLAG.search(config)) is not None:
         return match[1] == "1"
     try:

@@ -1,4 +1,4 @@
-"""Files out of one wheel: by ranges, else out of the whole wheel, else from disk; the same to those who ask."""
+"""Files of one wheel: by ranges, else from the downloaded wheel, or from disk; callers get the same in each case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """``members`` are all files of the wheel, ``contents`` those that were wanted; ``received`` counts bytes."""
+    """``members`` are all files of the wheel, ``contents`` the wanted ones; ``received`` counts received bytes."""
 
     members: tuple[Member, ...]
     contents: tuple[tuple[Member, bytes], ...]
@@ -41,10 +41,11 @@ def read(
     *,
     with_whole: Callable[[Source, tuple[Member, ...]], None] | None = None,
 ) -> Fetched:
-    """Return the wheel's files whose names match ``wanted`` as a whole, each checked by size and CRC.
+    """Return the wheel's files whose full names match ``wanted``, each checked by size and CRC.
 
-    Where the server gives no ranges, or wrong ones, or the author's requirement names the hash, the whole wheel is
-    fetched and checked by its hash; it is handed to ``with_whole`` before it is removed again. Raises ``FetchError``.
+    If the server does not support ranges, or sends wrong ones, or if the author's requirement names the hash, the whole
+    wheel is downloaded and its hash checked; ``with_whole`` is called with it before it is removed. Raises
+    ``FetchError``.
     """
     path, title = wheel.path, f"{wheel.name} {wheel.version}"
     if path is not None:

@@ -1,4 +1,4 @@
-"""What the store remembers of a thin SDK: the marker of its folder, as a value."""
+"""The store's record of a thin SDK: the marker of its folder, as a value."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REAL = "real"
-"""The folder of the few real libraries beside ``torch``; link targets are stubs, so that every SDK links alike."""
+"""The folder of the few real libraries beside ``torch``; link targets are stubs, so that all SDKs link alike."""
 LAYOUT = 2
-"""Of the folder; part of the key, so that a newer version of this project does not read an older one's."""
+"""The version of the folder's layout; it is part of the key, so no version of this project reads another's layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines.
 
-    ``modules`` are the importable names that the wheel has besides ``torch`` (``torchgen``, ``functorch``).
+    ``modules`` are the importable names in the wheel besides ``torch`` (``torchgen``, ``functorch``).
     """
 
     facts: TorchFacts
@@ -50,5 +50,5 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Record:
-        """Return the record of a finished SDK's folder."""
+        """Return the record in the folder of a complete SDK."""
         return cls.parse(record((folder / MARKER).read_bytes()))

@@ -1,7 +1,7 @@
-"""Link stubs: shared objects that hold a SONAME and, if wanted, names, written byte by byte; no compiler runs.
+"""Link stubs: shared objects with a SONAME and, on request, exported names, written directly; no compiler runs.
 
-The linker reads two things of a library that it links against: what it is called and what it exports. For a shared
-object of ours the first is enough, since undefined symbols are allowed there.
+A linker reads two things of a library that it links against: its SONAME and its exports. For a shared object the first
+is enough, since undefined symbols are allowed in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183}
 """``platform.machine()`` -> e_machine."""
 
 LAYOUT = 1
-PAGE = 0x10000  # the largest page size of the two machines
+PAGE = 0x10000  # the larger page size of the two machines
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SEGMENT = struct.Struct("<IIQQQQQQ")
 SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -54,13 +54,13 @@ def _names(soname: str, exports: Sequence[str]) -> tuple[bytes, bytes, bytes]:
         symbols += SYMBOL.pack(len(strings), _GLOBAL_FUNC, 0, 1, 0, 0)
         strings += name.encode() + b"\0"
     count = len(symbols) // SYMBOL.size
-    chain = [0, *range(2, count), 0][:count]  # one bucket that begins at symbol 1: every symbol in one chain
+    chain = [0, *range(2, count), 0][:count]  # one bucket that begins at symbol 1, with every symbol in one chain
     hashes = struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
     return bytes(strings), bytes(symbols), hashes
 
 
 def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
-    """Return a shared object called ``soname`` for ``machine`` that exports ``exports`` as functions.
+    """Return a shared object for ``machine`` with the SONAME ``soname`` that exports ``exports`` as functions.
 
     Two calls with the same arguments give the same bytes. Raises ``KeyError`` for an unknown machine.
     """

@@ -1,7 +1,7 @@
-"""Read any wheel without trusting it: members go to a folder one after another, never as a whole into memory.
+"""Reads any wheel without trusting it; members are written to a folder one by one, never kept in memory as a whole.
 
-What a hostile or damaged archive does (names that climb out, links, bombs, members that overlap, a torn end) becomes a
-``Problem`` where the rest can still be read, else a ``WheelError``.
+What a hostile or damaged archive does (names that lead out of the folder, links, bombs, overlapping members, a
+truncated end) becomes a ``Problem`` if the rest can still be read, else a ``WheelError``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
 MAX_TEXT = 32 << 20
-"""Bytes of all Python files that are looked at."""
+"""Limit of all Python files that are read, in bytes."""
 MAX_METADATA = 1 << 20
 MAX_RECORD = 16 << 20
-"""Bytes: as many files as are read, with long names."""
+"""Limit of RECORD in bytes: as many files as are read, with long names."""
 MAX_LISTED = 1000
-"""Files that RECORD has too many, of which each is told."""
+"""Number of files that only RECORD lists up to which each is reported."""
 PARTS_WITH_BUILD = 6
-"""Of a wheel's name: distribution, version, build tag, Python, ABI, platform."""
+"""The parts of a wheel's name: distribution, version, build tag, Python, ABI, platform."""
 RECORD_HASHES = ("sha256", "sha384", "sha512")
 UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
@@ -56,9 +56,11 @@ _DAMAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A file of the wheel: ``size`` and ``compressed`` in bytes; ``elf`` by its first bytes, not by its name.
+    """A file of the wheel; ``size`` and ``compressed`` in bytes.
 
-    ``sha256`` is of what was really read, in hex.
+    ``elf`` is decided by its first bytes, not by its name.
+
+    ``sha256`` is that of the bytes that were read, in hex.
     """
 
     path: str
@@ -70,7 +72,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A wheel that was read: its name, its members by path, and what is wrong with it as an archive.
+    """A wheel that was read: its name, its members by path, and the faults of its archive.
 
     ``folder`` holds the members that were kept, at their own paths; ``tags`` are those of the file name, sorted.
     """
@@ -85,21 +87,24 @@ class Wheel:
     problems: tuple[Problem, ...]
     folder: Path
     label: str | None = None
-    """The label of PEP 825 in the file's name, of a variant wheel."""
+    """The label of PEP 825 in the file name of a variant wheel."""
     texts: Mapping[str, bytes] = field(default_factory=dict)
-    """Members that were asked for as texts: kept in memory, since a file for each of many costs most of the time."""
+    """Members that were requested as texts.
+
+    They are in memory: writing thousands of small files takes most of the time.
+    """
 
     def text(self, member: str, *, limit: int = MAX_TEXT) -> str | None:
-        """Return the text of a kept member, or None where the wheel has none of that name or it is over the limit."""
+        """Return the text of a kept member, or None if the wheel lacks it or it is over the limit."""
         if member in self.texts:
             return self.texts[member].decode("utf-8", "replace") if len(self.texts[member]) <= limit else None
-        path = self.folder / member  # only what was read whole lies there
+        path = self.folder / member  # the folder holds only members that were read in full
         if not path.is_file() or path.stat().st_size > limit:
             return None
         return path.read_text(encoding="utf-8", errors="replace")
 
     def metadata(self, member: str) -> tuple[tuple[str, str], ...]:
-        """Return the header fields of METADATA or WHEEL in their order; nothing where it is missing."""
+        """Return the header fields of METADATA or WHEEL in their order, or () if it is missing."""
         fields = []
         for line in (self.text(f"{self.dist_info}/{member}", limit=MAX_METADATA) or "").splitlines():
             if not line.strip():
@@ -117,11 +122,10 @@ def read(
     keep: Callable[[str], bool] = lambda _: False,
     texts: Callable[[str], bool] = lambda _: False,
 ) -> Wheel:
-    """Read the wheel at ``path``; ELF files, metadata, manifests and what ``keep`` names are written below ``folder``.
+    """Read the wheel at ``path``; write ELF files, metadata, manifests and what ``keep`` names below ``folder``.
 
-    What ``texts`` names is kept in memory, up to ``MAX_TEXT`` bytes altogether.
-    Every member is read once, and compared with RECORD; time and memory grow as the file does. Raises ``WheelError``
-    for what is not a wheel at all.
+    Members that ``texts`` names are kept in memory, up to ``MAX_TEXT`` bytes altogether. Every member is read once, and
+    compared with RECORD; time and memory are proportional to the file. Raises ``WheelError`` for what is not a wheel.
     """
     distribution, version, tags, label = _parse_name(path)
     problems = Problems()
@@ -172,7 +176,7 @@ def read(
 
 
 def open_archive(path: Path) -> zipfile.ZipFile:
-    """Open the archive at ``path``. Raises ``WheelError`` where there is none; pipes and devices are not touched."""
+    """Open the archive at ``path``. Raises ``WheelError`` if there is none; pipes and devices are not opened."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -192,7 +196,7 @@ def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None]:
     plain, label = _without_label(path.name)
     try:
         name, version, _, tags = parse_wheel_filename(plain)
-    except ValueError as error:  # InvalidWheelFilename and, of its version, others
+    except ValueError as error:  # InvalidWheelFilename and, for its version, others
         raise WheelError(
             f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
             "Give the file its published name back"
@@ -201,7 +205,10 @@ def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None]:
 
 
 def _without_label(name: str) -> tuple[str, str | None]:
-    """Part the label of PEP 825 from a wheel's name: a sixth or seventh part, where a build tag begins with a digit."""
+    """Separate the label of PEP 825 from a wheel's name.
+
+    It is the sixth part or, after a build tag (which begins with a digit), the seventh.
+    """
     parts = name.removesuffix(".whl").split("-")
     labelled = len(parts) == PARTS_WITH_BUILD + 1 or (len(parts) == PARTS_WITH_BUILD and not parts[2][:1].isdigit())
     if not labelled or re.fullmatch(r"[0-9a-z._]+", parts[-1]) is None:
@@ -223,9 +230,9 @@ def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
 def _record(
     archive: zipfile.ZipFile, infos: Collection[zipfile.ZipInfo], dist_info: str, problems: Problems
 ) -> tuple[dict[str, tuple[str, str]] | None, list[str]]:
-    """Return path -> (algorithm, digest) of RECORD, both empty where it gives none; None when it cannot be read.
+    """Return path -> (algorithm, digest) of RECORD, both empty if it states none; None if it cannot be read.
 
-    Only members of the wheel are in it; what else it lists comes second, as far as anybody wants to know.
+    It has only members of the wheel; the second value are the other files that RECORD lists, up to a limit.
     """
     name = f"{dist_info}/RECORD"
     info = next((info for info in infos if info.filename == name), None)
@@ -261,8 +268,8 @@ def _extract(
 ) -> tuple[Member, str]:
     """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm).
 
-    ``folders`` are those that are made already; ``text`` takes the bytes of a text. What cannot be read to
-    its end is not kept.
+    ``folders`` are those that exist already; ``text`` takes the bytes of a text. A member that cannot be read to its
+    end is not kept.
     """
     sha256 = hashlib.sha256()
     other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
@@ -303,7 +310,7 @@ def _is_text(name: str) -> bool:
 def _record_fault(
     name: str, digest: str, record: Mapping[str, tuple[str, str]] | None, dist_info: str
 ) -> tuple[str, str, str] | None:
-    """Return code, file and message where a member is not as RECORD says."""
+    """Return code, file and message if a member differs from what RECORD says."""
     if record is None or name in {f"{dist_info}/{unrecorded}" for unrecorded in UNRECORDED}:
         return None
     if name not in record:

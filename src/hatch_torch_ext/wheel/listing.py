@@ -1,4 +1,4 @@
-"""What the manifests of a wheel list: each variant, and at which member of the wheel each of its files lies."""
+"""The manifests of a wheel: its variants, and the member of the wheel that each file of a variant is."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PLACE = "/_torch_ext/manifest.json"
 MAX_MANIFESTS = 8
 MAX_VARIANTS = 1000
 MAX_BYTES = 4 << 20
-"""Of one manifest: a variant of ten files takes 5 kB."""
+"""Longest manifest, in bytes: a variant of ten files takes 5 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A variant as a manifest lists it: ``files`` maps members of the wheel to their descriptions."""
+    """A variant as a manifest lists it; ``files`` maps members of the wheel to their descriptions."""
 
     package: str
     variant: Variant
@@ -38,7 +38,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their sha256.
+    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their SHA-256.
 
     Those are what CMake installed for the package, and the sources of ``fallback``.
     """
@@ -52,7 +52,10 @@ class Manifest:
 
 
 def places(wheel: Wheel) -> tuple[str, ...]:
-    """Return the members that are manifests of ours, sorted. Raises ``WheelError`` for more than any wheel has."""
+    """Return the members that are such manifests, sorted.
+
+    Raises ``WheelError`` if there are more than any wheel has.
+    """
     found = tuple(member.path for member in wheel.members if f"/{member.path}".endswith(PLACE))
     if len(found) > MAX_MANIFESTS:
         raise WheelError(
@@ -63,7 +66,7 @@ def places(wheel: Wheel) -> tuple[str, ...]:
 
 
 def read(wheel: Wheel, place: str) -> Manifest:
-    """Return what the manifest at the member ``place`` lists. Raises ``WheelError`` naming what is wrong in it."""
+    """Return the content of the manifest at the member ``place``. Raises ``WheelError`` with what is wrong in it."""
     text = wheel.text(place, limit=MAX_BYTES)
     if text is None:
         raise WheelError(f"is too large to be read: it has more than {MAX_BYTES >> 20} MiB")
@@ -71,7 +74,7 @@ def read(wheel: Wheel, place: str) -> Manifest:
 
 
 def parse(text: str, place: str) -> Manifest:
-    """Return what the ``text`` of the manifest at the member ``place`` lists. Raises ``WheelError``."""
+    """Return the content of the ``text`` of the manifest at the member ``place``. Raises ``WheelError``."""
     try:
         data = foreign.json(text)
     except ValueError as error:

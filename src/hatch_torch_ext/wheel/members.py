@@ -1,4 +1,4 @@
-"""Which members of an archive may be unpacked at all: decided from the directory, before a byte is read."""
+"""Which members of an archive may be unpacked: decided from the directory, before a byte is read."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ MAX_MEMBERS = 100_000
 MAX_RATIO = 30
 RATIO_FREE_BYTES = 64 << 20
 MAX_NAME = 255
-"""Bytes of a file's own name, as file systems take it."""
+"""Longest component of a path in bytes, the limit of file systems."""
 MAX_PATH = 1024
-"""Bytes of a whole path, as the strictest of the usual systems takes it."""
-# What writing, copying and unpacking tools make; bzip2 and lzma are legal zip, but no installer's author tests them.
+"""Longest path in bytes, the limit of the strictest common system."""
+# What writing, copying and unpacking tools use; bzip2 and lzma are valid in a zip, but installers do not test them.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 LOCAL_HEADER = 30
 SHOWN = 50
-"""So many problems of one kind are told one by one."""
+"""Number of problems of one kind that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A fault of the archive itself: an audit code, the member, and what is wrong with it; all of it can be shown."""
+    """A fault of the archive itself: an audit code, the member, and a message; all texts are printable."""
 
     code: str
     file: str
@@ -41,20 +41,20 @@ class Problem:
 
 
 class Problems:
-    """What is wrong with an archive, gathered: of each kind the first ones and how many more there are."""
+    """The faults of an archive: the first ones of each kind and how many more there are."""
 
     def __init__(self) -> None:
         self._told: list[Problem] = []
         self._counts: dict[str, int] = {}
 
     def add(self, code: str, file: str, message: str) -> None:
-        """Take a problem in; ``file`` and ``message`` may hold anything."""
+        """Record a problem; ``file`` and ``message`` may hold any text."""
         self._counts[code] = self._counts.get(code, 0) + 1
         if self._counts[code] <= SHOWN:
             self._told.append(Problem(code=code, file=printable.name(file), message=printable.line(message)))
 
     def all(self) -> tuple[Problem, ...]:
-        """Return the problems in the order in which they came, those that are only counted at the end."""
+        """Return the problems in the order in which they were found, those that were only counted at the end."""
         more = [
             Problem(code=code, file="other files", message=f"{count - SHOWN} more are faulty in the same way")
             for code, count in sorted(self._counts.items())
@@ -64,7 +64,7 @@ class Problems:
 
 
 def select(path: Path, archive: zipfile.ZipFile, problems: Problems) -> list[zipfile.ZipInfo]:
-    """Return the members that may be read, in the order of the archive; tell ``problems`` of each that may not."""
+    """Return the members that may be read, in the order of the archive; record each other one in ``problems``."""
     infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
         raise WheelError(
@@ -87,8 +87,9 @@ def select(path: Path, archive: zipfile.ZipFile, problems: Problems) -> list[zip
 
 
 def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo], problems: Problems) -> list[zipfile.ZipInfo]:
-    """Leave out a file that is also the folder of another: no file system holds both."""
-    # Sorted part by part, the first file in a folder follows what is called as the folder is. No name holds a NUL.
+    """Leave out a file that is also the folder of another file, which no file system allows."""
+    # Sorted by path components, a file is followed directly by the files below a folder of the same name. No name holds
+    # a NUL.
     ordered = sorted(name.replace("/", "\0") for name in chosen)
     clashes = {
         one.replace("\0", "/") for one, following in itertools.pairwise(ordered) if following.startswith(f"{one}\0")
@@ -100,7 +101,7 @@ def _without_clashes(chosen: Mapping[str, zipfile.ZipInfo], problems: Problems) 
 
 
 def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo]) -> None:
-    """Refuse members that overlap and archives that expand beyond all reason, before a byte is unpacked."""
+    """Refuse overlapping members and archives with an implausible expansion, before a byte is unpacked."""
     end = 0
     total = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
@@ -123,7 +124,7 @@ def _refuse_bombs(path: Path, archive: zipfile.ZipFile, infos: Iterable[zipfile.
 
 
 def _name_fault(info: zipfile.ZipInfo) -> str | None:
-    """Say why a member must not be unpacked, or None."""
+    """Return why a member must not be unpacked, or None."""
     name = info.orig_filename
     size = len(name.encode(errors="replace"))
     if size > MAX_PATH:
