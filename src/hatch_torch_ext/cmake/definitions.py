@@ -1,4 +1,4 @@
-"""The cache entries of the configure step: the prefix, the pinned Python and CUDA, the matrix's own variables."""
+"""The cache entries of the configure step: the prefix, the pinned Python and CUDA, the variables of the matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARY_OF_PYTHON = (
 
 
 def cache_entries(job: Job) -> tuple[str, ...]:
-    """Return the ``-D`` arguments: ours first, then the author's ``define``, which so has the last word."""
+    """Return the ``-D`` arguments: this project's first, then the author's ``define``, which override them."""
     author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
     ours = {
         "CMAKE_BUILD_TYPE": job.config.cmake.build_type,
@@ -44,7 +44,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
 
 
 def matrix_variables(entry: Entry) -> dict[str, str]:
-    """Return the matrix's variables by the names that CMake sees: ``cpu-only`` is ``TORCH_EXT_CPU_ONLY``."""
+    """Return the matrix's variables by their names in CMake: ``cpu-only`` is ``TORCH_EXT_CPU_ONLY``."""
     return {f"TORCH_EXT_{re.sub('[^0-9A-Z]', '_', name.upper())}": value for name, value in entry.variables}
 
 
@@ -55,7 +55,7 @@ def _torch(job: Job) -> dict[str, Path]:
 
 
 def _python(job: Job) -> dict[str, str | Path]:
-    """Return the entry's Python under every name that CMake's modules, old and new, and pybind11 take it by."""
+    """Return the entry's Python under every name that CMake's modules, old and new, and pybind11 use."""
     environment, library = job.environment, _python_library(job)
     pinned: dict[str, str | Path] = {}
     for spelling in ("Python", "Python3"):
@@ -71,15 +71,14 @@ def _python(job: Job) -> dict[str, str | Path]:
         "PYTHON_EXECUTABLE": environment.python,
         "PYTHON_INCLUDE_DIR": environment.interpreter.include,
         "PYTHON_LIBRARY": library,
-        # Only asked for where pybind11 uses the old modules; the rest of its old search starts at PYTHON_EXECUTABLE.
-        # Which modules it uses is left to it: projects read the variables of those that their pybind11 uses.
+        # Only if pybind11 uses the old modules; the rest of its old search starts at PYTHON_EXECUTABLE.
         "PYTHON_MODULE_EXTENSION": environment.interpreter.ext_suffix,
         "PYBIND11_PYTHON_EXECUTABLE_LAST": environment.python,
     }
 
 
 def _python_library(job: Job) -> Path:
-    """Return libpython, or an empty archive in its place: many Pythons have none, and modules need none."""
+    """Return libpython, or an empty archive in its place: many Pythons have none, and modules do not need it."""
     library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
     try:
         python = job.environment.python
@@ -90,5 +89,5 @@ def _python_library(job: Job) -> Path:
     if real is not None and real.is_file():
         return real
     library.parent.mkdir(parents=True, exist_ok=True)
-    library.write_bytes(b"!<arch>\n")  # every linker takes an archive without members, under any name
+    library.write_bytes(b"!<arch>\n")  # every linker accepts an archive without members, under any name
     return library

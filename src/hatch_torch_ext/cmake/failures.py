@@ -1,4 +1,4 @@
-"""What the user is told when CMake or a compiler fails, or when a project installs nothing, or not here."""
+"""The message when CMake or a compiler fails, or when a project installs nothing, or into another folder."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _HINTS = (
         "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
     ),
     (
-        # The command that failed, and an error inside pybind11, which the message does not name.
+        # The command that failed, and an error inside pybind11 that does not name it.
         re.compile(r"-DPy_LIMITED_API\b.*^[^\n]*/pybind11/[^\n]*error: ", re.DOTALL | re.MULTILINE),
         "pybind11 does not work with Python's limited API (USE_SABI): write that module on Python's C API, or build it "
         "for each Python (Development.Module, no USE_SABI).",
     ),
     (
-        # CMake asks itself once more after our answer, and then says that there is no torch at all.
+        # CMake asks again after our own answer, and then reports that there is no torch at all.
         re.compile('package\\s+"Torch"\\s+that\\s+is\\s+compatible\\s+with\\s+requested\\s+version'),
         "The project asks find_package(Torch) for another version than this entry's torch: take the entry out of the "
         "matrix, or correct the version in CMakeLists.txt.",
@@ -61,13 +61,13 @@ _HINTS = (
         "`cmake.define`.",
     ),
 )
-"""What the compiler's message does not say: a pattern of its output, and the sentence that helps."""
+"""Explanations that the compiler's message lacks: a pattern of its output, and the sentence to add."""
 _NO_MODULE = re.compile(
     r"No\s+module\s+named\s+'?([A-Za-z_]\w*)|No\s+package\s+metadata\s+was\s+found\s+for\s+([A-Za-z_]\w*)"
 )
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
-_FULL = 1 << 20  # bytes left; compilers and CMake name many things but the disk then
-_TAKEN = ';"\\$`'  # CMake parts lists and ends strings at them, and a shell or ccache would fill in a variable
+_FULL = 1 << 20  # bytes left; CMake and compilers then report anything but a full disk
+_TAKEN = ';"\\$`'  # CMake splits lists and ends strings at these, and a shell or ccache would expand a variable
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -81,9 +81,9 @@ def step_failed(
     left_out: Sequence[str],
     hints: Sequence[str] = (),
 ) -> str:
-    """Return the message of a failed step: the first errors, since those that follow are often their echo.
+    """Return the message of a failed step, with its first errors, since later ones often follow from them.
 
-    ``left_out`` are the modules that a full torch has with it and this entry's SDK lacks; ``hints`` what else is known.
+    ``left_out`` are modules that a full torch has and this entry's SDK lacks; ``hints`` are further explanations.
     """
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
@@ -102,7 +102,7 @@ def step_failed(
 
 
 def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
-    """Return a sentence for each Python module that CMake's interpreter did not find."""
+    """Return a sentence for each Python module that the interpreter which CMake runs did not find."""
     hints = []
     for name in dict.fromkeys(match[1] or match[2] for match in _NO_MODULE.finditer(output)):
         if name in left_out:
@@ -117,7 +117,7 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
 
 
 def empty_submodules(source: Path) -> str | None:
-    """Return the sentence for submodules of the repository around ``source`` that are not checked out."""
+    """Return the sentence for git submodules around ``source`` that are not checked out."""
     for root in (source, *source.parents):
         if (root / ".gitmodules").is_file():
             break
@@ -141,7 +141,7 @@ def empty_submodules(source: Path) -> str | None:
 
 
 def _not_checked_out(root: Path, module: Path) -> Iterator[str]:
-    """Yield the folders of submodules below ``module`` that are empty or missing, from ``root``."""
+    """Yield the folders of submodules below ``module`` that are empty or missing, relative to ``root``."""
     try:
         text = (module / ".gitmodules").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -155,7 +155,7 @@ def _not_checked_out(root: Path, module: Path) -> Iterator[str]:
 
 
 def first_errors(output: str) -> list[str]:
-    """Return the first lines of ``output`` that say what is wrong; for CMake, with the sentence that follows."""
+    """Return the first lines of ``output`` that report an error; for CMake, with the following sentence."""
     lines = output.splitlines()
     found: list[str] = []
     for number, line in enumerate(lines):
@@ -172,7 +172,7 @@ def first_errors(output: str) -> list[str]:
 
 
 def did_not_run(*, source: Path, log: Path) -> str:
-    """Return the message for a project that has displaced our CMake files: its architectures and paths are not held."""
+    """Return the message for a project that replaced our CMake files, which set architectures and paths."""
     return (
         f"the project in {source} overwrites CMAKE_PROJECT_INCLUDE_BEFORE, by which hatch-torch-ext sets CUDA "
         "architectures and the C++ ABI, and keeps paths of this machine out of the wheel. Set "
@@ -202,7 +202,7 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
 
 
 def check_folders(entry: str, *folders: Path) -> None:
-    """Raise ``CompileError`` for a folder that CMake cannot work in, before it complains of something else."""
+    """Raise ``CompileError`` for a folder in which CMake cannot work, before it fails with an unrelated error."""
     for folder in folders:
         if taken := [letter for letter in _TAKEN if letter in str(folder)]:
             raise CompileError(
@@ -213,7 +213,7 @@ def check_folders(entry: str, *folders: Path) -> None:
 
 
 def check_destinations(entry: str, reply: Reply, *, prefix: Path, site: Path) -> None:
-    """Raise ``CompileError`` before anything is installed outside ``prefix``, and not into ``site`` either."""
+    """Raise ``CompileError`` before anything is installed outside of both ``prefix`` and ``site``."""
     places = [(rule, Path(os.path.normpath(prefix / rule.destination))) for rule in reply.rules if rule.destination]
     outside = [
         f"{rule.where} installs into {rule.destination}"
@@ -229,7 +229,7 @@ def check_destinations(entry: str, reply: Reply, *, prefix: Path, site: Path) ->
 
 
 def _sentence(lines: Sequence[str]) -> list[str]:
-    """Return CMake's first sentence of a message: it is indented, and may be cut by blank lines around a path."""
+    """Return the first sentence of CMake's message, which is indented, and may have blank lines around a path."""
     found: list[str] = []
     for line in lines:
         text = line.strip()

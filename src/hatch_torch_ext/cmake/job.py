@@ -1,4 +1,4 @@
-"""One entry's build: what all steps of it are given, and where its files lie."""
+"""One entry's build: the inputs of all its steps, and the places of its files."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """Return the file that every command and its output is written to."""
+        """Return the file to which every command and its output is written."""
         return self.folder / "log.txt"
 
     @property
     def package(self) -> Path:
-        """Return the folder of our CMake package, as written for this entry."""
+        """Return the folder of our CMake package for this entry."""
         return self.folder / "cmake"
 
     @property
     def torch(self) -> Path:
-        """Return the SDK under one stable shape: ``include``, ``lib`` and ``share``, wherever those of the SDK lie.
+        """Return a folder with the SDK's ``include``, ``lib`` and ``share``, wherever those of the SDK lie.
 
-        Seen from the build folder it is at the same place in every entry, so a compiler cache sees the same paths.
+        Relative to the build folder its path is the same in every entry, so a compiler cache sees the same paths.
         """
         return self.folder / "torch"
 
     @property
     def upstream(self) -> bool:
-        """Whether find_package(Torch) is left to torch's own CMake files."""
+        """Return whether find_package(Torch) is left to torch's own CMake files."""
         return self.config.cmake.torch_package == "upstream"

@@ -1,7 +1,7 @@
-"""What goes before every compiler call: a compiler cache, and the wait for another entry that compiles the same source.
+"""Compiler launchers: a compiler cache, and the wait for another entry that compiles the same source.
 
-CMake takes it from environment variables, so that whatever the author sets overrides it: a variable, a cache
-entry, a toolchain file, a line of CMakeLists.txt.
+CMake takes them from environment variables, so whatever the author sets overrides them: a variable, a cache entry, a
+toolchain file, a line of CMakeLists.txt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 
 
 def words(job: Job) -> list[str]:
-    """Return the words that go before every compiler call; none without a cache."""
+    """Return the words to put before every compiler call; none without a cache."""
     cache = job.toolchain.cache
     if cache is None:
         return []
@@ -39,7 +39,7 @@ def words(job: Job) -> list[str]:
 
 
 def write(job: Job) -> None:
-    """Write what the words name into the entry's folder."""
+    """Write the script into the entry's folder."""
     if len(words(job)) > 1:
         with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "once.py") as path:
             shutil.copyfile(path, _script(job))
@@ -47,7 +47,7 @@ def write(job: Job) -> None:
 
 
 def environ(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables that CMake takes launchers from; those in ``given`` are the user's, and stay."""
+    """Return the variables from which CMake takes launchers; those in ``given`` are the user's, and stay."""
     if not (found := words(job)):
         return {}
     names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
@@ -56,7 +56,7 @@ def environ(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return where our own ccache keeps what it compiled, unless the user says it."""
+    """Return the settings of our own ccache, except those that the user has set."""
     cache = job.toolchain.cache
     if cache is None or cache.folder is None or given.get("CCACHE_DIR") or given.get("CCACHE_CONFIGPATH"):
         return {}
@@ -65,7 +65,7 @@ def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
 
 @contextlib.contextmanager
 def counted(job: Job, slots: Slots) -> Iterator[dict[str, str | None]]:
-    """Give the variables by which ccache writes down what it does, and tell ``slots`` of it afterwards."""
+    """Provide the variables by which ccache logs its statistics, and pass these to ``slots`` afterwards."""
     cache = job.toolchain.cache
     if cache is None or not cache.ccache or job.entry.environ(os.environ).get("CCACHE_STATSLOG"):
         yield {}

@@ -1,4 +1,4 @@
-"""Runs Ninja in a configured build folder, within the share of the machine that the build has for this entry."""
+"""Runs Ninja in a configured build folder, within this entry's share of the machine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 JOBSERVER_SINCE = Version("1.13.2")
 """1.13.0 is a client too, but exits with 0 when it is interrupted."""
 MAKE_FIFO_SINCE = (4, 4)
-"""GNU make before it ends with an internal error where MAKEFLAGS name a FIFO."""
+"""Older versions of GNU make end with an internal error if MAKEFLAGS name a FIFO."""
 STATUS = "@@%s %f %t %r@@"
 REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS", "MFLAGS")
-"""Other bounds than ours; the first three also switch Ninja's jobserver off, or name one that is not ours."""
+"""Variables with other limits; the first three also disable Ninja's jobserver, or name another one."""
 
 _THREADS = re.compile(r"(?:^| )((?:--threads|-t|--split-compile|-split-compile)[ =]?\d+)(?= |$)")
 _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
@@ -34,66 +34,66 @@ _KILLED = re.compile(
     r"|virtual memory exhausted|: Cannot allocate memory|died due to signal 9",
     re.MULTILINE,
 )
-"""What GCC, Clang, nvcc, a shell and Ninja say when the kernel ended a compiler, or gave it no more memory."""
+"""What GCC, Clang, nvcc, a shell and Ninja print when the kernel killed a compiler, or gave it no more memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What Ninja is told of how much it may run at once: arguments and environment variables."""
+    """Ninja's share of the machine: arguments and environment variables."""
 
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
 class Slots(Protocol):
-    """How much may be compiled at once, over all entries; ``Fixed`` where there is one entry alone."""
+    """How much may be compiled at once, over all entries; ``Fixed`` for a single entry."""
 
     def share(self, *, jobserver: bool) -> AbstractContextManager[Share]:
-        """Give this entry its share for one run of Ninja; without ``jobserver`` it is a fixed number of jobs."""
+        """Provide this entry's share for one run of Ninja; without ``jobserver`` it is a fixed number of jobs."""
 
     def alone(self) -> AbstractContextManager[Share]:
-        """Wait until no other entry compiles, and keep it so."""
+        """Wait until no other entry compiles, and keep it so while the context lasts."""
 
     def progress(self, finished: int, total: int, running: int) -> None:
-        """Take the number of build steps that are finished, of all that there are, and that run."""
+        """Record the finished build steps, of the total, and those that run."""
 
     def took(self, peak: int) -> None:
-        """Take the memory in bytes of the largest process that compiled."""
+        """Record the memory of the largest compiler process, in bytes."""
 
     def cached(self, hits: int, files: int) -> None:
-        """Take the number of files that the compiler cache had, of those that it was asked for."""
+        """Record how many files the compiler cache had, of how many lookups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """A fixed number of jobs for the one entry that there is."""
+    """A fixed number of jobs for a single entry."""
 
     jobs: int
 
     @contextlib.contextmanager
     def share(self, *, jobserver: bool) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
-        """Give all jobs."""
+        """Provide all jobs."""
         yield Share(arguments=("-j", str(self.jobs)))
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Share]:
-        """Give one job."""
+        """Provide one job."""
         yield Share(arguments=("-j", "1"))
 
     def progress(self, finished: int, total: int, running: int) -> None:
-        """Nobody looks on."""
+        """Ignore the progress."""
 
     def took(self, peak: int) -> None:
-        """Nobody remembers."""
+        """Ignore the memory."""
 
     def cached(self, hits: int, files: int) -> None:
-        """Nobody counts."""
+        """Ignore the compiler cache."""
 
 
 def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
-    """Run Ninja; where a compiler is killed for want of memory, once more, one compiler at a time and nobody else's.
+    """Run Ninja. If a compiler is killed because memory is short, run it again with one compiler, alone in the build.
 
-    Raises ``ProcessError`` when it fails.
+    Raises ``ProcessError`` if it fails.
     """
     with slots.share(jobserver=_takes_part(job, env)) as share:
         try:
@@ -112,7 +112,7 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
 
 
 def threads(flags: Iterable[tuple[str, str]]) -> str | None:
-    """Return the sentence about nvcc's own threads where ``flags`` (target and language, its flags) ask for them."""
+    """Return a note on nvcc's own threads if ``flags`` (target and language, its flags) ask for them."""
     for target, text in flags:
         if target.endswith(" CUDA") and (match := _THREADS.search(text)) is not None:
             return (
@@ -123,7 +123,7 @@ def threads(flags: Iterable[tuple[str, str]]) -> str | None:
 
 
 def command(job: Job, share: Share) -> list[str]:
-    """Return how Ninja is called."""
+    """Return the command line of Ninja."""
     return [str(job.toolchain.ninja.path), "-C", str(job.build), *share.arguments]
 
 
@@ -142,7 +142,7 @@ def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) ->
 
 
 def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:
-    """Whether this Ninja, and every make that it starts, can take part in a jobserver that is a FIFO."""
+    """Return whether this Ninja, and every make that it starts, can be clients of a jobserver that is a FIFO."""
     if Version(job.toolchain.ninja.version) < JOBSERVER_SINCE:
         return False
     try:
@@ -156,6 +156,6 @@ def _make_version(env: Mapping[str, str | None]) -> tuple[int, ...]:
     try:
         said = process.run(["make", "--version"], env_changes=env).stdout
     except ProcessError:
-        return MAKE_FIFO_SINCE  # none there: it is not what would fail first
+        return MAKE_FIFO_SINCE  # there is none: the build will fail for another reason
     match = re.search(r"GNU Make (\d+)\.(\d+)", said)
     return tuple(int(part) for part in match.groups()) if match else MAKE_FIFO_SINCE

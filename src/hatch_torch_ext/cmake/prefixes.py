@@ -1,4 +1,4 @@
-"""Folders of this machine are renamed inside objects: two builds in different folders give the same bytes."""
+"""Prefix maps: folders of this machine are renamed in objects, so builds in different folders give the same bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
-    """Return (folder, the name put in its place); where several match, compilers take the last."""
+    """Return (folder, the name that replaces it); if several match, compilers take the last."""
     config, environment = job.config, job.environment
     pairs = [
         (environment.interpreter.include, "python/include"),
@@ -36,10 +36,10 @@ def base_dir(job: Job) -> Path | None:
 
 
 def relative_maps(job: Job) -> list[str]:
-    """Return the maps of folders as the compiler sees them after ccache made their paths relative.
+    """Return the maps of folders for paths that ccache made relative.
 
-    Longer ones come last, since compilers take the last that matches. The entry's own folder, plain ``..``, would
-    match every path that leaves it.
+    Longer ones come last, since compilers take the last that matches. The entry's own folder, plain ``..``, would match
+    every path that leads out of it.
     """
     base = base_dir(job)
     if base is None:

@@ -1,4 +1,4 @@
-"""The environment variables that CMake, the compilers and the interpreter run with."""
+"""The environment variables with which CMake, the compilers and the interpreter run."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ READ_ONCE = (
     *("CMAKE_TOOLCHAIN_FILE", "SOURCE_DATE_EPOCH"),
     *("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"),
 )
-"""What CMake or a compiler reads when a build folder is made, and does not look at again."""
+"""What CMake or a compiler reads only when a build folder is made."""
 
-# The front end of a build sets these for its own Python (pip's isolated environments live by PYTHONPATH), and
-# DESTDIR or a generator of the user's would move what we make.
+# A build's front end sets these for its own Python (pip's isolated environments use PYTHONPATH), and DESTDIR or the
+# user's generator would affect the install tree.
 _REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__")
-# What says where and how another Python looks for modules, or what it does before and after a program: the interpreter
-# that CMake starts is the entry's, with the entry's packages alone.
+# Variables that affect where and how another Python finds modules, or what it runs before and after a program: the
+# interpreter that CMake starts is the entry's, with the entry's packages alone.
 _OF_ANOTHER_PYTHON = (
     *("PYTHONBREAKPOINT", "PYTHONDEVMODE", "PYTHONEXECUTABLE", "PYTHONHOME", "PYTHONINSPECT", "PYTHONOPTIMIZE"),
     *("PYTHONPLATLIBDIR", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"),
     *("PYTHONVERBOSE", "PYTHONWARNINGS"),
 )
 
-# The first instant that a zip file can hold is 1980-01-01; hatchling takes this one when nothing is said.
+# A zip file cannot hold a time before 1980-01-01; hatchling uses this time by default.
 DEFAULT_EPOCH = "1580601600"
 
 
 def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return path -> hash of the files that fill CMake's cache once: those of ``-C``, and the toolchain file.
+    """Return path -> hash of the files that are read once into CMake's cache: those of ``-C``, and the toolchain file.
 
-    A relative path counts from this folder, as CMake takes that of ``-C``, else from the folder of CMakeLists.txt.
+    A relative path of ``-C`` is relative to this folder, as CMake takes it; the others to the folder of CMakeLists.txt.
     """
     define = dict(config.cmake.define)
     named = [define.get("CMAKE_TOOLCHAIN_FILE"), environ.get("CMAKE_TOOLCHAIN_FILE")]
@@ -60,7 +60,7 @@ def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, 
 
 
 def env_changes(job: Job) -> dict[str, str | None]:
-    """Return the changes to this process's environment; compilers and flags that user or hatch environment set stay."""
+    """Return the changes to this process's environment; the user's and the hatch environment's flags stay."""
     environment, toolchain = job.environment, job.toolchain
     environ = job.entry.environ(os.environ)
     given = dict(job.entry.env_vars)
@@ -75,13 +75,13 @@ def env_changes(job: Job) -> dict[str, str | None]:
         packages.insert(0, job.torch)
     changes |= {
         "PATH": _joined(folders, environ.get("PATH")),
-        # The hatch environment's own is the author's; that of the process belongs to whoever builds.
+        # The hatch environment's own is the author's; that of the process is the user's.
         "PYTHONPATH": _joined(job.sdk.python_path, given.get("PYTHONPATH")) or None,
         "PYTHONNOUSERSITE": "1",
-        "PYTHONHASHSEED": "0",  # what a program writes in the order of a set is the same in every build
+        "PYTHONHASHSEED": "0",  # a fixed order of sets, so that programs write the same in every build
         "VIRTUAL_ENV": str(environment.prefix),
         "CMAKE_PREFIX_PATH": _joined(packages, environ.get("CMAKE_PREFIX_PATH")),
-        # For a FindTorch.cmake of the project's own, wherever it looks.
+        # For a FindTorch.cmake of the project's own.
         "CMAKE_LIBRARY_PATH": _joined([job.torch / "lib"], environ.get("CMAKE_LIBRARY_PATH")),
         "LC_ALL": "C.UTF-8",
         "SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
@@ -89,7 +89,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
     changes |= launchers.environ(job, environ)
     if (base := prefixes.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
-        # By its bytes: every environment has a copy of nvcc, with a time of its own.
+        # By content: every environment has a copy of nvcc, with a time of its own.
         changes["CCACHE_COMPILERCHECK"] = environ.get("CCACHE_COMPILERCHECK", "content")
     return changes
 

@@ -1,4 +1,4 @@
-"""What a project's CMake files write into the author's sources: it is said, since other builds would see it too."""
+"""Files that a project's CMake files write into the author's sources: reported, since other builds read them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ State = tuple[int, int]
 
 
 def snapshot(job: Job) -> dict[Path, State]:
-    """Return every file of the project and of its CMake folder, without hidden folders and what builds leave.
+    """Return every file of the project and of its CMake folder, except hidden folders and what builds leave.
 
-    Logs are passed over too: the one of `hatch build > build.log` grows while CMake runs.
+    Logs are left out too: that of `hatch build > build.log` grows while CMake runs.
     """
     found: dict[Path, State] = {}
     roots = [job.config.root]
@@ -42,13 +42,13 @@ def snapshot(job: Job) -> dict[Path, State]:
                 try:
                     status = path.lstat()
                 except OSError:
-                    continue  # gone since it was listed
+                    continue  # deleted since it was listed
                 found[path] = (status.st_mtime_ns, status.st_size)
     return found
 
 
 def note(job: Job, before: Mapping[Path, State]) -> str | None:
-    """Return the sentence about files that are new or changed since ``before``, or None."""
+    """Return the message on files that are new or changed since ``before``, or None."""
     changed = sorted(path for path, state in snapshot(job).items() if before.get(path) != state)
     if not changed:
         return None

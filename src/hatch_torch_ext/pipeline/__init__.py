@@ -1,7 +1,7 @@
-"""States the order of the work: configuration, matrix, every entry, merge, loader.
+"""The order of the work: configuration, matrix, every entry, merge, loader.
 
-hook config -> Config; matrix -> entries; each entry: environment -> SDK -> CMake -> repair -> audit -> variant;
-all variants -> Layout -> text of ``_variants.py``.
+hook config -> Config; matrix -> entries; each entry: environment -> SDK -> CMake -> repair -> audit -> variant; all
+variants -> Layout -> text of ``_variants.py``.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     Report = Callable[[str], None]
 
 PROJECT = "project"
-"""A file of the folder for sdists: the path of the project's own work folder."""
+"""A file in the work folder of sdists: it holds the path of the project's own work folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """What goes into the wheel: the layout of the variants, and generated files on disk beside it."""
+    """What goes into the wheel: the layout of the variants, and generated files on disk."""
 
     layout: Layout
     variants_module: Path
@@ -64,11 +64,11 @@ class Product:
     manifest: Path
     sbom: Path
     others: tuple[Layout, ...] = ()
-    """What goes into the wheels of the other machines, where each has one of its own."""
+    """The layouts of the other machines' wheels, if each machine has a wheel of its own."""
 
 
 def check_platform() -> None:
-    """Raise ``ConfigurationError`` on a machine that wheels are not made on."""
+    """Raise ``ConfigurationError`` on a machine for which no wheels are made."""
     if sys.platform != "linux" or platform.machine() not in labels.MACHINES:
         raise ConfigurationError(
             [
@@ -79,11 +79,11 @@ def check_platform() -> None:
 
 
 def work_folder(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool = False) -> Path:
-    """Return the folder that all work lives in: ``build/torch-ext`` of the project, else one in the user's cache.
+    """Return the folder of all work: ``build/torch-ext`` of the project, else one in the user's cache.
 
-    It is the latter with ``aside``, and where the project cannot be written. What is built ``from_sdist`` lies in a
-    folder that is removed with all that is in it, so the work is the distribution's, in the cache, and a project's own
-    work is noted there.
+    With ``aside``, and if the project's folder is read-only, it is in the cache. A build ``from_sdist`` runs in a
+    folder that is removed afterwards, so its work folder is in the cache too, one for each distribution; the path of
+    the project's own work folder is recorded there.
     """
     preferred, fallback = _work_folders(root)
     unpacked = _of_sdists(distribution)
@@ -92,7 +92,7 @@ def work_folder(root: Path, *, distribution: str, aside: bool = False, from_sdis
         store.private(store.path(os.environ))
         found.mkdir(parents=True, exist_ok=True)
     if not from_sdist and not is_unpacked(root):
-        with contextlib.suppress(OSError):  # a cache that cannot be written: sdists are built from the start
+        with contextlib.suppress(OSError):  # a read-only cache: sdists are built from the start
             store.private(store.path(os.environ))
             unpacked.mkdir(parents=True, exist_ok=True)
             (unpacked / PROJECT).write_text(str(found), encoding="utf-8")
@@ -100,12 +100,12 @@ def work_folder(root: Path, *, distribution: str, aside: bool = False, from_sdis
 
 
 def is_unpacked(root: Path) -> bool:
-    """Say whether ``root`` is an unpacked sdist."""
+    """Return whether ``root`` is an unpacked sdist."""
     return (root / "PKG-INFO").is_file()
 
 
 def _of_sdists(distribution: str) -> Path:
-    """Return the folder of the work on a distribution's sdists, wherever they are unpacked."""
+    """Return the work folder for a distribution's sdists, wherever they are unpacked."""
     return store.path(os.environ) / "work" / f"sdist-{canonicalize_name(distribution)}"
 
 
@@ -118,14 +118,14 @@ def _earlier(work: Path) -> Path | None:
 
 
 def _inside(folder: Path) -> bool:
-    """Make the work folder of a project; say whether it can be written."""
+    """Make the work folder of a project; return whether it is writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return False
     if not os.access(folder, os.W_OK):
         return False
-    # For projects whose own list leaves `build` out; hatchling reads that of the root alone.
+    # For projects whose own .gitignore lacks `build`. hatchling reads only the .gitignore of the root.
     (folder / ".gitignore").write_text("*\n", encoding="ascii")
     return True
 
@@ -136,18 +136,18 @@ def _work_folders(root: Path) -> tuple[Path, Path]:
 
 
 def events_file(root: Path) -> Path | None:
-    """Return the file of the last build's events, or None where no build of the project in ``root`` has left any."""
+    """Return the file of the last build's events, or None if no build of the project in ``root`` has left one."""
     found = [file for folder in _work_folders(root) if (file := folder / events.FILE).is_file()]
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def expand(config: Config, *, distribution: str, found: Matrix | None = None) -> tuple[Entry, ...]:
-    """Return every entry of the matrix, ``only`` and ``skip`` not yet applied.
+    """Return every entry of the matrix, before ``only`` and ``skip``.
 
-    ``found`` is what hatch said, where it was asked before.
+    ``found`` is hatch's answer, if it was asked before.
     """
     optional = config.fallback == "build"
-    audit.settle((), ignore=config.ignore)  # a code that does not exist is told before any work
+    audit.settle((), ignore=config.ignore)  # an unknown code is reported before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     if found is None:
@@ -160,7 +160,7 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
 
 
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` and ``skip`` leave; what is left out is said, and by what."""
+    """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
     selected = matrix.select(entries, only=config.only, skip=config.skip)
     skipped = matrix.reached(entries, config.skip)
     for entry in entries:
@@ -178,9 +178,9 @@ def _named(option: str) -> str:
 def select_editable(
     config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report
 ) -> tuple[Entry, ...]:
-    """Return the entries of an editable install: what was asked for, else those for ``torch``, else the newest.
+    """Return the entries of an editable install: those that were requested, else those for ``torch``, else the newest.
 
-    ``torch`` is that of the environment, where it can be seen; what is chosen is said.
+    ``torch`` is that of the environment, if it is known; the choice is reported.
     """
     only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
@@ -197,7 +197,7 @@ def select_editable(
 
 
 def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` where none is."""
+    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` if there are none."""
     if (found := matrix.of_this_machine(entries)) or not entries:
         return found
     raise ConfigurationError(
@@ -210,7 +210,7 @@ def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """What is built for the environment that a wheel is installed into: ``installed`` where its torch is seen."""
+    """What is built for the environment into which a wheel is installed; ``installed`` if its torch is known."""
 
     config: Config
     entries: tuple[Entry, ...]
@@ -220,10 +220,10 @@ class Here:
 def select_here(
     config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
 ) -> Here:
-    """Return what is built for ``torch``, the one that is installed, and nothing else; else the newest entry.
+    """Return what is built for the installed ``torch`` alone; if it is unknown, for the newest entry.
 
-    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` where there is none and the user asked
-    for it by name, or no entry either.
+    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
+    for it by name, or if there is no entry either.
     """
     if torch is not None:
         found = Installed(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
@@ -264,15 +264,15 @@ def build(
     version: str = "",
     shipped: Mapping[str, Path] = MappingProxyType({}),
 ) -> Product:
-    """Build every entry, side by side, and return what goes into the wheel; ``views`` are shown all that happens.
+    """Build every entry, side by side, and return what goes into the wheel; ``views`` get all events.
 
-    ``work`` is the folder that all work lives in; ``whole`` are the entries of the whole wheel, where these may be
-    a part of it. ``sources`` go into the wheel, for a build at first use; with them there may be no entry.
-    ``installed`` is the torch that the entry ``current`` is for; ``here`` says that the wheel is for the environment it
-    is built for.
-    ``version`` is the project's; ``shipped`` is what the wheel holds of its sources, by place in the wheel.
-    A failed entry does not stop the others; their work stays for the next run. Raises ``BuildError`` with every
-    entry's failure, or the one failure itself; ``KeyboardInterrupt`` once everything that was started has ended.
+    ``work`` is the folder of all work; ``whole`` are the entries of the complete wheel, if these may be a part of it.
+    ``sources`` go into the wheel for a build at first use; with them there may be no entry. ``installed`` is the torch
+    of the entry ``current``; ``here`` says that the wheel is for the environment that it is built for. ``version`` is
+    the project's; ``shipped`` are the files that hatchling puts into the wheel, by place in it.
+
+    A failed entry does not stop the others; their work is kept for the next run. Raises ``BuildError`` with every
+    entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
     """
     check_platform()
     waiting = events.Stream(None, views)
@@ -320,15 +320,15 @@ def build(
 
 
 def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
-    """Return the machine whose wheel each entry goes into, by name; None where there is one wheel of all."""
+    """Return the machine whose wheel each entry goes into, by name; None if there is one wheel."""
     one = config.machines == "one-wheel"
     return {entry.name: None if one else entry.machine or platform.machine() for entry in entries}
 
 
 def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
-    """Audit the finished wheel, whole, and say its size. Raises ``AuditError`` for what must not be published."""
+    """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published."""
     findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size)
-    # The variants' own warnings were said when each was built.
+    # The variants' own warnings were reported when each was built.
     faults = [finding for finding in findings if not finding.warning]
     if faults:
         raise AuditError(f"{wheel.name} is not fit to be published:\n{audit.text(faults)}")
@@ -342,7 +342,7 @@ def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) 
 
 
 def check_package(config: Config, layout: Layout, *, report: Report) -> None:
-    """Say where the package loads no variant: an editable install has no wheel to audit."""
+    """Warn if the package loads no variant: an editable install has no wheel to audit."""
     folder = config.package.replace(".", "/")
     own = {path.relative_to(config.package_dir).as_posix(): path for path in config.package_dir.rglob("*.py")}
     installed = {file.target: file.source for file in layout.files if file.target.endswith(".py")}
@@ -356,7 +356,7 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
 
 
 def clean(root: Path, *, distribution: str, report: Report) -> None:
-    """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is at work."""
+    """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is running."""
     for folder in (*_work_folders(root), _of_sdists(distribution)):
         if folder.is_symlink():
             folder.unlink()
@@ -366,14 +366,14 @@ def clean(root: Path, *, distribution: str, report: Report) -> None:
 
 
 def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
-    """Hold off other builds in this folder; who waits is told for whom."""
+    """Exclude other builds in this folder; a message says which build is waited for."""
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
 def _build_all(
     tasks: Sequence[Task], records: Records, planned: Planned, stream: events.Stream, *, version: str
 ) -> list[BuiltVariant]:
-    """Return every entry's variant, those that need no work first looked for. Raises ``BuildError``."""
+    """Return every entry's variant, reused ones first. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
     inputs = {task.name: records.inputs(task) for task in tasks}
@@ -462,7 +462,7 @@ def _write(layout: Layout, *, distribution: str, folder: Path, here: bool) -> Pr
 
 
 def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
-    """Return the memory in bytes that a compile job is counted with: as asked, else the most of what is known."""
+    """Return the estimated memory of a compile job in bytes: the author's value, else the highest known peak."""
     if config.memory_per_job is not None:
         return config.memory_per_job
     known = [took.peak for task in tasks if (took := history.of(task.name)) is not None and took.peak]

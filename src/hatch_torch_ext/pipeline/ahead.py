@@ -1,4 +1,4 @@
-"""Work for later items while earlier ones are used: fetching waits for the network, compiling for the processor."""
+"""Work for later items while earlier ones are used: downloads wait for the network, compilers for the processor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def of(items: Sequence[Item], make: Callable[[Item], Value]) -> Iterator[list[Future[Value]]]:
-    """Give the future of ``make(item)`` for each item; one thread makes them, in order, as fast as it can.
+    """Provide the future of ``make(item)`` for each item; one thread makes them in order, as fast as it can.
 
-    Futures that are not begun when the context ends raise ``Stopped``. The thread is a daemon: whoever stops early, by
-    Ctrl-C above all, does not wait for a download that nobody wants.
+    When the context ends, futures that have not begun raise ``Stopped``. The thread is a daemon, so that nobody who
+    stops early, for example by Ctrl-C, waits for an unneeded download.
     """
     futures: list[Future[Value]] = [Future() for _ in items]
     stopped = threading.Event()

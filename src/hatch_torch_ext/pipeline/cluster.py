@@ -1,7 +1,7 @@
-"""Entries as tasks of a Dask cluster: the project travels once, each entry comes back as a wheel, events come live.
+"""Entries as tasks of a Dask cluster: the project is sent once, each entry returns as a wheel, events arrive live.
 
-A worker builds an entry as anybody does, by ``hatch-torch-ext build --only``, in a program of its own: a lost worker's
-program dies with it, and the scheduler gives the entry to another worker.
+A worker builds an entry by ``hatch-torch-ext build --only`` in a program of its own: it ends with a lost worker, and
+the scheduler gives the entry to another worker.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.task import Task
 
 RESOURCE = "torch-ext"
-"""What every worker has one of, so that it builds one entry at a time: its threads are the entry's compile jobs."""
+"""A resource of which every worker has one, so that it builds one entry at a time; its threads are the compile jobs."""
 ANSWER = 15
-"""Seconds for which the scheduler is waited for."""
+"""Timeout in seconds for the scheduler."""
 FIRST_WORKER = 600.0
-"""Seconds for which the first worker is waited for: a batch system may take its time."""
+"""Timeout in seconds for the first worker: a batch system may take its time."""
 RETRIES = 2
-"""Times that an entry is begun again when Dask itself fails; lost workers are counted by its own setting."""
+"""How often an entry is restarted after a failure of Dask; Dask's own setting counts lost workers."""
 LOOK = 0.5
 FLAGS = ("CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "SOURCE_DATE_EPOCH")
 EXTRA = 'pip install "hatch-torch-ext[dask]"'
@@ -60,13 +60,13 @@ _FORWARDED = (events.Step, events.Fetched, events.Progress, events.Compiled, eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a worker needs to build an entry: values alone. ``environ`` are variables that change what is built."""
+    """What a worker needs to build an entry, as plain values; ``environ`` are variables that affect the build."""
 
     name: str
     environ: Mapping[str, str]
     topic: str
     builder: str
-    """The digest of the hatch-torch-ext that asks, and its Python."""
+    """The digest of the hatch-torch-ext that sends the order, and its Python."""
     sources: str
     """The digest of the packed project."""
 
@@ -86,9 +86,9 @@ class Cluster:
     ) -> list[schedule.Outcome[Task, BuiltVariant]]:
         """Build the entries on the cluster and return the outcomes, in the order of ``tasks``.
 
-        ``sources`` is the digest of the project's files: what an interrupted build got back is taken as it is.
-        Raises ``ConfigurationError`` where the cluster cannot be reached or does not fit; ``KeyboardInterrupt`` once
-        the cluster was told to stop.
+        ``sources`` is the digest of the project's files; wheels that an interrupted build received for the same digest
+        are reused. Raises ``ConfigurationError`` if the cluster cannot be reached or does not fit;
+        ``KeyboardInterrupt`` once the cluster was told to stop.
         """
         key = hashlib.sha256(
             json.dumps([sources, sorted(self._environ.items()), record.own_digest()]).encode()
@@ -111,7 +111,7 @@ class Cluster:
             raise ConfigurationError([f"`--dask` needs dask.distributed, which is not installed: {EXTRA}"]) from error
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of versions: what counts is told in sentences
+                warnings.simplefilter("ignore")  # warnings about versions: those that matter become messages
                 client: Any = Client(self._address, timeout=ANSWER)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
@@ -145,7 +145,7 @@ class Cluster:
         topic = f"torch-ext-{uuid.uuid4()}"
         told = _Told({task.name: task for task in tasks}, stream)
         client.subscribe_topic(topic, told)
-        # A task, not scattered data: the scheduler can make it again when the worker that held it is lost.
+        # A task, not scattered data: the scheduler can run it again if the worker with its result is lost.
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
         by_future = {}
         for task in tasks:
@@ -188,7 +188,7 @@ class Cluster:
     def _done(
         self, task: Task, folder: Path, done: Mapping[str, Any], stream: events.Stream, *, reused: bool = False
     ) -> schedule.Outcome[Task, BuiltVariant]:
-        """Return the variant in a wheel that came back. Raises ``WheelError``, ``OSError`` where there is none."""
+        """Return the variant in a wheel that was received. Raises ``WheelError``, ``OSError`` if there is none."""
         wheel = next(folder.glob("*.whl"), None)
         if wheel is None:
             raise FileNotFoundError(folder)
@@ -211,7 +211,7 @@ class Cluster:
 
 
 class _Told:
-    """Takes what workers tell of entries, and shows it here; a second beginning means that a worker was lost."""
+    """Receives the workers' events and shows them here; an entry that begins on a second worker has lost its first."""
 
     def __init__(self, tasks: Mapping[str, Task], stream: events.Stream) -> None:
         self._tasks, self._stream = tasks, stream
@@ -231,12 +231,12 @@ class _Told:
 
 
 def _folder(task: Task, key: str) -> Path:
-    """Return where the wheel that came back lies."""
+    """Return the folder of the received wheel."""
     return task.work / task.entry.folder / "cluster" / key
 
 
 def _keep(folder: Path, name: str, wheel: bytes) -> None:
-    """Put the wheel there, whole or not at all, in place of what an earlier build got."""
+    """Store the wheel atomically, in place of what an earlier build received."""
     shutil.rmtree(folder.parent, ignore_errors=True)
     folder.mkdir(parents=True)
     draft = folder / f"{name}.new"
@@ -245,19 +245,19 @@ def _keep(folder: Path, name: str, wheel: bytes) -> None:
 
 
 def _environ(version: str) -> dict[str, str]:
-    """Return the variables that change what is built, or where packages come from: they travel with the task."""
+    """Return the variables that affect the build or where packages come from; they are sent with the task."""
     kept = {*FLAGS, *settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
     own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
     own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
     found = {name: value for name, value in os.environ.items() if name in kept | own}
-    # The project travels without its history: versions that are read from tags are known here alone.
+    # The project is sent without its history, so a version that is read from tags is known only here.
     return {**found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
 
 
 def pack(config: Config) -> bytes:
-    """Return the project as a compressed archive, the same for the same files: all but what builds and tools left.
+    """Return the project as a compressed archive, the same bytes for the same files, without files that builds made.
 
-    Raises ``ConfigurationError`` where the folder of CMakeLists.txt is not in it.
+    Raises ``ConfigurationError`` if the folder of CMakeLists.txt is not in it.
     """
     if not config.source.is_relative_to(config.root):
         raise ConfigurationError(
@@ -281,9 +281,9 @@ def pack(config: Config) -> bytes:
 
 
 def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ``ConfigurationError`` where a worker's Python or ``distributed`` is another than here.
+    """Raise ``ConfigurationError`` if a worker has another Python or ``distributed`` than this process.
 
-    Looked at before anything else: what is sent to another Python may end its worker. ``workers`` is of
+    This is checked first, since data sent to another Python may end its worker. ``workers`` is from
     ``Client.get_versions``.
     """
     here = {"Python": _minor(platform.python_version()), "dask.distributed": metadata.version("distributed")}
@@ -297,7 +297,7 @@ def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ``ConfigurationError`` where a worker could not build, or would build something else."""
+    """Raise ``ConfigurationError`` if a worker could not build, or would build something else."""
     problems = []
     for address, said in sorted(workers.items()):
         where = f"The worker {address} on {said['host']}"
@@ -333,12 +333,12 @@ def _same() -> str:
 
 
 def _builder() -> str:
-    """Return what a worker must have in common with this side, those that join later too."""
+    """Return what all workers, including those that join later, must have in common with this side."""
     return f"{record.own_digest()} {_minor(platform.python_version())}"
 
 
 def _probe() -> Callable[[], dict[str, Any]]:
-    """Return what a worker is asked, as a function that travels by value: there may be nothing of ours to import."""
+    """Return the function that examines a worker; it is sent by value, since a worker may not have this package."""
     names = tools.COMPILERS
 
     def probe() -> dict[str, Any]:
@@ -364,7 +364,7 @@ def _probe() -> Callable[[], dict[str, Any]]:
 
 
 def _one_at_a_time() -> Any:
-    """Return the plugin that gives every worker, those to come too, one of our resource."""
+    """Return the plugin that gives every worker, also those that join later, one unit of the resource."""
     from distributed import WorkerPlugin
 
     name = RESOURCE
@@ -394,9 +394,9 @@ def _reason(error: BaseException) -> str:
 
 
 def build_entry(order: Order, packed: bytes) -> dict[str, Any]:
-    """Build an entry on the worker that this runs on: the bytes of its wheel, or the error, and the log.
+    """Build an entry on the worker that runs this; return the bytes of its wheel, or the error, and the log.
 
-    The project lies below the worker's own folder, and stays there for the next entry.
+    The project is unpacked below the worker's own folder, and stays there for the next entry.
     """
     from distributed import get_worker
 
@@ -426,7 +426,7 @@ def built_in(
     tell: Callable[[Mapping[str, Any]], None],
     wanted: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Build an entry of the packed project below ``folder``; end it as soon as it is not ``wanted`` any more."""
+    """Build an entry of the packed project below ``folder``; end the build as soon as it is not ``wanted`` any more."""
     root = _unpacked(folder, order.sources, packed)
     work = root / "build" / "torch-ext"
     (work / events.FILE).unlink(missing_ok=True)
@@ -475,7 +475,7 @@ def built_in(
 
 
 def _unpacked(folder: Path, digest: str, packed: bytes) -> Path:
-    """Return the folder of the unpacked project, made where it is not there yet."""
+    """Return the folder of the unpacked project, and unpack it if it is not there."""
     root = folder / digest[:16]
     if not root.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
@@ -496,7 +496,7 @@ def _follow(
     family: Family,
     ended: threading.Event,
 ) -> None:
-    """Tell every event of the entry as it is written, and stop its program when nobody wants it any more."""
+    """Send every event of the entry as it is written, and stop its program when it is not wanted any more."""
     told = 0
     while True:
         last = ended.wait(LOOK)

@@ -1,4 +1,4 @@
-"""The work on the entries that have to be built, side by side: one pool of jobs, one family of programs."""
+"""The work on the entries that must be built, side by side: one pool of jobs, one family of programs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.task import Task
 
 INTERRUPTED = 0.2
-"""Seconds for which a failure is held back: Ctrl-C ends a compiler before this process knows of it."""
+"""Seconds for which a failure is held back: Ctrl-C ends a compiler before this process receives the signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """The work on the entries that have to be built."""
+    """The work on the entries that must be built."""
 
     config: Config
     machine: Machine
@@ -51,7 +51,7 @@ class Crew:
         """Build every entry with ``jobs`` compile jobs for all, and return the outcomes, in the order of the tasks."""
         work = self.tasks[0].work
         family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
-        family.end_orphans()  # of a build in this folder that was killed: nobody else may work here now
+        family.end_orphans()  # of a killed build in this folder: its lock is held, so no other build is running
         pool = Pool(jobs)
         pressure = Pressure(pool, self.machine, self.per_job, self.stream)
         leftovers = Leftovers(work, most=jobs + 1) if self.config.keep == "results" else None

@@ -1,7 +1,7 @@
-"""Hashes of files, remembered while a file's time and size stay: what changed is found by content, without reading all.
+"""Hashes of files, cached while a file's time and size stay the same, so that changes are found without reading all.
 
-A file that was changed a moment before it was read is read again next time: it could change once more within one tick
-of the clock that files have.
+A file that was changed just before it was read is read again next time: it could have changed once more within the
+resolution of the file system's times.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FRESH = 2.0  # seconds
-LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is so large
+LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is that large
 MISSING = "missing"
 FOLDER = "folder"
 _SKIPPED = ("__pycache__", "node_modules")
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
-"""Files that say that their folder holds nothing of the author's."""
+"""Files that mark their folder as generated."""
 _HISTORIES = (".git", ".hg", ".svn")
 _WRITTEN = (".log", ".whl")
 _PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
 
 
 class Digests:
-    """Hashes by path, kept in ``file`` between builds; used from several threads."""
+    """Hashes by path, kept in ``file`` between builds; thread-safe."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -44,9 +44,9 @@ class Digests:
             self._known = {}
 
     def of(self, path: str) -> str:
-        """Return the SHA-256 of the file, in hex; ``MISSING`` where there is none, ``FOLDER`` for a folder.
+        """Return the SHA-256 of the file, in hex; ``MISSING`` if there is none, ``FOLDER`` for a folder.
 
-        A large file is told from another by its size and time.
+        Large files are identified by size and time.
         """
         if (new := self._new.get(path)) is not None:
             return new[2]
@@ -72,7 +72,7 @@ class Digests:
         return found
 
     def save(self) -> None:
-        """Write down what was asked for."""
+        """Write the hashes that were used."""
         with self._lock:
             text = json.dumps(self._new)
         scratch = self._file.with_name(f"{self._file.name}.new")
@@ -81,10 +81,10 @@ class Digests:
 
 
 def project_files(root: Path, source: Path, work: Path) -> list[str]:
-    """Return the files that a build of the project may read, sorted: all but what is known to be of no concern to it.
+    """Return the files that a build of the project may read, sorted: all except those that cannot matter to it.
 
-    That is hidden, written by builds and other tools (``build``, ``dist``, environments, logs), and outside of
-    ``source`` what Python and people read.
+    Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs), and
+    outside of ``source`` files that only Python and people read.
     """
     found: list[str] = []
     top = os.fspath(root)
@@ -115,7 +115,7 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
 
 
 def travelling(root: Path) -> list[Path]:
-    """Return the files of a project that it can be built from elsewhere, sorted: all but what tools wrote."""
+    """Return the files of a project with which it can be built elsewhere, sorted: all except those that tools wrote."""
     found: list[Path] = []
     for folder, folders, names in os.walk(root):
         if folder != os.fspath(root) and any(sign in names for sign in _SIGNS):

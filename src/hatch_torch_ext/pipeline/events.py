@@ -1,7 +1,7 @@
-"""What happens during a build, as frozen values: every view is made from them alone, and so is what is kept of it.
+"""The events of a build, as frozen values; every view is drawn from them alone, and they are kept in a file.
 
-They are written to ``events.jsonl``, one JSON object a line: ``event`` (the class), ``time`` (seconds since 1970), and
-the fields of the class.
+``events.jsonl`` has one JSON object a line: ``event`` (the class), ``time`` (seconds since 1970), and the fields of the
+class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "events.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A build of ``entries`` starts; ``last`` says how many seconds each took last time, where that is known."""
+    """A build of ``entries`` starts; ``last`` are the seconds that each took last time, if known."""
 
     entries: tuple[str, ...]
     jobs: int
@@ -35,7 +35,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An entry comes to the next step: ``prepare``, ``wait``, ``configure``, ``compile``, ``repair``, ``audit``."""
+    """An entry begins a step: ``prepare``, ``wait``, ``configure``, ``compile``, ``repair``, ``audit``."""
 
     entry: str
     step: str
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Of a download for an entry, ``received`` bytes have come; ``total`` where it is known."""
+    """Of a download for an entry, ``received`` bytes have arrived; ``total`` if known."""
 
     entry: str
     title: str
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A file was made between ``start`` and ``end`` (seconds since 1970): what Ninja's log says after a run."""
+    """A file was compiled between ``start`` and ``end`` (seconds since 1970), according to Ninja's log after a run."""
 
     entry: str
     output: str
@@ -73,7 +73,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A sentence for the user, about an entry or the whole build; ``warning`` where something should be changed."""
+    """A message for the user on an entry or the whole build; ``warning`` if something should be changed."""
 
     text: str
     entry: str | None = None
@@ -82,10 +82,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """An entry is finished: its label, the bytes of its files, the seconds that it took, its largest compiler.
+    """An entry is finished: its label, its size in bytes, its seconds, and its largest compiler's memory in bytes.
 
-    ``reused``: nothing that it depends on changed, so it was taken from an earlier build. ``cached``: how many files
-    the compiler cache had, of how many that it was asked for; None where none was, or it does not say.
+    ``reused``: nothing that it depends on has changed, so the variant of an earlier build was taken. ``cached``: (hits,
+    lookups) of the compiler cache; None without one, or if it does not report them.
     """
 
     entry: str
@@ -100,7 +100,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """An entry failed. ``message`` is the whole error; ``log`` the file with all output, where there is one."""
+    """An entry failed. ``message`` is the whole error; ``log`` the file with all output, if there is one."""
 
     entry: str
     message: str
@@ -110,7 +110,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the build may use and uses: tokens of the pool, how many are kept back for want of memory, free memory."""
+    """The machine: jobs in the pool, jobs held back because memory is short, and the available memory in bytes."""
 
     jobs: int
     kept_back: int
@@ -119,7 +119,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The work on entries is over: how many were built, reused, failed, and never started."""
+    """The work on entries has ended: how many were built, reused, failed, and never started."""
 
     built: int
     reused: int
@@ -135,25 +135,25 @@ KINDS: Mapping[str, type[Event]] = {
 }
 
 LARGEST = 1e15
-"""Seconds, bytes and counts beyond which a number is none of ours."""
+"""Limit of all numbers (seconds, bytes, counts): a larger one was not written by a build."""
 View: TypeAlias = "Callable[[float, Event], None]"
-"""Takes each event with its time."""
+"""Called with each event and its time."""
 
 
 def to_json(at: float, event: Event) -> dict[str, object]:
-    """Return the event as JSON holds it."""
+    """Return the event in JSON form."""
     return {"event": type(event).__name__.lower(), "time": round(at, 3), **dataclasses.asdict(event)}
 
 
 def from_json(data: Mapping[str, object]) -> tuple[float, Event]:
-    """Return what ``to_json`` described. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+    """Return the event of that form. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     kind = KINDS[str(fields.pop("event"))]
     return float(str(fields.pop("time"))), kind(**fields)  # type: ignore[arg-type]
 
 
 def read(path: Path) -> Iterator[tuple[float, Event]]:
-    """Yield the events of a file; a last line that was cut off, when the build was killed, is passed over."""
+    """Yield the events of a file; a last line that was cut off when the build was killed is skipped."""
     with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
@@ -165,14 +165,14 @@ def read(path: Path) -> Iterator[tuple[float, Event]]:
 
 
 def _is_plain(value: object) -> bool:
-    """Say whether a field is what events hold: a number that can be drawn, a text, or several of these."""
+    """Return whether a value may be in an event: a plausible number, a text, or several of these."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) < LARGEST)
 
 
 def _clean(event: Event) -> Event:
-    """Return the event without any secret in its sentences."""
+    """Return the event without secrets in its texts."""
     if isinstance(event, Note):
         return dataclasses.replace(event, text=scrub.clean(event.text))
     if isinstance(event, Failed):
@@ -181,14 +181,14 @@ def _clean(event: Event) -> Event:
 
 
 class Stream:
-    """Takes events from any thread, writes them down, and shows them to the views one after another."""
+    """Receives events from any thread, writes them to the file, and passes them to the views one after another."""
 
     def __init__(self, file: IO[str] | None, views: Sequence[View], clock: Callable[[], float] = time.time) -> None:
         self._file, self._views, self._clock = file, views, clock
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Write and show an event, without secrets."""
+        """Write the event and pass it to the views, without secrets."""
         texts = {name: value for name, value in dataclasses.asdict(event).items() if isinstance(value, str)}
         event = dataclasses.replace(event, **{name: scrub.clean(text) for name, text in texts.items()})  # type: ignore[arg-type]
         event = _clean(event)
@@ -201,6 +201,6 @@ class Stream:
                 view(at, event)
 
     def notes(self, entry: str | None) -> Callable[[str], None]:
-        """Return what stages report their sentences to; the entry's name, which they start with, is taken off."""
+        """Return a function to which stages report messages; it removes the entry's name from their beginning."""
         prefix = f"{entry}: "
         return lambda text: self(Note(text=text.removeprefix(prefix), entry=entry))

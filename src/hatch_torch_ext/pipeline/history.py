@@ -1,4 +1,4 @@
-"""What entries took last time: the longest are begun first, an end can be estimated, and memory is known beforehand."""
+"""What entries took last time, to begin the longest first, to estimate the end, and to know their memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FILE = "history.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """Seconds that an entry took when it was last compiled as a whole, and its largest compiler's memory in bytes."""
+    """The seconds that an entry took when it was last compiled in full, and its largest compiler's memory in bytes."""
 
     seconds: float
     peak: int
 
 
 class History:
-    """What is known of entries by name; kept below ``work``, used from several threads."""
+    """The known figures of entries by name; kept below ``work``, thread-safe."""
 
     def __init__(self, work: Path, name: str = FILE) -> None:
         self._file = work / name
@@ -41,7 +41,7 @@ class History:
 
     @classmethod
     def read(cls, file: Path) -> History:
-        """Return what a file of that name says. Raises ``ConfigurationError`` for one that says nothing."""
+        """Return the content of such a file. Raises ``ConfigurationError`` if it has none."""
         history = cls(file.parent, file.name)
         if not history._took:
             raise ConfigurationError(
@@ -54,7 +54,7 @@ class History:
         return self._took.get(name)
 
     def note(self, name: str, took: Took) -> None:
-        """Remember the larger of what an entry took now and before: most builds compile a part of it alone."""
+        """Record the larger figures of this and earlier builds: most builds compile only a part."""
         with self._lock:
             if (before := self._took.get(name)) is not None:
                 took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
@@ -64,7 +64,7 @@ class History:
             scratch.replace(self._file)
 
     def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return the tasks so that what takes long does not begin last; of unknown ones, those with CUDA come first."""
+        """Return the tasks, the longest first; of those without figures, those with CUDA first."""
 
         def weight(task: Task) -> tuple[bool, float, bool]:
             took = self.of(task.name)

@@ -1,4 +1,4 @@
-"""The matrix of jobs that builds a project on GitHub: which entries, in which image, on which runner."""
+"""The job matrix that builds a project on GitHub: which entries, in which image, on which runner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
 
 MOST = 256
-"""Jobs of one matrix: GitHub refuses more."""
+"""The most jobs of one matrix that GitHub accepts."""
 ANY = "*"
 
 
 def pairs(text: str, option: str) -> dict[str, str]:
-    """Return what ``NAME=VALUE NAME=VALUE`` says. Raises ``ConfigurationError`` for anything else."""
+    """Return the pairs of ``NAME=VALUE NAME=VALUE``. Raises ``ConfigurationError`` for anything else."""
     found = {}
     for item in text.split():
         name, sign, value = item.partition("=")
@@ -41,12 +41,12 @@ def builds(
     runners: Mapping[str, str],
     times: Path | None = None,
 ) -> list[dict[str, str]]:
-    """Return the build jobs: for each machine of ``runners`` about ``count``, at least one for each image.
+    """Return the build jobs: about ``count`` for each machine of ``runners``, at least one for each image.
 
-    An entry that names a machine is built there, or by the first of ``runners`` where that machine has none; one that
-    names none is built on each. ``images`` maps a CUDA (``cpu``, ``12``, ``12.8``, ``*`` for any) to an image,
-    ``{machine}`` in it being filled in; a machine that is compiled for elsewhere (``aarch64``) may have one of its own.
-    Raises ``ConfigurationError`` for an entry without an image and for more jobs than GitHub takes.
+    An entry that declares a machine is built there, or on the first of ``runners`` if that machine has none; one that
+    declares none is built on each. ``images`` maps a CUDA version (``cpu``, ``12``, ``12.8``, ``*`` for any) to an
+    image, in which ``{machine}`` is replaced; an entry that is cross-compiled may have an image under its machine
+    (``aarch64``). Raises ``ConfigurationError`` for an entry without an image and for more jobs than GitHub accepts.
     """
     if count < 1:
         raise ConfigurationError([f"`--shards {count}` must be at least 1"])
@@ -72,9 +72,9 @@ def builds(
 
 
 def tests(entries: Sequence[Entry], runners: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the test jobs, one for each entry, each on its machine, or emulated by the first of ``runners``.
+    """Return the test jobs, one for each entry, on its machine, or emulated on the first of ``runners``.
 
-    Raises ``ConfigurationError`` for more than GitHub takes.
+    Raises ``ConfigurationError`` for more jobs than GitHub accepts.
     """
     _check(len(entries), "set the input `test` to nothing and test in a workflow of your own")
     found = []
@@ -86,7 +86,7 @@ def tests(entries: Sequence[Entry], runners: Mapping[str, str]) -> list[dict[str
 
 
 def _runner(entry: Entry, runners: Mapping[str, str]) -> str:
-    """Return the machine of ``runners`` that an entry is given to: its own, else the first."""
+    """Return the machine of ``runners`` for an entry: its own, else the first."""
     return entry.machine if entry.machine is not None and entry.machine in runners else next(iter(runners))
 
 

@@ -1,7 +1,7 @@
 """One pool of compile jobs for all entries: GNU make's jobserver, a FIFO with one byte for each job that may run.
 
-Ninja 1.13 takes a byte before each job beside its first, and puts it back. The first is paid here: an entry that works
-holds one byte, whatever it does. We do not compile, so the pool has as many bytes as jobs, not one less.
+Ninja 1.13 takes a byte before each job except its first, and puts it back. The first is covered here: an entry at work
+holds one byte, whatever it does. This process does not compile, so the pool has as many bytes as jobs, not one less.
 https://www.gnu.org/software/make/manual/html_node/POSIX-Jobserver.html
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 TOKEN = b"+"
 SAMPLES = 4
-PAUSE = 0.1  # seconds between looks at how many jobs run
+PAUSE = 0.1  # seconds between two counts of running jobs
 
 
 class Pool:
-    """``size`` tokens in a FIFO of its own folder. Waiting ends with ``Stopped`` once the pool is closed."""
+    """``size`` tokens in a FIFO in a folder of its own; waiting ends with ``Stopped`` once the pool is closed."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.folder = Path(tempfile.mkdtemp(prefix="hte-", dir=_place()))
         self.path = self.folder / "jobs"
         os.mkfifo(self.path, 0o600)
-        # Both ways: it never ends, opening never waits.
+        # Read-write: opening does not wait for another end, and reading never meets the end of the file.
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._closed = False
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Pool:
         os.write(self._fd, TOKEN * size)
 
     def take(self) -> None:
-        """Wait for a token; a waiting reader is given it before a Ninja that looks for one between two jobs."""
+        """Wait for a token; a reader that waits gets it before a Ninja that polls between two jobs."""
         with self._lock:
             if self._closed:
                 raise Stopped
@@ -73,7 +73,7 @@ class Pool:
 
     @contextlib.contextmanager
     def token(self) -> Iterator[None]:
-        """Hold a token."""
+        """Hold a token while the context lasts."""
         self.take()
         try:
             yield
@@ -82,14 +82,14 @@ class Pool:
 
     @property
     def free(self) -> int:
-        """Return how many tokens nobody holds."""
+        """Return the number of free tokens."""
         count = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, count)
         return count[0]
 
     @contextlib.contextmanager
     def share(self, *, jobserver: bool) -> Iterator[Share]:
-        """Give one who holds a token a share: of the FIFO, or else the tokens that nobody holds at this moment."""
+        """Give a token's holder a share of the pool: access to the FIFO, or a fixed number of free tokens."""
         if jobserver:
             yield Share(environ={"MAKEFLAGS": f"--jobserver-auth=fifo:{self.path}"})
             return
@@ -102,8 +102,8 @@ class Pool:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Share]:
-        """Hold every token of the pool instead of the one that is held; the rest of the build waits."""
-        self.give()  # two who want to be alone would wait for each other's
+        """Exchange the held token for all tokens of the pool; everything else in the build waits."""
+        self.give()  # two that want all tokens would wait for each other's
         with self._alone:
             taken = 0
             try:
@@ -117,10 +117,10 @@ class Pool:
         self.take()
 
     def restore(self) -> int:
-        """Put back the tokens that a client took with it when it was killed; return how many there were.
+        """Put back the tokens that a killed client had taken; return how many there were.
 
-        Called when nothing of that client runs any more. The tokens of other clients are counted by what they run; jobs
-        end at any moment, so the smallest number of several looks counts.
+        It is called when nothing of that client runs any more. The tokens of other clients are computed from their
+        running jobs; since jobs end at any moment, the lowest of several counts is used.
         """
         lost = self.size
         for _ in range(SAMPLES):
@@ -135,7 +135,7 @@ class Pool:
         return lost
 
     def close(self) -> None:
-        """Wake everyone who waits, and remove the FIFO."""
+        """Wake all waiting threads, and remove the FIFO."""
         with self._lock:
             if self._closed:
                 return
@@ -148,7 +148,7 @@ class Pool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _take_free(self) -> int:
-        """Take tokens that nobody holds, up to an even share, and return how many."""
+        """Take free tokens, up to an even share, and return how many."""
         taken = 0
         looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with self._lock:
@@ -165,7 +165,7 @@ class Pool:
 
 
 def _held_by_clients() -> int:
-    """Return how many tokens the Ninjas that this process started hold: one for each job but their first."""
+    """Return how many tokens the Ninjas of this process hold: one for each job except their first."""
     names: dict[int, str] = {}
     parents: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -179,7 +179,7 @@ def _held_by_clients() -> int:
 
 
 def _place() -> str:
-    """Return a folder for the FIFO: MAKEFLAGS part their words at blanks."""
+    """Return a folder for the FIFO without blanks in its path, since MAKEFLAGS is split at them."""
     for folder in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 -- a private folder is made in it
         if not any(letter.isspace() for letter in folder) and os.access(folder, os.W_OK):
             return folder

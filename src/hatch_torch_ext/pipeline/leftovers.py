@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from hatch_torch_ext.process import Family
 
 KEPT = ("debug", "log.txt", "package", record.FILE, "repaired")
-"""What stays of an entry's folder: what it gave, and what was said."""
+"""What stays in an entry's folder: its results and its logs."""
 LOOK = 0.1
 
 
 class Leftovers:
-    """Lets ``most`` entries at once have an environment, and removes one that no entry has any more.
+    """Limits the entries that have an environment at once to ``most``, and removes environments that no entry uses.
 
-    An entry that comes later makes it again. Environments outside ``work`` are the author's own, and stay; so do those
-    of failed entries, for the next run.
+    A later entry makes its environment again. Environments outside of ``work`` are the author's own, and stay; so do
+    those of failed entries, for the next run.
     """
 
     def __init__(self, work: Path, *, most: int) -> None:
@@ -38,9 +38,10 @@ class Leftovers:
 
     @contextlib.contextmanager
     def preparing(self, family: Family) -> Iterator[Callable[[Path], None]]:
-        """Wait until there is room, and give what takes down the environment that the context makes.
+        """Wait for a free place; provide the function that records the environment which the context makes.
 
-        Nothing is removed meanwhile: it may be just what is about to be used. Raises ``Stopped`` with ``family``.
+        During the context nothing is removed, since it may be what is about to be used. Raises ``Stopped`` with
+        ``family``.
         """
         while not self._room.acquire(timeout=LOOK):
             if family.stopped:
@@ -57,7 +58,7 @@ class Leftovers:
                 self._remove_unused()
 
     def finished(self, task: Task, environment: Path) -> None:
-        """Remove what is left of a finished entry, and its environment unless another has it."""
+        """Remove the build tree of a finished entry, and its environment unless another entry uses it."""
         for path in (task.work / task.entry.folder).iterdir():
             if path.name not in KEPT:
                 _remove(path)
@@ -66,7 +67,7 @@ class Leftovers:
             self._remove_unused()
 
     def ended(self) -> None:
-        """Make room for another entry: one has finished, or failed."""
+        """Free the place of an entry that finished or failed."""
         self._room.release()
 
     def _remove_unused(self) -> None:

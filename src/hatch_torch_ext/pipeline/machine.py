@@ -1,7 +1,7 @@
-"""How much this machine, or the part of it that this process is given, can take at once: processors, memory, processes.
+"""How much this machine, or the part that this process may use, can do at once: processors, memory, processes.
 
-Containers and batch systems bound a process by cgroups, of which there are two layouts; a bound holds for everything
-below the folder that it is written in.
+Containers and batch systems limit a process by cgroups, of which there are two layouts; a limit applies to the whole
+subtree of the folder in which it is written.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 GB = 10**9
 RESERVE = 1 * GB
 RESERVE_PART = 10
-"""One part of so many of what is free is left alone: estimates are wrong, and the rest of the machine works too."""
+"""The part of the available memory (one in so many) that is kept free. Estimates are wrong, and others use memory."""
 PIDS_PER_JOB = 8
-"""A compile command is a driver, a compiler, an assembler, a shell; nvcc has a dozen, mostly one after another."""
+"""Processes of one compile command: a driver, a compiler, an assembler, a shell; nvcc has a dozen, few at once."""
 CPP = 1_600_000_000
-"""Bytes that g++ 12 takes for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
+"""Bytes that g++ 12 needs for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
 CUDA = 3 * GB
-"""Bytes that nvcc is counted with where nothing is known of the kernels."""
-UNBOUNDED = 1 << 60  # what the older layout writes for no bound is near 2**63
+"""Estimated memory of nvcc in bytes while nothing is known of the kernels."""
+UNBOUNDED = 1 << 60  # in the older layout, no limit is a number near 2**63
 
 
 class Machine:
-    """Reads the bounds below ``root`` (``/``; another in tests)."""
+    """Reads the limits below ``root`` (``/``; another folder in tests)."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc, self._sys = root / "proc", root / "sys" / "fs" / "cgroup"
 
     def cpus(self) -> int:
-        """Return how many compilers can work at full speed, at least 1."""
+        """Return how many compilers can run at full speed, at least 1."""
         found = float(len(os.sched_getaffinity(0)))
         for folder in self._folders("cpu"):
             quota, period = "max", "100000"
@@ -47,7 +47,7 @@ class Machine:
         return max(1, int(found))
 
     def available(self) -> int:
-        """Return the bytes of memory that can be taken before something is swapped out or killed."""
+        """Return the memory in bytes that can be used before the system swaps or kills processes."""
         found = UNBOUNDED
         text = _text(self._proc / "meminfo") or ""
         if (match := re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)) is not None:
@@ -60,7 +60,7 @@ class Machine:
         return found
 
     def processes_left(self) -> int | None:
-        """Return how many processes may still be started, or None where there is no bound."""
+        """Return how many processes may still be started, or None if there is no limit."""
         left = None
         for folder in self._folders("pids"):
             bound, used = _number(folder / "pids.max"), _number(folder / "pids.current")
@@ -69,7 +69,7 @@ class Machine:
         return left
 
     def _folders(self, controller: str) -> Iterator[Path]:
-        """Yield the cgroup's folder and those above it; the mount itself where a container sees no more."""
+        """Yield the cgroup's folder and those above it; in a container that sees no others, the mount point."""
         for line in (_text(self._proc / "self" / "cgroup") or "").splitlines():
             _, controllers, place = line.split(":", 2)
             if controllers and controller not in controllers.split(","):
@@ -83,14 +83,14 @@ class Machine:
 
 
 def reserve(available: int) -> int:
-    """Return how much of what is free is left alone."""
+    """Return how much of the available memory is kept free, in bytes."""
     return max(RESERVE, available // RESERVE_PART)
 
 
 def jobs(machine: Machine, *, asked: int | None, per_job: int) -> tuple[int, str | None]:
-    """Return how many jobs may run at once, at least 1, and the sentence that says what keeps it below ``asked``.
+    """Return how many jobs may run at once, at least 1, and a message on what keeps it below ``asked``.
 
-    ``per_job`` is the memory in bytes that one is counted with; ``asked`` is what the user wants, or None.
+    ``per_job`` is the estimated memory of a job in bytes; ``asked`` is the user's limit, or None.
     """
     wanted = asked or machine.cpus()
     available = machine.available()
@@ -108,7 +108,7 @@ def jobs(machine: Machine, *, asked: int | None, per_job: int) -> tuple[int, str
 
 
 def _cache(folder: Path) -> int:
-    """Return what counts as used, but is a copy of files that is dropped when memory is wanted."""
+    """Return the file cache in bytes: it counts as used, but the kernel drops it when memory is needed."""
     text = _text(folder / "memory.stat") or ""
     match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 0

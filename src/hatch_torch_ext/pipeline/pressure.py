@@ -1,7 +1,7 @@
-"""Takes jobs out of the pool while memory is short, and gives them back: estimates are wrong, and others work too.
+"""Takes jobs out of the pool while memory is short, and gives them back: estimates are wrong, and others use memory.
 
-Only one who waits for tokens gets any: a Ninja takes its own back at once, but the kernel hands a byte to a reader that
-waits before one that only looks.
+It waits for the tokens that it takes: a Ninja takes its own back at once, but the kernel gives a byte to a waiting
+reader before one that polls.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.machine import Machine
 
 LOOK = 0.5  # seconds
-TELL = 5.0  # seconds between events without a change
+TELL = 5.0  # seconds between two events without a change
 
 
 class Pressure:
-    """Watches ``machine`` while a build runs in ``pool``; ``per_job`` is the memory in bytes of one compiler."""
+    """Watches ``machine`` while a build runs in ``pool``; ``per_job`` is the memory of one compiler in bytes."""
 
     def __init__(self, pool: Pool, machine: Machine, per_job: int, emit: Callable[[events.Event], None]) -> None:
         self._pool, self._machine, self._per_job, self._emit = pool, machine, per_job, emit
@@ -36,7 +36,7 @@ class Pressure:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch while the context lasts."""
+        """Watch in a thread while the context lasts."""
         thread = threading.Thread(target=self._watch, name="memory", daemon=True)
         thread.start()
         try:
@@ -45,7 +45,7 @@ class Pressure:
             self._ended.set()
 
     def look(self) -> None:
-        """Take a token where too little memory is free, give one back where there is enough for another job."""
+        """Take a token if too little memory is available; give one back if there is enough for another job."""
         available = self._machine.available()
         before = self.kept_back
         if available < RESERVE and self.kept_back < self._pool.size - 1:

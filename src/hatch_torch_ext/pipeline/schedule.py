@@ -1,4 +1,4 @@
-"""Runs tasks side by side in threads, each beginning with a token of the pool; stops them all at once when asked to."""
+"""Runs tasks side by side in threads, each of which first takes a token of the pool; stops all at once on request."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 Value = TypeVar("Value")
 
-PATIENCE = 10.0  # seconds for which a download that nobody wants any more is waited for
-LOOK = 0.1  # seconds between looks at whether a stopped thread has ended
+PATIENCE = 10.0  # seconds to wait for a download that is not needed any more
+LOOK = 0.1  # seconds between two checks whether a stopped thread has ended
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -42,7 +42,7 @@ class Terminated(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[Item, Value]):
-    """What became of an item: its value or its error; neither where it was never begun."""
+    """The result of an item: its value or its error; neither if it was never begun."""
 
     item: Item
     value: Value | None = None
@@ -59,11 +59,11 @@ def run(
     pool: Pool,
     keep_going: bool,
 ) -> list[Outcome[Item, Value]]:
-    """Prepare and work on every item and return the outcomes, in the order of ``items``.
+    """Prepare and work on every item, and return the outcomes in the order of ``items``.
 
-    One thread prepares items in their order; ``threads`` work on them. A failed item (``EntryError``) leaves the others
-    alone, or with ``keep_going`` false stops them. Any other exception, Ctrl-C and SIGTERM stop the whole family and
-    come out here, once nothing runs any more.
+    One thread prepares items in their order; ``threads`` threads work on them. A failed item (``EntryError``) does not
+    affect the others, or if ``keep_going`` is false stops them. Any other exception, Ctrl-C and SIGTERM stop the whole
+    family and are raised once nothing runs any more.
     """
     crew = _Crew(items, work, family, keep_going=keep_going)
     with signals_raise(), family.active():
@@ -91,7 +91,7 @@ class _Crew(Generic[Item, Made, Value]):
         self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def start(self, made: Sequence[Future[Made]], threads: int) -> None:
-        """Start as many threads, which take one item after another."""
+        """Start the threads, each of which takes one item after another."""
         for index in range(len(self._items)):
             self._waiting.put(index)
         for number in range(min(threads, len(self._items))):
@@ -102,7 +102,7 @@ class _Crew(Generic[Item, Made, Value]):
             thread.start()
 
     def wait(self) -> None:
-        """Wait for all threads; raises what ended one of them before its time."""
+        """Wait for all threads; raise the exception that ended one of them early."""
         for _ in self.threads:
             if (error := self._ended.get()) is not None:
                 raise error
@@ -129,7 +129,7 @@ class _Crew(Generic[Item, Made, Value]):
 
 
 def _stop(family: Family, pool: Pool, workers: Sequence[threading.Thread]) -> None:
-    """End the programs of the family until no thread starts one any more; a second Ctrl-C does not change that."""
+    """Stop the programs of the family until no thread starts any more; further Ctrl-C are ignored meanwhile."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(KeyboardInterrupt):
@@ -145,7 +145,7 @@ def _stop(family: Family, pool: Pool, workers: Sequence[threading.Thread]) -> No
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
-    """Let the signals that end a process raise ``Terminated``; only the main thread may ask for that."""
+    """Make the signals that end a process raise ``Terminated``; only the main thread can do so."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- Python's signature
         raise Terminated(number)

@@ -1,4 +1,4 @@
-"""What is built of the whole: what a build lacks of its matrix, and a fair split of entries into shards."""
+"""Parts of the whole: what a build lacks of its matrix, and a fair division of entries into shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
 
 CUDA_WEIGHT = 10.0
-"""How much longer an entry with CUDA is assumed to take than one without, where nothing is known."""
+"""The assumed ratio of the time of an entry with CUDA to one without, if nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Shard:
 
 
 def parse_shard(text: str, option: str = "--shard") -> Shard:
-    """Return what ``3/8`` says. Raises ``ConfigurationError`` for anything but a part that there is."""
+    """Return the shard ``3/8``. Raises ``ConfigurationError`` for anything but an existing part."""
     found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if found is None:
         raise ConfigurationError([f"`{option} {text}` must be two numbers: `{option} 3/8` is the third of eight parts"])
@@ -46,10 +46,10 @@ def parse_shard(text: str, option: str = "--shard") -> Shard:
 
 
 def split(entries: Sequence[Entry], count: int, *, times: Path | None = None) -> list[tuple[Entry, ...]]:
-    """Return ``count`` groups of entries that take about as long, each in the order of ``entries``.
+    """Return ``count`` groups of entries that take about the same time, each in the order of ``entries``.
 
-    ``times`` is a ``history.json`` of an earlier build, the same on every machine that builds a shard: the history of
-    the machine's own would split differently on each. Without it, an entry with CUDA counts as ten without. Raises
+    ``times`` is a ``history.json`` of an earlier build, the same on every machine that builds a shard: with its own
+    history, each machine would divide differently. Without it, an entry with CUDA counts as ten without. Raises
     ``ConfigurationError`` for more groups than entries.
     """
     if count > len(entries):
@@ -81,7 +81,7 @@ def _weights(entries: Sequence[Entry], times: Path | None) -> dict[str, float]:
 def describe(
     config: Config, *, project: Mapping[str, str], whole: Iterable[Entry], built: Iterable[str]
 ) -> Partial | None:
-    """Return what a build of the entries ``built`` lacks of ``whole``; None where it lacks nothing.
+    """Return what a build of the entries ``built`` lacks of ``whole``; None if it lacks nothing.
 
     ``project`` maps the project's files to their hashes.
     """
@@ -100,12 +100,12 @@ def describe(
 
 
 def sources_digest(config: Config, project: Mapping[str, str]) -> str:
-    """Return a digest of the project's files by content, wherever the project lies."""
+    """Return a digest of the project's files by content, independent of the project's place."""
     return _digest(sorted((record.place(config, path), content) for path, content in project.items()))
 
 
 def configuration_digest(config: Config) -> str:
-    """Return a digest of the options that change what an entry gives, wherever the project lies."""
+    """Return a digest of the options that affect a variant, independent of the project's place."""
     options = [
         (field.name, repr(getattr(config, field.name)).replace(str(config.root), ""))
         for field in dataclasses.fields(config)

@@ -1,4 +1,4 @@
-"""One entry's work, from its environment to its audited variant: independent of every other entry."""
+"""One entry's work, from its environment to its audited variant; no other entry affects it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def prepare(task: Task, emit: Emit) -> Acquired:
-    """Make the entry's environment and fetch its SDK: waits for the network more than for the processor."""
+    """Make the entry's environment and fetch its SDK, which mostly waits for the network."""
     emit(events.Step(entry=task.name, step="prepare"))
     progress.WATCHER.set(
         lambda title, received, total: emit(
@@ -59,7 +59,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
                 f'`sdk = "environment"` compiles against an installed torch, and one for {entry.machine} cannot be '
                 f'installed on {platform.machine()}: take `sdk = "thin"`, or build this entry on {entry.machine}',
             )
-        # An unpacked sdist has its metadata beside it; an environment for it would be left behind for ever.
+        # The metadata of an unpacked sdist are beside it; an environment for them would be left behind forever.
         lasting = not (config.root / "PKG-INFO").exists()
         environment = environments.of_entry(
             entry, root=config.root, shared_with_author=lasting, data=work, report=report
@@ -83,7 +83,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a task gave, with what it was built by and what was said of it."""
+    """The result of a task, with the tools that built it and the messages about it."""
 
     built: BuiltVariant
     environment: Environment
@@ -95,7 +95,7 @@ class Result:
 
 
 def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: Emit) -> Result:
-    """Compile, repair and audit the entry; whoever calls holds a token of the pool. Raises ``EntryError``."""
+    """Compile, repair and audit the entry; the caller holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
 
@@ -156,7 +156,7 @@ def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: 
 
 
 class Slots:
-    """An entry's share of the pool: Ninja's jobs, and what is told of them."""
+    """An entry's share of the pool for Ninja's jobs, and its figures."""
 
     def __init__(self, task: Task, pool: Pool, family: Family, emit: Emit) -> None:
         self._task, self._pool, self._family, self._emit = task, pool, family, emit
@@ -165,7 +165,7 @@ class Slots:
 
     @contextlib.contextmanager
     def share(self, *, jobserver: bool) -> Iterator[Share]:
-        """Give what Ninja may use; when it is killed, what it started ends too, and its tokens come back."""
+        """Provide Ninja's share; if Ninja is killed, end what it started, and put its tokens back."""
         self._emit(events.Step(entry=self._task.name, step="compile"))
         began, before = time.time(), frozenset(self._log())
         with self._pool.share(jobserver=jobserver) as share:
@@ -181,7 +181,7 @@ class Slots:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Share]:
-        """Give the machine to this entry."""
+        """Give this entry the whole pool."""
         began, before = time.time(), frozenset(self._log())
         with self._pool.alone() as share:
             try:
@@ -190,15 +190,15 @@ class Slots:
                 self._told(began, before)
 
     def progress(self, finished: int, total: int, running: int) -> None:
-        """Tell how far Ninja is."""
+        """Report Ninja's progress."""
         self._emit(events.Progress(entry=self._task.name, finished=finished, total=total, running=running))
 
     def took(self, peak: int) -> None:
-        """Remember the largest process."""
+        """Record the peak memory of the largest process, in bytes."""
         self.peak = max(self.peak, peak)
 
     def cached(self, hits: int, files: int) -> None:
-        """Remember how many files the compiler cache had, of how many; nothing where it was not asked."""
+        """Record how many files the compiler cache had, of how many lookups; unset if there was none."""
         self.counts = (hits, files) if files else None
 
     def _log(self) -> list[str]:
@@ -210,7 +210,7 @@ class Slots:
             return []
 
     def _told(self, began: float, before: frozenset[str]) -> None:
-        """Tell what Ninja's log says of this run: times in it count from its start, in milliseconds."""
+        """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start."""
         for line in self._log():
             fields = line.split("\t")
             if len(fields) == _FIELDS and line not in before:
@@ -218,7 +218,7 @@ class Slots:
                 self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
 
 
-_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output, output, hash of the command
+_FIELDS = 5  # the fields of a line in Ninja's log: start, end, time of the output, output, hash of the command
 
 
 def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
@@ -227,7 +227,7 @@ def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
 
 
 def _environ(entry: Entry) -> dict[str, str]:
-    """Return the variables that say where packages of the entry come from; pip's files speak where it has none."""
+    """Return the variables that say where the entry's packages come from; pip's files count if it has none."""
     environ = {**os.environ, **dict(entry.env_vars)}
     return {**pipfiles.variables(environ), **environ}
 

@@ -1,4 +1,4 @@
-"""One entry to be built, as a value: who runs it, and where, is not its concern."""
+"""One entry to be built, as a value; it does not say who builds it, and where."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What one entry is built from: values alone, so that it can be sent to another machine."""
+    """What one entry is built from: plain values, so that it can be sent to another machine."""
 
     entry: Entry
     config: Config
     work: Path
-    """The folder that all work lives in; the entry's own lies below it."""
+    """The folder of all work; the entry's own folder is in it."""
     installed: Installed | None = None
-    """The torch that it is for, where that is installed already: nothing is fetched, and no environment is made."""
+    """The torch to build for, if it is installed already: nothing is fetched, and no environment is made."""
 
     @property
     def name(self) -> str:
@@ -31,5 +31,5 @@ class Task:
 
     @property
     def log(self) -> Path:
-        """Return the file that holds the whole output of the entry's build."""
+        """Return the file with the whole output of the entry's build."""
         return self.work / self.entry.folder / "log.txt"
