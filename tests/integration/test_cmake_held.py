@@ -295,7 +295,27 @@ def test_torchs_own_pybind11_comes_first_for_what_links_torch(
     tree = bench.build("", source=source)
     assert b"pybind11=3.0\0" in (tree.prefix / "pybind.so").read_bytes()
     (said,) = bench.reports
-    assert "the headers are those of the pybind11 that torch 2.13.0 brings, not of " in said
+    assert f"the headers are those of the pybind11 that torch 2.13.0 brings, not of {old_pybind11}/pybind11" in said
+
+
+def test_pybind11_that_the_project_brings_is_named(bench: Workbench, tmp_path: Path) -> None:
+    """It lies in the project and is added by add_subdirectory: no `pybind11_DIR` says where it is."""
+    own = write(
+        tmp_path / "pybind" / "extern",
+        CMakeLists="project(pybind11 CXX)\nadd_library(headers INTERFACE)\n"
+        "add_library(pybind11::headers ALIAS headers)\n",
+    )
+    source = write(
+        tmp_path / "pybind",
+        CMakeLists="cmake_minimum_required(VERSION 3.18)\nproject(p CXX)\nfind_package(Torch REQUIRED)\n"
+        "add_subdirectory(extern)\nadd_library(pybind MODULE version.cpp)\n"
+        "target_link_libraries(pybind PRIVATE Torch::Python pybind11::headers)\n"
+        "install(TARGETS pybind LIBRARY DESTINATION .)\n",
+        version_cpp=VERSION,
+    )
+    bench.build("", source=source)
+    (said,) = bench.reports
+    assert f"brings, not of {own}: types that torch registers" in said
 
 
 def test_what_does_not_link_torch_keeps_its_own_pybind11(bench: Workbench, old_pybind11: Path, tmp_path: Path) -> None:

@@ -204,6 +204,26 @@ def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
     assert fatbin.archs(cpu.build(config, name="matrix.cpu").prefix / "libkernels.so") == ()
 
 
+def test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu(bench: Bench) -> None:
+    """An index gives torch for CUDA where none was asked for: both ways on are named, and `cuda = "cpu"` works."""
+    _with_torch_libraries(bench)
+    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    config = bench.config("cuda_implied")
+    tools = bench.tools(config)
+    if tools.cuda is not None:
+        pytest.skip("this machine has a CUDA 12 toolkit")
+    with pytest.raises(ToolchainError) as failure:
+        bench.build(config, tools)
+    assert failure.value.message == (
+        "target kernels lists kernels.cu, but the project does not enable CUDA, and CMake would leave the file out. "
+        'For a variant without CUDA, give the entry `cuda = ["cpu"]` in the matrix. For one with CUDA: '
+        f"{tools.cuda_problem}"
+    )
+    cpu = replace(bench, sdk=replace(bench.sdk, cuda=None))  # what the variable makes of the SDK
+    tree = cpu.build(config, tools, cuda="cpu")
+    assert fatbin.archs(tree.prefix / "libkernels.so") == ()
+
+
 def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Case 20: find_package(CUDAToolkit), CUDA::cudart and the variables agree; out of wheels, it links."""
     monkeypatch.setenv("CUDA_PATH", "/elsewhere")
@@ -242,9 +262,7 @@ def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
     assert fatbin.archs(tree.prefix / "libops.so") == ("8.0",)
 
 
-@pytest.mark.parametrize(
-    "project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda", "cuda_implied"]
-)
+@pytest.mark.parametrize("project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda"])
 def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
     """However CMake asks, the error is ours, says what is there and what to do, and nothing is compiled."""
     _with_torch_libraries(bench)

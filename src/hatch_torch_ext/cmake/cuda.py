@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
 """Given to CMake as every place where it would look: it then finds no other toolkit, and its complaint names this."""
 
 _LONGEST_ERROR = 1000  # characters of output after which an error's own sentence has ended
+
+_LEFT_OUT = re.compile(r"target \S+ lists \S+, but the project does not enable CUDA")
+"""The refusal of ``TorchExtFinish.cmake``."""
 
 CUDA_VARIABLES = ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDA_BIN_PATH", "CUDAARCHS", "CUDAHOSTCXX")
 """Environment variables that lead CMake and projects to a toolkit."""
@@ -74,7 +78,13 @@ def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError
     """Return our own error when CMake failed (``output``) because it asked for CUDA where there is no toolkit."""
     if toolchain.cuda is not None or not any(_about_cuda(text) for text in output.split("CMake Error")[1:]):
         return None
-    return ToolchainError(entry.name, toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit")
+    problem = toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit"
+    if (found := _LEFT_OUT.search(" ".join(output.split()))) is not None:
+        problem = (
+            f"{found[0]}, and CMake would leave the file out. For a variant without CUDA, give the entry "
+            f'`cuda = ["cpu"]` in the matrix. For one with CUDA: {problem}'
+        )
+    return ToolchainError(entry.name, problem)
 
 
 def _about_cuda(error: str) -> bool:

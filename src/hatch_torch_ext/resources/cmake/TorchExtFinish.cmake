@@ -266,7 +266,11 @@ function(_torch_ext_pybind11_of_torch target)
   get_target_property(libraries ${target} LINK_LIBRARIES)
   if(foreign OR "${libraries}" MATCHES "pybind11::")
     if(NOT foreign)
-      set(foreign "${pybind11_DIR}")
+      if(pybind11_DIR) # found by find_package, else brought by add_subdirectory
+        set(foreign "${pybind11_DIR}")
+      else()
+        set(foreign "${pybind11_SOURCE_DIR}")
+      endif()
     endif()
     torch_ext_note(
       "target ${target}: the headers are those of the pybind11 that torch ${TorchExt_VERSION} brings, not of ${foreign}: types that torch registers are known to the same one alone")
