@@ -211,6 +211,27 @@ def test_installers_take_the_wheel_of_their_machine(made: Path, tmp_path: Path) 
         assert [file.name for file in fetched.iterdir()] == [expected.name]
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_auditwheel_agrees(made: Path, machine: str, tmp_path: Path) -> None:
+    """It names the policy that the wheel is tagged for, and has nothing to repair; what torch brings it must leave out.
+
+    What its copy differs in are entries for folders, and the order of RECORD.
+    """
+    wheel = of(made, machine)
+    (tag,) = parse_wheel_filename(wheel.name)[3]
+    command = [sys.executable, "-m", "auditwheel"]
+    shown = " ".join(process.run([*command, "show", wheel]).stdout.split())
+    assert f'This constrains the platform tag to "{tag.platform}"' in shown
+    assert f'is consistent with the following platform tag: "linux_{machine}"' in shown  # torch's own libraries
+    process.run([*command, "repair", "--exclude", "lib*torch*", "--exclude", "libc10*", "-w", tmp_path, wheel])
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(tmp_path / wheel.name) as after:
+        files = [name for name in after.namelist() if not name.endswith("/")]
+        assert sorted(files) == sorted(before.namelist())
+        assert [Path(name).name for name in files if after.read(name) != before.read(name)] == ["RECORD"]
+        (record,) = (name for name in files if name.endswith("/RECORD"))
+        assert sorted(after.read(record).splitlines()) == sorted(before.read(record).splitlines())
+
+
 @pytest.mark.parametrize("version", TORCH)
 def test_it_is_right_under_emulation(
     made: Path, arm64: Path, site: Callable[[str], Path], version: str, tmp_path: Path
