@@ -1,4 +1,4 @@
-"""The audit: what keeps a compiled file from loading for a user, or a wheel from being what it says.
+"""The audit: what keeps a compiled file from loading for a user, or a wheel from being what it states.
 
 ``audit_variant`` runs in every build, ``audit_wheel`` on any wheel of a torch extension, whoever made it.
 """

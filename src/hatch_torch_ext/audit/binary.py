@@ -1,4 +1,4 @@
-"""Checks that need nothing but one ELF file and what the wheel says of it."""
+"""Checks that need only one ELF file and what the wheel states about it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import Binary, Subject
 
 ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
-# Where people and machines build. Only paths of source files count: `/tmp/x` alone may be a name that the program uses.
+# Folders in which people and machines build. Only paths of source files count: the program may use a name like
+# `/tmp/x`.
 _HOMES = re.compile(rb"/(?:home|root|tmp|Users|__w|builds?|workspace|github|project|io)/")
 _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|inc|S|s|f|f90|pyx)(?![\w.])")
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
-"""Bytes of static TLS: up to the first, a library fits in most processes; above the second, in none (glibc)."""
+"""Bytes of static TLS: up to the first, a library fits into most processes; above the second, into none (glibc)."""
 MAX_PATHS = 50
 MAX_TRIES = 20_000
-"""Places of one file that are looked at, as a path may begin there."""
+"""Number of places in one file that are examined as the beginning of a path."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What kernels call of the CUDA runtime: it must be in the runtime that torch brings, which may be an older minor."""
+"""The functions of the CUDA runtime that kernels call: torch's runtime must have them, and it may be an older minor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             missing = [symbol for symbol in taken if symbol not in subject.cuda_runtime]
             message = f"needs {some(missing)}, which the runtime of torch's CUDA {subject.cuda} does not have"
         elif subject.newer_nvcc is not None:
-            # No list of functions stands in for the runtime: what nvcc calls itself is in no header of torch's CUDA.
+            # No list of functions can replace the runtime: torch's CUDA headers lack functions that nvcc itself calls.
             missing = taken
             message = (
                 f"is compiled by CUDA {subject.newer_nvcc}, newer than torch's {subject.cuda}, and torch's runtime is "
@@ -38,5 +38,5 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _taken(binary: Binary) -> list[str]:
-    """Return the functions of the shared CUDA runtime that the file needs: they carry its version, all of them."""
+    """Return the functions of the shared CUDA runtime that the file needs: they are those with its version."""
     return sorted(symbol for symbol, version in binary.elf.symbol_versions if sonames.stem(version) == RUNTIME)

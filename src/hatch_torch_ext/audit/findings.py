@@ -1,6 +1,6 @@
 """What the audit can find: one table of codes, each with its weight and its remedy, and the finding itself.
 
-``docs/audit.md`` tells the cause of each code; a test holds both lists together.
+``docs/audit.md`` describes the cause of each code; a test compares the two.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 MOST = 50
-"""Findings of one code that are told one by one."""
+"""Number of findings of one code that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """One kind of finding. ``warning``: the file works for some or most users, so a build goes on."""
+    """One kind of finding. ``warning``: the file works for some or most users, so a build continues."""
 
     remedy: str
     warning: bool = False
@@ -31,7 +31,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: ``file`` is the member of the wheel (or of ``_torch_ext``), POSIX.
+    """One fault: ``file`` is the member of the wheel (or of ``_torch_ext``), POSIX.
 
     ``variant`` is the label of the variant it belongs to, or None. ``str()`` gives the line for a person.
     """
@@ -213,7 +213,7 @@ OF_THE_ARCHIVE = frozenset(code for code, kind in CODES.items() if kind.remedy =
     "unsafe-path",
     "wheel-tag",
 }
-"""What guards the wheel as a file: no author sets that aside for others."""
+"""Codes that protect the wheel as a file: no author can set them aside for others."""
 
 
 def finding(
@@ -243,8 +243,8 @@ def some(names: Sequence[str]) -> str:
 def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
     """Return each finding once, without the ignored codes, the faults before the warnings, in a stable order.
 
-    Of each code the first ones are there; how many more there are is one finding, which weighs as the heaviest of them.
-    Raises ``ConfigurationError`` for a code that there is none of.
+    The first ones of each code are kept; one more finding, as severe as the most severe of the rest, says how many more
+    there are. Raises ``ConfigurationError`` for a code that does not exist.
     """
     unknown = [code for code in ignore if code not in CODES]
     if unknown:
@@ -278,7 +278,7 @@ def _unknown(code: str) -> str:
 
 
 def text(findings: Iterable[Finding]) -> str:
-    """Return findings for a person: under each code its remedy once, then file by file what is wrong."""
+    """Return findings for a person: for each code its remedy once, then what is wrong file by file."""
     groups: dict[tuple[bool, str, str], list[Finding]] = {}
     for found in findings:
         groups.setdefault((found.warning, found.code, found.remedy), []).append(found)

@@ -1,4 +1,4 @@
-"""The names that glibc defines, asked of the glibc of the file's own machine where it is here."""
+"""The names that glibc defines, read from the glibc of the file's own machine if it is installed here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIBRARIES = (
 
 @cache
 def names(machine: str, sysroot: Path | None = None) -> Mapping[str, str] | None:
-    """Return name -> the oldest version of glibc that has it (``2.17``), or None where that glibc is not here.
+    """Return name -> the oldest version of glibc that has it (``2.17``), or None if that glibc is not installed here.
 
     For another machine it is that of ``sysroot``, or of Debian's cross compiler.
     """

@@ -1,4 +1,4 @@
-"""Libraries: who brings which, what is bundled that must not be, what is missing, and OpenMP once alone."""
+"""Libraries: who provides each, what must not be bundled, what is missing, and that there is one OpenMP runtime."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def system(elf: ElfFile) -> policy.Policy:
-    """Return what every system that ``elf`` runs on has: the policy that its own versions meet.
+    """Return the policy that the file's own symbol versions meet: every system that ``elf`` runs on has its libraries.
 
-    ``libmvec.so.1``, for one, is part of glibc from 2.22 on, and a file that needs it needs that version of it.
+    ``libmvec.so.1``, for example, is part of glibc from 2.22 on, and a file that needs it needs that version of glibc.
     """
     versions = [version for _, listed in elf.version_needs for version in listed]
     return policy.lowest(elf.machine, policy.libc_of(elf.needed) or "glibc", versions)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """Find bundled torch, CUDA and OpenMP, libraries that nobody brings, and libpython."""
+    """Find bundled torch, CUDA and OpenMP, libraries without a provider, and libpython."""
     having: dict[str, list[Binary]] = {}
     for binary in subject.binaries:
         if binary.name == (binary.elf.soname or binary.name):
@@ -44,7 +44,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _unreachable(binary: Binary, having: Mapping[str, Sequence[Binary]], subject: Subject) -> Iterator[Finding]:
-    """Find libraries of the wheel that ld.so does not find from here; a foreign package may load them first.
+    """Find libraries of the wheel that ld.so does not find from this file; a foreign package may load them first.
 
     ``having`` maps names to the files that ld.so finds by them.
     """
@@ -57,7 +57,7 @@ def _unreachable(binary: Binary, having: Mapping[str, Sequence[Binary]], subject
 
 
 def _processes(binary: Binary, subject: Subject) -> Iterator[Finding]:
-    """Find needs for a runtime that must be in the process first; `exclude` says that every user has it."""
+    """Find needs for a runtime that must be in the process first, unless `exclude` says that every user has it."""
     for name in binary.elf.needed:
         what = sonames.process_runtime(name)
         if what is None or name in subject.own_names or subject.external.get(name) == "author":
@@ -67,14 +67,14 @@ def _processes(binary: Binary, subject: Subject) -> Iterator[Finding]:
 
 
 def _searched(binary: Binary) -> set[str]:
-    """Return the folders that the file's RPATH leads to, as ``place`` is written."""
+    """Return the folders that the file's RPATH leads to, in the form of ``place``."""
     here = posixpath.dirname(binary.place)
     entries = binary.elf.runpath or binary.elf.rpath
     return {posixpath.normpath(ORIGIN.sub(here or ".", entry)) for entry in entries if ORIGIN.match(entry)}
 
 
 def unknown(binary: Binary, subject: Subject) -> list[str]:
-    """Return what ``binary`` needs and neither the wheel nor torch, its requirements or the system bring."""
+    """Return needed libraries that neither the wheel nor torch, its requirements or the system provide."""
     known = subject.own_names | subject.provided | subject.external.keys()
     met = system(binary.elf)
     return [name for name in binary.elf.needed if name not in known and not _brought(name, met)]
@@ -111,7 +111,7 @@ def _bundled(binary: Binary, subject: Subject) -> Iterator[Finding]:
 
 
 def _openmp(subject: Subject) -> Iterator[Finding]:
-    """Find needs for an OpenMP runtime that is not the one which torch brings, and two in one variant."""
+    """Find needs for another OpenMP runtime than torch's, and for two in one variant."""
     users: dict[str, str] = {}
     for binary in subject.binaries:
         for name in binary.elf.needed:

@@ -1,4 +1,4 @@
-"""Whether a package loads its variants: an author who forgets the two lines gets a package that registers nothing."""
+"""Whether a package loads its variants: without the two lines, it registers nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
     """Find a ``package`` (dotted) none of whose Python ``files`` mentions the loader, or that has no ``__init__.py``.
 
-    ``files`` maps POSIX paths below site-packages to their text; None is a text that was not read, and may do it.
+    ``files`` maps POSIX paths below site-packages to their text; None is a text that was not read, and may mention it.
     """
     folder = package.replace(".", "/")
     init = f"{folder}/__init__.py"

@@ -1,7 +1,7 @@
-"""Open files in a torch that is available, in a process of their own: the one proof that a file can be loaded.
+"""Opens files in an available torch, in a process of its own: the one proof that a file can be loaded.
 
-A wrong library can abort the whole process. That is then a finding, with what was printed, and the
-rest is opened again.
+A faulty library can abort the whole process. That becomes a finding with the process's output, and the remaining files
+are opened in a new process.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import Variant
 
 Facts = dict[str, Any]
-"""Facts of a Python and its torch, as the loader's ``facts()`` gives them."""
+"""Facts of a Python and its torch, as the loader's ``facts()`` returns them."""
 
 SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
 PROGRAM = "<program>"
 MARK = "@@torch-ext-opening "
 KINDS = frozenset({"library", "module", "program"})
-"""What is opened by itself; what those files need comes with them."""
+"""Kinds of files that are opened directly; the libraries that those need are opened with them."""
 TIMEOUT = 120.0
 TAIL_LINES, MAX_LINE = 6, 300
-# A backtrace as torch prints it says nothing of use to who reads a finding.
+# A backtrace in torch's format is of no use to the reader of a finding.
 _FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
-# What torch says of a second registration (aten/src/ATen/core/dispatch/Dispatcher.cpp, library.cpp).
+# torch's message on a second registration (aten/src/ATen/core/dispatch/Dispatcher.cpp, library.cpp).
 REGISTERED_TWICE = ("Only a single TORCH_LIBRARY", "multiple times with the same", "Tried to register an operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """One run: what it said, how it ended, and which other lines it printed. ``returncode`` None: out of time."""
+    """One run of the process: its answers, its exit status (None: timeout), and the other lines that it printed."""
 
     said: tuple[dict[str, Any], ...]
     returncode: int | None
@@ -53,12 +53,12 @@ class _Outcome:
 
 
 def probe(python: Path) -> Facts | None:
-    """Return the facts of ``python`` and its torch as the loader reads them, or None where no torch can be imported."""
+    """Return the facts of ``python`` and its torch as the loader reads them, or None if torch cannot be imported."""
     return _torch(_run(python, [], timeout=TIMEOUT))
 
 
 def serves(variant: Variant, here: Facts) -> bool:
-    """Say whether the loader may choose ``variant`` where the facts are ``here``."""
+    """Return whether the loader may choose ``variant`` given the facts ``here``."""
     candidate = {
         "label": variant.label,
         "torch": variant.torch,
@@ -76,20 +76,20 @@ def serves(variant: Variant, here: Facts) -> bool:
 
 
 def python_fits(wanted: str | None, here: Facts) -> bool:
-    """Say whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) serves that of ``here``."""
+    """Return whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) suits that of ``here``."""
     return wanted is None or wanted == here["python"] or wanted.startswith("abi3-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What came of opening files: ``operators`` maps the place of each that opened to the names that it registered."""
+    """The result of opening files; ``operators`` maps the place of each opened file to the names that it registered."""
 
     findings: tuple[Finding, ...] = ()
     operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def expects_another(binary: Binary, here: Facts) -> str | None:
-    """Return what of a foreign file's needs another build of torch than that of ``here`` has, or None."""
+    """Return which need of a foreign file asks for another build of torch than that of ``here``, or None."""
     major = next((sonames.version(name) for name in binary.elf.needed if sonames.stem(name) == "libcudart"), "")
     cuda = here["backend"].removeprefix("CUDA ") if here["backend"].startswith("CUDA ") else None
     of_cuda = [name for name in binary.elf.needed if sonames.is_cuda(name) and not sonames.is_driver(name)]
@@ -109,12 +109,12 @@ def expects_another(binary: Binary, here: Facts) -> str | None:
 def open_all(
     python: Path, binaries: Sequence[Binary], *, variant: str | None, package: str | None, timeout: float = TIMEOUT
 ) -> Opened:
-    """Open ``binaries`` in the torch of ``python``; nothing comes of it where that has no torch.
+    """Open ``binaries`` in the torch of ``python``; the result is empty if that has no torch.
 
     Modules are imported as ``<package>.<binary.module>``, so that several of one name do not meet. ``timeout`` is in
     seconds, for all of them together.
     """
-    # A module may need the operators of its variant's libraries: those come first, as in the loader.
+    # A module may need the operators of its variant's libraries: those are opened first, as by the loader.
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []
     preload = sorted({name for binary in binaries for name in binary.elf.needed if sonames.is_sanitizer(name)})
@@ -174,7 +174,7 @@ def _run(
 
 
 def _preloaded(names: Sequence[str]) -> dict[str, str | None]:
-    """Return the variables under which a file with a sanitizer can be opened: its runtime comes before all else."""
+    """Return the variables with which a file with a sanitizer can be opened: its runtime is preloaded."""
     if not names:
         return {}
     return {"LD_PRELOAD": ":".join(names), "ASAN_OPTIONS": "detect_leaks=0", "LSAN_OPTIONS": "detect_leaks=0"}
@@ -187,7 +187,7 @@ def _torch(outcome: _Outcome) -> Facts | None:
 def _judge(
     outcome: _Outcome, binaries: Sequence[Binary], *, variant: str | None
 ) -> tuple[int | None, tuple[Finding, ...]]:
-    """Return the number of the last file that was tried, and what happened to each."""
+    """Return the number of the last file that was tried, and the result of each."""
     found: list[Finding] = []
     last: int | None = None
     done: set[int] = set()
@@ -203,7 +203,7 @@ def _judge(
             found.append(_refused(binary, line["error"], variant=variant))
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
-        # An exception in a static initialiser ends the process: torch's refusal of a second registration does.
+        # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
         code = "operator-twice" if _twice("\n".join(outcome.printed)) else "crash"
         found.append(finding(code, binaries[last].place, death, variant=variant))
     return last, tuple(found)

@@ -1,4 +1,4 @@
-"""The symbol versions of every file against the wheel's platform tag, and against all policies that there are."""
+"""The symbol versions of every file, compared with the wheel's platform tag and with all existing policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?
 
 
 def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
-    """Find files that need more of glibc, libstdc++ or libgcc than the tag's lowest policy promises."""
+    """Find files that need more of glibc, libstdc++ or libgcc than the lowest policy of the tag guarantees."""
     promised = [found for tag in tags if (found := _policy(tag.rpartition("-")[2])) is not None]
     if not promised:
         yield from beyond_all(binaries, variant=None)
@@ -34,7 +34,7 @@ def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
 
 
 def beyond_all(binaries: Iterable[Binary], *, variant: str | None) -> Iterator[Finding]:
-    """Find files that need more than every policy promises: they load on few systems, and no index takes them."""
+    """Find files that need more than any policy guarantees: few systems load them, and no index accepts them."""
     for binary in binaries:
         libc = policy.libc_of(binary.elf.needed) or "glibc"
         beyond = policy.unpromised(binary.elf.machine, libc, _versions(binary))
@@ -54,7 +54,7 @@ def _policy(platform: str) -> tuple[str, Policy] | None:
 
 
 def _symbols(binary: Binary, versions: Sequence[str]) -> str:
-    """Name each version with a symbol that asks for it, where one does."""
+    """Name each version with a symbol that requires it, if there is one."""
     by_version: dict[str, str] = {}
     for symbol, version in binary.elf.symbol_versions:
         by_version.setdefault(version, symbol)

@@ -1,4 +1,4 @@
-"""What a file asks of Python: the release of its suffix, the limited API where it says so, nothing in a library."""
+"""What a file needs of Python: the release of its suffix, the limited API if it declares it, nothing in a library."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 _SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>[0-9]{2,4}t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
 _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>[0-9])(?P<minor>[0-9]{1,3})(?P<threads>t?)")
-# pybind11 and nanobind compare the Python of compilation with the one that runs, and keep both texts beside each other.
+# pybind11 and nanobind compare the Python of compilation with the running one, and store the two texts next to each
+# other.
 _PYBIND_CHECK = b"Python version mismatch: module was compiled for Python %s"
 _PYBIND_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
 MAX_TEXTS = 1000
-"""Of a window: one is enough, and a second kind of them makes the first useless."""
+"""Number of version texts in one window of the file that are examined; a second version makes the first useless."""
 _PYBIND_INTERNALS = re.compile(rb"__pybind11_internals_v(\d+)_")
 _NO_LIMITED_PYBIND = (
     "pybind11 does not work with Python's limited API: write the module on Python's C API, or name and build it for "
@@ -45,10 +46,12 @@ NEW_IN = {
     }.items()
     for symbol in symbols.split()
 }
-"""Functions that no earlier release exports (CPython's "What's New", C API). abi3info tells when a function entered the
-limited API, which can be releases later."""
+"""Functions that no earlier release exports (CPython's "What's New", C API).
+
+abi3info states when a function entered the limited API, which can be releases later.
+"""
 FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount", "_Py_DecRefSharedDebug"})
-"""Reference counting that only free-threaded builds export, which their headers inline everywhere."""
+"""Reference counting that only free-threaded builds export; their headers inline it everywhere."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -71,7 +74,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _pybind11(binary: Binary, subject: Subject) -> Iterator[Finding]:
-    """Compare pybind11's internals with torch's, where the module calls torch's Python half."""
+    """Compare pybind11's internals with torch's, if the module calls torch's Python library."""
     if not subject.pybind11_internals or owners.PYTHON not in owners.libraries(binary.symbols):
         return
     texts = {int(number) for data in windows(binary.elf.path) for number in _PYBIND_INTERNALS.findall(data)}
@@ -90,16 +93,16 @@ def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[F
 
 
 def _opened_by_its_python(library: Binary, subject: Subject) -> bool:
-    """Say whether no other Python than the right one opens ``library``, and leaving Python out would gain nothing."""
+    """Return whether only the right Python opens ``library`` anyway, so its use of Python costs nothing."""
     if subject.python is None:
         return False
-    if not subject.ours:  # a wheel for one Python: its tag says so, whatever is in it
+    if not subject.ours:  # a wheel for one Python: its tag says so, whatever it contains
         return True
     return _serves_modules_alone(library, subject) or any(item.is_module for item in subject.binaries)
 
 
 def _serves_modules_alone(library: Binary, subject: Subject) -> bool:
-    """Say whether only modules need ``library``: then it is opened by the right Python, as they are."""
+    """Return whether only modules need ``library``: the Python that opens them then opens it."""
     names = {library.name, library.elf.soname}
     users = [binary for binary in subject.binaries if not names.isdisjoint(binary.elf.needed)]
     return bool(users) and all(user.is_module for user in users)
@@ -132,7 +135,7 @@ def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iter
 
 
 def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    """Look for traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
+    """Find traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
     version = PyVersion(int(tag[0]), int(tag.removesuffix("t")[1:]))
     newer = [symbol for symbol in symbols if NEW_IN.get(symbol, version) > version]
     traces = []
@@ -151,7 +154,7 @@ def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject
 
 
 def _limited(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    """Compare the symbols with the limited API, and with its state in the oldest Python promised."""
+    """Compare the symbols with the limited API, and with its state in the oldest Python that is promised."""
     promised = _TAG.fullmatch(subject.python or "")
     remedy = _NO_LIMITED_PYBIND if any(_PYBIND_CHECK in data for data in windows(binary.elf.path)) else None
     outside = [symbol for symbol in symbols if _limited_api(symbol) is None]

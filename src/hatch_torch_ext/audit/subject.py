@@ -1,4 +1,4 @@
-"""What a check is given: the ELF files that are loaded together, and what is known of the torch that they are for."""
+"""The input of a check: ELF files that are loaded together, and the known facts of the torch that they are for."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PYTHON_MODULE_ENTRY = "PyInit_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
-    """One ELF file: ``place`` is its POSIX path in the wheel (or below ``_torch_ext`` before there is a wheel).
+    """One ELF file; ``place`` is its POSIX path in the wheel (or below ``_torch_ext`` before there is a wheel).
 
-    ``module`` is the dotted name under which Python imports it, where that is known. ``unstripped`` is the same file
-    as the linker left it. ``depth`` is how many folders below site-packages it lies, or None where unknown.
+    ``module`` is the dotted name under which Python imports it, if known. ``unstripped`` is the same file as the linker
+    wrote it. ``depth`` is the number of folders between site-packages and the file, or None if unknown.
     """
 
     place: str
@@ -28,7 +28,7 @@ class Binary:
     module: str | None = None
     unstripped: Path | None = None
     unopened: bool = False
-    """The package opens it itself, perhaps instead of another: the loader, and so the audit, opens it not."""
+    """The package opens it itself, perhaps instead of another file: neither the loader nor the audit opens it."""
     depth: int | None = None
 
     @property
@@ -38,17 +38,17 @@ class Binary:
 
     @property
     def is_module(self) -> bool:
-        """Say whether it is a CPython extension module."""
+        """Return whether it is a CPython extension module."""
         return any(symbol.startswith(PYTHON_MODULE_ENTRY) for symbol in self.elf.exported)
 
     @property
     def symbols(self) -> frozenset[str]:
-        """Return every symbol that it takes from elsewhere, weak ones too."""
+        """Return every symbol that it imports, weak ones too."""
         return frozenset(self.elf.undefined) | frozenset(self.elf.weak)
 
 
 def facts(variant: Variant) -> dict[str, Any]:
-    """Return what a variant says of itself: one truth for the audit of a build and that of a stranger's wheel."""
+    """Return the facts of a variant, the same for the audit of a build and that of a finished wheel."""
     return {
         "variant": variant.label,
         "machines": (variant.machine,),
@@ -66,7 +66,7 @@ def facts(variant: Variant) -> dict[str, Any]:
 class Subject:
     """ELF files that belong together (a variant, or all of a foreign wheel), and the facts to compare them with.
 
-    Every fact may be None or empty: then the checks that need it say nothing.
+    Every fact may be None or empty; checks that need it then find nothing.
     """
 
     variant: str | None
@@ -74,47 +74,47 @@ class Subject:
     machines: tuple[str, ...] = ()
     """Machines that the wheel or the variant names."""
     python: str | None = None
-    """``cp311``, ``cp313t``, ``abi3-cp39``; None when nothing may need Python, or when it is not known (``ours``)."""
+    """``cp311``, ``cp313t``, ``abi3-cp39``; None if nothing may need Python (``ours``), or if it is unknown."""
     ours: bool = False
-    """It was made by us: what the manifest does not say is not so."""
+    """A build of this project made it, so its manifest is complete."""
     torch: str | None = None
     stable_abi: bool = False
     promised: str | None = None
-    """The lowest release line (``2.10``) that users may have, where it was promised."""
+    """The lowest release line (``2.10``) that users may have, if one was promised."""
     promise: str = "the variant promises"
-    """Who promises it, for a message that goes on with the release."""
+    """Who promises it; in messages, the release follows."""
     cxx11_abi: bool | None = None
     exports: Mapping[str, frozenset[str]] | None = None
-    """SONAME -> exported names of torch's own libraries; one that is missing is not known."""
+    """SONAME -> exported names of torch's own libraries; those of a missing one are unknown."""
     others: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """The same of other torch releases, by version: they make a message tell more."""
+    """The exports of other torch releases, by version, which make a message more precise."""
     cuda: str | None = None
     """The CUDA version of the torch that it is for."""
     cuda_runtime: frozenset[str] | None = None
-    """What the CUDA runtime of that torch exports; None where it is not available."""
+    """The exports of that torch's CUDA runtime; None if it is not available."""
     newer_nvcc: str | None = None
-    """The CUDA version of the compiler, where it is newer than torch's."""
+    """The CUDA version of the compiler, if it is newer than torch's."""
     pybind11_internals: frozenset[int] = frozenset()
-    """The versions of pybind11's internals that torch's own headers name; empty where they are not available."""
+    """The versions of pybind11's internals in torch's own headers; empty if these are not available."""
     provided: frozenset[str] = frozenset()
-    """Further library names that the user's torch, its requirements or the system bring."""
+    """Further names of libraries that the user's torch, its requirements or the system provide."""
     external: Mapping[str, str] = field(default_factory=dict)
-    """Libraries that are left to others, and to whom (``Variant.external``): what they define is not known."""
+    """Libraries that others provide, and who (``Variant.external``); their exports are unknown."""
     sysroot: Path | None = None
-    """That of the compiler for another machine, where the author names one."""
+    """The sysroot of the compiler for another machine, if the author names one."""
     build_dirs: tuple[str, ...] = ()
     build: BuildRecord | None = None
     """What a variant was built from."""
     keep_symbols: bool = False
-    """Symbols and debug information were asked for."""
+    """Whether the author keeps symbols and debug information."""
 
     own_names: frozenset[str] = field(init=False)
     """The names by which the dynamic linker finds the subject's own files."""
     symbols: frozenset[str] = field(init=False)
-    """What they export."""
+    """The names that they export."""
 
     def __post_init__(self) -> None:
-        """Gather once what checks ask of all files for each file."""
+        """Compute once what the checks need of all files for each file."""
         names = {name for binary in self.binaries for name in (binary.name, binary.elf.soname) if name}
         object.__setattr__(self, "own_names", frozenset(names))
         symbols = frozenset(symbol for binary in self.binaries for symbol in binary.elf.exported)

@@ -1,4 +1,4 @@
-"""Symbols of torch: exported by the torch that the file is for, of one C++ ABI, and stable where that was promised."""
+"""torch's symbols: exported by the torch that the file is for, of one C++ ABI, and stable if that was promised."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STANDARD = re.compile(r"_Z(?:n[wa]|d[la]|(?:T[VISTC]|GV)?N?[rVKRO]*(?:S[tabsiod
 _INSIDE_TORCH = re.compile(
     r"_Z\w*?(?:6google8protobuf|4dnnl|5ideep|4gloo|6fbgemm|10tensorpipe|9libkineto|4onnx|8pybind11)"
 )
-"""Names of libraries that torch's own hold, and export in part."""
+"""C++ names of other projects that torch's own libraries contain, and export in part."""
 _BEFORE_SCOPES = re.compile(r"_Z(?:T[VIST]|GV|GR)?N?[rVKRO]*")
 
 CLOSURE = {
@@ -44,14 +44,14 @@ CLOSURE = {
     "libtorch_cpu.so": ("libc10.so",),
     "libc10_cuda.so": ("libc10.so",),
 }
-"""What torch's own libraries load in turn: ld.so resolves a symbol in any of them, as it walks the whole graph."""
+"""What torch's own libraries load in turn: ld.so resolves a symbol in any of them, as it searches the whole graph."""
 
 
 LOADED_BY_TORCH_CUDA = frozenset((
     "libcudart", "libcublas", "libcublasLt", "libcudnn", "libcufft", "libcufile", "libcurand", "libcusparse",
     "libcusparseLt", "libnccl",
 ))  # fmt: skip
-"""Libraries of CUDA in NEEDED of libtorch_cuda.so, as in torch's wheel of 2.8: builds of other people may differ."""
+"""CUDA libraries in NEEDED of libtorch_cuda.so, as in torch's wheel of 2.8; other builds may differ."""
 
 _WITH_VERSIONS = re.compile(
     r"(?:lib(?:c|m|mvec|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s|atomic|gomp|quadmath)|ld-linux[\w-]*|ld64)\.so\.\d+"
@@ -62,14 +62,15 @@ _INSIDE_TORCH_C = re.compile(
     r"(?:mklg?|MKL|Sleef|uv|xnn|cpuinfo|nnp|pthreadpool|pytorch|__itt|mz|vml|omp|GOMP|kmp|__kmpc|cblas|LAPACKE|__cxa|__gxx|_Unwind)_?\w*"
     r"|[cdsz][a-z][a-z0-9]{2,5}_"
 )
-"""C names of libraries that torch's own hold and export, MKL with BLAS and LAPACK above all, or load: OpenMP, C++."""
+"""C names that torch's own libraries contain and export (MKL with BLAS and LAPACK, and others), or load (OpenMP, C++).
+"""
 
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
-"""Libraries of torch that only load others, or that no extension takes a symbol from."""
+"""Libraries of torch that only load others, or of which no extension uses a symbol."""
 
 
 def old_string(name: str) -> bool:
-    """Say whether a mangled name takes or gives the ``std::string`` of before C++11 (``Ss``)."""
+    """Return whether a mangled name takes or returns the ``std::string`` from before C++11 (``Ss``)."""
     at, last = 2, name.rfind("Ss")
     while at <= last:
         if name.startswith("Ss", at):
@@ -85,18 +86,18 @@ def old_string(name: str) -> bool:
 
 
 def new_string(name: str) -> bool:
-    """Say whether a mangled name takes or gives a type of the C++11 ABI."""
+    """Return whether a mangled name takes or returns a type of the C++11 ABI."""
     return _NEW_STRING.search(name) is not None
 
 
 def other_string(wanted: str, there: str) -> bool:
-    """Say whether the mangled names differ in the ``std::string`` that they take or give, one's being that of C++11."""
+    """Return whether two mangled names differ in the ``std::string`` that they take or return, one of them C++11's."""
     if new_string(wanted) == new_string(there):
         return False
     new, old = (wanted, there) if new_string(wanted) else (there, wanted)
     if "NSt7__cxx11" in new:
         return old_string(old) or "St4list" in old
-    return new.replace("B5cxx11", "") == old  # a function without such arguments that gives one
+    return new.replace("B5cxx11", "") == old  # a function without such arguments that returns one
 
 
 def plain(symbol: str) -> str:
@@ -170,7 +171,7 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
 
 
 def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
-    """Find names that nothing which the file loads can define: the system's have versions; torch's, an owner."""
+    """Find names that no library which the file loads can define: the system's have versions, and torch's are known."""
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = (subject.exports or {}).values()
     left = [
@@ -195,7 +196,7 @@ def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iter
     ]
     if c_names and not _opaque(binary, subject):
         system = glibc.names(binary.elf.machine, subject.sysroot)
-        if system is not None:  # else nothing here tells which names that machine's has
+        if system is not None:  # unknown: the glibc of that machine is not here
             names += [symbol for symbol in c_names if not _of_glibc(symbol, system, binary)]
     nobodys = []
     having = _defined(names, binary, subject) if names else {}
@@ -222,7 +223,7 @@ def _is_own(symbol: str) -> bool:
 
 
 def _of_cuda(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
-    """Find functions of CUDA's libraries in a file that does not load the library that has them."""
+    """Find functions of CUDA's libraries in a file that does not load the library which has them."""
     if not symbols:
         return
     loaded = _loaded(binary, subject)
@@ -263,9 +264,10 @@ def _loaded(binary: Binary, subject: Subject) -> set[str]:
 
 
 def _opaque(binary: Binary, subject: Subject) -> bool:
-    """Say whether a library that the file loads may define C names that nothing here tells.
+    """Return whether a library that the file loads may define C names that are unknown here.
 
-    Those of glibc and of GCC's runtimes have versions, so that a name without one is not theirs; musl's have none.
+    The libraries of glibc and of GCC have versions for all names, so a name without one is not theirs; musl's have
+    none.
     """
     if policy.libc_of(binary.elf.needed) == "musl":
         return True
@@ -280,10 +282,10 @@ def _opaque(binary: Binary, subject: Subject) -> bool:
 
 
 def _of_glibc(symbol: str, names: Mapping[str, str], binary: Binary) -> bool:
-    """Say whether glibc has the name: unlinked it has no version, and is found where Python has loaded glibc's part.
+    """Return whether glibc defines the name: a file not linked with glibc has no version for it, and still finds it.
 
-    One that came after the glibc that the file asks for counts as nobody's: where it runs it may not be there
-    (``__libc_single_threaded``, of 2.32, out of a static library that was compiled on a newer system).
+    A name newer than the glibc that the file requires does not count: the user's glibc may lack it
+    (``__libc_single_threaded``, of 2.32, from a static library that was compiled on a newer system).
     """
     if symbol not in names:
         return False
@@ -295,7 +297,7 @@ def _of_glibc(symbol: str, names: Mapping[str, str], binary: Binary) -> bool:
 def _defined(names: Iterable[str], binary: Binary, subject: Subject) -> dict[str, list[str]]:
     """Return, for the plain form of each of ``names``, the symbols of that form which the files define.
 
-    Those of the file itself, hidden names too, and what the files beside it export.
+    They are those of the file itself, hidden ones too, and the exports of the files beside it.
     """
     own: frozenset[str] = frozenset()
     with contextlib.suppress(ElfError):
@@ -314,7 +316,7 @@ def _by_plain_name(symbols: frozenset[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
-    """Say where a name is defined as C++ and wanted as C, or the other way round."""
+    """Return a note if a name is defined as C++ and used as C, or the other way round."""
     for symbol in symbols:
         as_c = not symbol.startswith("_Z")
         if any(other.startswith("_Z") is as_c for other in having.get(plain(symbol), ())):
@@ -342,7 +344,7 @@ def _lowest(binary: Binary, siblings: frozenset[str], subject: Subject) -> Itera
 
 
 def _others(symbols: list[str], subject: Subject) -> str:
-    """Say which other torch exports all of ``symbols``."""
+    """Return a note on the other torch releases that export all of ``symbols``."""
     having = [
         version
         for version, exports in subject.others.items()
@@ -361,7 +363,7 @@ def _owner(symbol: str, exports: Mapping[str, frozenset[str]], *, besides: set[s
 
 
 def _unknown(reached: set[str], subject: Subject) -> bool:
-    """Say whether the exports of a library that ld.so searches are not available: then absence proves nothing."""
+    """Return whether the exports of a library that ld.so searches are unknown, so that absence proves nothing."""
     exports = subject.exports or {}
     has = {name for name in subject.provided if sonames.is_torch(name)} or set(exports)
     return not (reached & has) - NAMES_NOTHING <= exports.keys()

@@ -1,4 +1,4 @@
-"""The audit of a variant right after its repair: everything is known, and every build runs it."""
+"""The audit of a variant right after its repair, in every build, when all facts are known."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ def audit_variant(
     others: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
     toolkit: CudaToolkit | None = None,
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong with a repaired variant, faults before warnings.
+    """Return all findings on a repaired variant, faults before warnings.
 
-    ``exports`` maps SONAMEs of torch's libraries to the names that they export; without it only the structure of
-    torch's symbols is checked. ``others`` is the same of other torch releases, by version, to name the one that would
-    do; ``toolkit`` is the CUDA toolkit that compiled it. Where the entry's environment holds torch itself, every file
-    is opened in it.
+    ``exports`` maps SONAMEs of torch's libraries to their exported names; without it only the form of torch's symbols
+    is checked. ``others`` are the same of other torch releases, by version, to name one that would do; ``toolkit`` is
+    the CUDA toolkit that compiled it. If the entry's environment has torch installed, every file is opened in it.
     """
     found: list[Finding] = []
     binaries: list[Binary] = []
-    # Package folders, `_torch_ext`, and one more: a file of a label's folder may come to lie in `shared/<hash>`, and
-    # its RPATH leads to torch from both places.
+    # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
+    # RPATH leads to torch from both places.
     depth = len(config.package.split(".")) + 2
     for file in built.variant.files:
         if file.kind == "data":
@@ -124,7 +123,7 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
 
 
 def _pybind11_internals(sdk: Sdk) -> frozenset[int]:
-    """Return the versions that torch's header names; which of them holds may depend on the Python."""
+    """Return the versions that torch's header states; which of them applies may depend on the Python."""
     try:
         text = (sdk.prefix / "include" / "pybind11" / "detail" / "internals.h").read_text(encoding="utf-8")
     except OSError:
@@ -133,7 +132,7 @@ def _pybind11_internals(sdk: Sdk) -> frozenset[int]:
 
 
 def _unstripped(tree: InstallTree, path: str) -> Path | None:
-    """Return the file as CMake installed it: the one of its name, where there is only one."""
+    """Return the file as CMake installed it: the one of the same name, if there is only one."""
     name = path.rpartition("/")[2]
     names = {name, sonames.plain(name)} if path.startswith(f"{SHARED}/") else {name}
     same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] in names]
@@ -141,6 +140,6 @@ def _unstripped(tree: InstallTree, path: str) -> Path | None:
 
 
 def _is_opened(item: Binary, built: BuiltVariant) -> bool:
-    """Say whether the loader opens the file itself; what those files need comes with them."""
+    """Return whether the loader opens the file itself; the libraries that such files need are opened with them."""
     kinds = {file.path: file.kind for file in built.variant.files}
     return kinds[item.place] in opening.KINDS and not item.unopened

@@ -1,4 +1,4 @@
-"""The audit of a wheel: the archive, its RECORD, its manifest where it is one of ours, and every ELF file in it."""
+"""The audit of a wheel: the archive, its RECORD, its manifest if it has one, and every ELF file in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LARGEST_SHOWN = 3
 MAX_ELVES = 5000
 MAX_SYMBOLS = 1_000_000
-"""Of all compiled files of a wheel together: the libraries of torch have fewer."""
+"""Limit of all compiled files of a wheel together, in bytes: the libraries of torch have fewer."""
 
 
 def audit_wheel(
@@ -43,14 +43,13 @@ def audit_wheel(
     max_size: int | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong with the wheel at ``path``, faults before warnings.
+    """Return all findings on the wheel at ``path``, faults before warnings.
 
-    ``open_with`` is a Python with torch: what is for that torch is opened in it. ``exports`` maps SONAMEs of the torch
-    that a foreign wheel is for to the names that they export. ``max_size`` is the wheel's budget in bytes.
-    ``report`` is told what was not opened there, and why.
-    Raises ``WheelError`` for what is not a wheel at all.
+    ``open_with`` is a Python with torch; files for that torch are opened in it. ``exports`` maps SONAMEs of the torch
+    that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes. ``report`` is told
+    which files were not opened, and why. Raises ``WheelError`` for what is not a wheel.
     """
-    settle((), ignore=ignore)  # an unknown code is told before the work
+    settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
         read = wheel.read(path, folder=Path(folder), keep=lambda _: open_with is not None, texts=_is_python)
         found = [finding(problem.code, problem.file, problem.message) for problem in read.problems]
@@ -79,9 +78,9 @@ def audit_wheel(
 
 
 def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[Finding]:
-    """Leave out what the author set aside (`ignore`): the variants that a finding concerns say so in their manifest.
+    """Leave out findings that the author set aside (`ignore`) in the manifests of the variants concerned.
 
-    What guards the wheel as a file (its RECORD, its manifest, its names) nobody sets aside for others.
+    Nobody can set aside what protects the wheel as a file (its RECORD, its manifest, its names) for others.
     """
     ignored = {item.variant.label: item.variant.build.ignored for item in listed}
     owners: dict[str, list[str]] = {}
@@ -101,7 +100,7 @@ def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
     for member in read.members:
         name = member.path.rpartition("/")[2]
         if f"/{SOURCES}/" in f"/{member.path}":
-            continue  # compiled again where it is used, and never opened
+            continue  # sources: compiled where they are used, and never opened
         if member.elf and (len(found) >= MAX_ELVES or left < 0):
             many = f"more than {MAX_ELVES} compiled files, or {MAX_SYMBOLS} symbols in them"
             message = f"is not looked at: the wheel has {many}"
@@ -122,11 +121,11 @@ def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
 
 
 def _depth(path: str, read: Wheel) -> int | None:
-    """Return how many folders below site-packages the member lands; unknown for what ``.data`` moves elsewhere."""
+    """Return how many folders below site-packages the member is installed; None for files moved by ``.data``."""
     parts = path.split("/")[:-1]
     if parts and parts[0] == read.dist_info.replace(".dist-info", ".data"):
         return len(parts) - 2 if parts[1:2] in (["purelib"], ["platlib"]) else None
-    # Our own files may be moved one folder deeper by the merge, and their RPATH leads to torch from both places.
+    # The merge may move a file of a manifest one folder deeper, and its RPATH leads to torch from both places.
     return len(parts) + ("_torch_ext" in parts)
 
 
@@ -141,7 +140,7 @@ def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
 
 
 def _label(read: Wheel) -> Iterator[Finding]:
-    """Compare the label in the name of a variant wheel (PEP 825) with what its ``variant.json`` describes."""
+    """Compare the label in the name of a variant wheel (PEP 825) with its ``variant.json``."""
     text = read.text(f"{read.dist_info}/variant.json", limit=wheel.MAX_METADATA)
     try:
         described = foreign.json(text or "{}").get("variants", {})
@@ -164,7 +163,7 @@ def _size(read: Wheel, budget: int | None) -> Iterator[Finding]:
 
 
 def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
-    """Return the variants of every manifest in the wheel, and what the manifests and the members disagree about."""
+    """Return the variants of every manifest in the wheel, and findings where manifests and members disagree."""
     variants: list[Listed] = []
     faults: list[Finding] = []
     hashes = {member.path: member.sha256 for member in read.members}
@@ -184,7 +183,7 @@ def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
 
 
 def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]:
-    """Compare what a manifest lists with the members of the wheel (path -> sha256)."""
+    """Compare the files of a manifest with the members of the wheel (path -> SHA-256)."""
     listed = dict(manifest.package_files)
     for item in manifest.variants:
         label = item.variant.label
@@ -207,12 +206,12 @@ def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]
 def _subjects(
     read: Wheel, listed: Sequence[Listed], elves: Mapping[str, Binary], exports: Mapping[str, frozenset[str]] | None
 ) -> list[Subject]:
-    """Return one subject for each variant, and one for all that no variant lists."""
+    """Return one subject for each variant, and one for all files that no variant lists."""
     subjects = []
     rest = dict(elves)
     for item in listed:
         variant = item.variant
-        # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file comes to lie.
+        # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file is placed.
         own = [
             Binary(
                 place=path,
@@ -250,7 +249,7 @@ def _subjects(
 
 
 def _machines(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines of Linux tags; nothing where a tag is for another system."""
+    """Return the machines of Linux tags; none if a tag is for another system."""
     platforms = {tag.rpartition("-")[2] for tag in tags}
     known = ("x86_64", "aarch64", "i686", "armv7l", "ppc64le", "s390x", "riscv64")
     found = {machine for platform in platforms for machine in known if platform.endswith(f"_{machine}")}
@@ -273,7 +272,7 @@ def _is_python(name: str) -> bool:
 
 
 def _python_texts(read: Wheel) -> Iterator[tuple[str, str | None]]:
-    """Yield (member, text) of the wheel's Python files; None for those beyond a bound on all of them."""
+    """Yield (member, text) of the wheel's Python files; None for those beyond the limit on all of them."""
     for member in read.members:
         if _is_python(member.path):
             yield member.path, read.text(member.path) if member.path in read.texts else None
@@ -287,7 +286,7 @@ def _open(
     *,
     report: Callable[[str], None],
 ) -> Iterator[Opened]:
-    """Open what is for the torch of ``python``: variants by the loader's rules, foreign files by what they need."""
+    """Open the files for the torch of ``python``: variants by the loader's rules, foreign files by what they need."""
     here = opening.probe(python)
     if here is None:
         message = f"{python} has no torch that can be imported, so nothing was opened"
@@ -317,7 +316,7 @@ def _open(
 def _open_foreign(
     python: Path, read: Wheel, subject: Subject, here: opening.Facts, *, report: Callable[[str], None]
 ) -> Opened:
-    """Open files that no variant lists, but for those that are for another Python, torch or backend."""
+    """Open files that no variant lists, except those for another Python, torch or backend."""
     torch = f"torch {here['torch']} ({here['backend']})"
     if not opening.python_fits(subject.python, here):
         report(f"not opened: the wheel is for {subject.python}, and the Python is {here['python']}")
@@ -335,9 +334,9 @@ def _open_foreign(
 
 
 def _torch_requirement(read: Wheel) -> SpecifierSet | None:
-    """Return which torch the wheel's metadata ask for, extras left aside; None where they ask for none."""
+    """Return the torch requirement in the wheel's metadata, extras left aside; None if there is none."""
     for name, value in read.metadata("METADATA"):
-        # Only what begins so can be torch's, which spares a hostile list its time.
+        # Only a name that begins so can be torch's; the check saves the time to parse a hostile list.
         if name == "Requires-Dist" and value[:5].lower() == "torch":
             requirement = requirements.parse(value)
             if requirement is None or canonicalize_name(requirement.name) != "torch":
@@ -348,7 +347,7 @@ def _torch_requirement(read: Wheel) -> SpecifierSet | None:
 
 
 def _promised(read: Wheel) -> str | None:
-    """Return the lowest release line of torch that the wheel's metadata admit, None where they say nothing of torch."""
+    """Return the lowest release line of torch that the wheel's metadata admit, None if they do not mention torch."""
     wanted = _torch_requirement(read)
     admitted = releases.minors_of(releases.admitted_versions(wanted)) if wanted is not None else ()
     return releases.format_minor(admitted[0]) if admitted else None

@@ -1,4 +1,4 @@
-"""Variants -> ``Layout``: the same bytes once, one policy tag, one torch requirement."""
+"""Variants -> ``Layout``: equal bytes once, one policy tag, one torch requirement."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
-"""Suffixes of what CMake and pkg-config read: it names its neighbours by their places, so it keeps its own."""
+"""Suffixes of files for CMake and pkg-config, which name neighbouring files by their paths: those keep them."""
 PER_VARIANT = DESCRIPTIONS | {".py"}
-"""Suffixes of files in which builds write down what they were made with: they may differ between entries."""
+"""Suffixes of files into which builds write what they were made with: they may differ between entries."""
 MANIFEST_SCHEMA = 1
 
 
@@ -39,7 +39,7 @@ class LayoutFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedVariant:
-    """A variant and where each of its files landed: ``places`` maps ``VariantFile.path`` to a target in the package."""
+    """A variant and the place of each of its files: ``places`` maps ``VariantFile.path`` to a target in the package."""
 
     variant: Variant
     places: tuple[tuple[str, str], ...]
@@ -47,10 +47,10 @@ class PlacedVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What goes into the wheel besides the author's files: everything sorted, nothing written yet.
+    """What goes into the wheel besides the author's files: all sorted, nothing written yet.
 
     ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
-    ``_torch_ext/manifest.json``. ``fallback`` says how it is built where no variant fits; its sources are in ``files``.
+    ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``.
     """
 
     package: str
@@ -60,7 +60,7 @@ class Layout:
     requires: str
     manifest: str
     partial: Partial | None = None
-    """What it lacks of the whole wheel, where it lacks something."""
+    """What it lacks of the complete wheel, if it lacks anything."""
     fallback: Fallback | None = None
 
 
@@ -74,13 +74,11 @@ def merge(
     sources: Sources | None = None,
     open_ended: bool = True,
 ) -> Layout:
-    """Return what the wheel of ``variants`` holds, whatever their order.
+    """Return the layout of a wheel of ``variants``, whatever their order.
 
     ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
-    author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the whole.
-    With ``sources`` there may be no variant at all, and any later torch is admitted, unless the wheel is not to be
-    (``open_ended``).
-
+    author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the complete
+    wheel. With ``sources`` there may be no variant, and any later torch is admitted unless ``open_ended`` is false.
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
     if not variants and sources is None:
@@ -129,9 +127,9 @@ def merge(
 
 
 def alike(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
-    """Return the layouts of wheels of one version, whose metadata then require the same torch.
+    """Return the layouts of the wheels of one version, with the same torch requirement in each.
 
-    Installers that lock a version read the metadata of one of its wheels, and take them for those of all.
+    Installers that lock a version read the metadata of one of its wheels, and use them for all.
     """
     if len(layouts) == 1:
         return tuple(layouts)
@@ -147,13 +145,13 @@ def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
 
 
 def may_differ(target: str) -> bool:
-    """Say whether each variant may have a file ``target`` of its own; of others, the package has one."""
+    """Return whether each variant may have a file ``target`` of its own; of other files, the package has one."""
     place = PurePosixPath(target)
     return place.suffix in PER_VARIANT and place.name != "__init__.py"
 
 
 def not_the_same(target: str, first: str, second: str) -> str:
-    """Return the message for a file of the package that two entries do not give alike."""
+    """Return the message for a file of the package that differs between two entries."""
     return (
         f"CMake installs `{target}` in {first} and in {second}, but not the same: the package has one place for it. "
         "Let CMake write the same everywhere, or give each variant its own, beside its libraries: "
@@ -165,7 +163,7 @@ def _with_own_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str]
     """Move package files that differ between entries into the variants that installed them; return the variants."""
     contents: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
-        # In parts of a wheel, some may have their own already.
+        # In partial wheels, some may have their own already.
         for file in built.variant.files:
             if file.path == f"{built.variant.label}/{file.installed}":
                 contents[file.installed].add(file.sha256)
@@ -199,7 +197,7 @@ def _with_own(built: BuiltVariant, differing: Container[str], digests: Mapping[P
 
 
 def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
-    """Return one variant for each label: entries that gave the same bytes are one, others cannot both be in."""
+    """Return one variant for each label: entries with the same bytes are one; different ones exclude each other."""
     kept: dict[str, BuiltVariant] = {}
     for built in ordered:
         first = kept.setdefault(built.variant.label, built)
@@ -215,9 +213,10 @@ def _collapse(ordered: Sequence[BuiltVariant]) -> tuple[BuiltVariant, ...]:
 
 
 def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
-    """Return the target of each (label, path). A file keeps its place unless its bytes are in several variants.
+    """Return the target of each (label, path).
 
-    Modules are told apart by name too: what is named for one Python is not served to another, though the bytes agree.
+    A file keeps its place unless its bytes are in several variants. Modules are distinguished by name too: one that is
+    named for a Python is not used for another, even if the bytes agree.
     """
     owners: dict[tuple[str, str | None], list[tuple[str, VariantFile]]] = defaultdict(list)
     for built in distinct:
@@ -230,7 +229,7 @@ def _places(distinct: Sequence[BuiltVariant]) -> dict[tuple[str, str], str]:
         names = sorted({file.path.rpartition("/")[2] for _, file in group})
         for label, file in group:
             if file.fixed or file.path in shared:
-                place = file.path  # others find it by this name
+                place = file.path  # other files find it by this name
             elif len({owner for owner, _ in group}) > 1 and PurePosixPath(file.path).suffix not in DESCRIPTIONS:
                 place = shared[0] if shared else f"{SHARED}/{sha256[:12]}/{names[0]}"
             else:
@@ -252,7 +251,7 @@ def _package_files(ordered: Sequence[BuiltVariant], digests: Mapping[Path, str])
 
 
 def _owners(ordered: Sequence[BuiltVariant]) -> dict[str, tuple[str, ...]]:
-    """Return which variants, by label, came with each file of the package: what a wheel is cut and merged by."""
+    """Return the variants, by label, that installed each file of the package; wheels are split and merged by it."""
     found: dict[str, set[str]] = defaultdict(set)
     for built in ordered:
         for target, _ in built.package_files:
@@ -261,7 +260,7 @@ def _owners(ordered: Sequence[BuiltVariant]) -> dict[str, tuple[str, ...]]:
 
 
 def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
-    """Return the Python and ABI tags: one Python's where every variant is for it alone, else any Python 3."""
+    """Return the Python and ABI tags: those of one Python if every variant is for it alone, else any Python 3."""
     pythons = {built.variant.python for built in distinct}
     limited = sorted((python for python in pythons if python and python.startswith("abi3-")), key=policy.natural)
     if len(limited) == len(pythons):
@@ -273,7 +272,7 @@ def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
 
 
 def _platform_tag(distinct: Sequence[BuiltVariant], manylinux: str | None) -> str:
-    """Return the strictest policy over all variants of each machine, or the one asked for where that is no lower."""
+    """Return the highest policy over all variants of each machine, or the requested one if it is not lower."""
     strictest: dict[tuple[str, policy.Libc], policy.Policy] = {}
     for built in distinct:
         libc = built.variant.libc
@@ -306,7 +305,7 @@ def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[Built
 
 
 def _symbol(file: Path, version: str) -> str:
-    """Return ``name@version`` of a symbol that asks for ``version``, or the version alone where none does."""
+    """Return ``name@version`` of a symbol with ``version``, or the version alone if no symbol has it."""
     return next((f"{name}@{asked}" for name, asked in elf.read(file).symbol_versions if asked == version), version)
 
 

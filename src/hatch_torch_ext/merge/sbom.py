@@ -1,4 +1,4 @@
-"""``Layout`` -> a CycloneDX document for the wheel (PEP 770): which torch, CUDA, compilers and grafts went in."""
+"""``Layout`` -> a CycloneDX document for the wheel (PEP 770): the torch, CUDA, compilers and grafts in it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _variant(placed: PlacedVariant) -> Component:
 
 
 def _used(placed: PlacedVariant) -> Iterator[Component]:
-    """Yield what a variant was made with, and what of others is in it."""
+    """Yield the components of a variant: its tools, and the foreign parts in it."""
     variant = placed.variant
     yield _torch(variant)
     yield _tool(variant.build.compiler, "compiler")

@@ -1,4 +1,4 @@
-"""Build ids by what users get: linkers hash what is stripped afterwards as well, and that may name temporary files."""
+"""Build ids from the bytes that users get: linkers also hash parts that are stripped afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ NT_GNU_BUILD_ID = 3
 def renew(file: Path) -> None:
     """Set the build id of the stripped ``file`` to a hash of all its other bytes; a file without one is left alone.
 
-    nvcc puts the names of its temporary files, which are numbered by the process, into the symbol table.
+    Otherwise builds would differ: nvcc writes the names of its temporary files, which contain the process id, into the
+    symbol table.
     """
     found = elf.read(file).build_id
     if found is None:

@@ -1,4 +1,4 @@
-"""The install tree, sorted out: shared objects of the variant, data of the package, and what is left out."""
+"""The contents of an install tree: shared objects of the variant, data of the package, and what is left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
 
 CUDA_MACHINE = "machine190"
-"""A .cubin is an ELF file for a GPU: data of the variant, nothing that ld.so opens."""
+"""A .cubin is an ELF file for a GPU: it is data of the variant, since ld.so does not open it."""
 _TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
 _SITE = ("site-packages", "dist-packages")
 _TRANSPARENT = ("lib", "lib64", "bin")
@@ -28,9 +28,9 @@ _TRANSPARENT = ("lib", "lib64", "bin")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Binary:
-    """A shared object or program. ``place`` is its folded path; ``names`` are all that it can be found by.
+    """A shared object or program; ``place`` is its folded path; ``names`` are all names by which it is found.
 
-    ``installed`` is where the author sees it: the path below the package, with ``lib/`` and the like.
+    ``installed`` is its path as the author knows it: below the package, with ``lib/`` and the like.
 
     ``origin`` is the package URL of a library that was not in the install tree.
     """
@@ -52,7 +52,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What an install tree holds: ``data`` is the package's, ``variant_data`` the variant's (GPU code in files)."""
+    """The contents: ``data`` is the package's, ``variant_data`` the variant's (files with GPU code)."""
 
     binaries: tuple[Binary, ...]
     data: tuple[tuple[str, Path], ...]
@@ -60,7 +60,7 @@ class Contents:
 
 
 def matches(installed: str, globs: Iterable[str]) -> bool:
-    """Say whether a file is meant: a glob is of its place (with or without a leading `lib/`), or of its name alone."""
+    """Return whether a glob matches a file: its place (with or without a leading `lib/`), or its name alone."""
     parts = installed.split("/")
     places = {"/".join(parts[start:]) for start in range(len(parts)) if {*parts[:start]} <= {*_TRANSPARENT}}
     return any(fnmatchcase(place, glob) for place in (*places, parts[-1]) for glob in globs)
@@ -75,9 +75,9 @@ def read(
     variant_data: tuple[str, ...],
     report: Callable[[str], None],
 ) -> Contents:
-    """Sort out ``tree``; ``variant_data`` are globs of files without code that belong to the variant.
+    """Return the contents of ``tree``; ``variant_data`` are globs of files without code that belong to the variant.
 
-    Raises ``RepairError`` for broken links, files of another machine and places taken twice.
+    Raises ``RepairError`` for broken links, files of another machine and two files with one place.
     """
     binaries: dict[str, Binary] = {}
     data: dict[str, Path] = {}
@@ -118,7 +118,7 @@ def read(
 
 
 def _beside_package(package: str) -> Callable[[str], str]:
-    """Return a function that gives the place in site-packages of a file that lies there and not in the package."""
+    """Return a function from a file to its place in site-packages, if it lies there and outside of the package."""
     folder = package.replace(".", "/") + "/"
 
     def beside(relative: str) -> str:
@@ -157,7 +157,7 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
 
 
 def fold(relative: str, package: str, *, transparent: bool = False) -> str:
-    """Return the place in the package: a leading site-packages and the package's own path stand for its folder."""
+    """Return the place in the package: a leading site-packages and the package's own path are removed."""
     parts = list(PurePosixPath(relative).parts)
     for number, part in enumerate(parts[:-1]):
         if part in _SITE:
@@ -195,7 +195,7 @@ def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Bin
 
 
 def _module(place: str, facts: ElfFile) -> str | None:
-    """Return the dotted name of an extension module: what PyInit_ says, in the folder where the file lies."""
+    """Return the dotted name of an extension module, from its PyInit_ function and the folder of the file."""
     folder, _, name = place.rpartition("/")
     inits = [symbol.removeprefix("PyInit_") for symbol in facts.exported if symbol.startswith("PyInit_")]
     if not inits or facts.type != "shared":

@@ -1,7 +1,8 @@
-"""CMake packages of the project itself: each variant has its own, and one place in the package leads to the right one.
+"""CMake packages that the project installs: each variant has its own, and a file in the package selects it.
 
-What CMake wrote names one library at one place, and a wheel has one for each variant. So the text goes to the variant,
-with a mark where the library's place stood; what lies in its place asks the loader, and runs the text that fits.
+A CMake package names one library at one place, and a wheel has one for each variant. So its text goes to the variant,
+with a mark in place of the library's path; the file in its place asks the loader for the variant, and includes the text
+of that.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from hatch_torch_ext.repair.contents import Binary
 
 FOLDER = "exported"
-"""Of a variant: what CMake wrote, by the place that it was installed to."""
+"""The folder in a variant for the texts that CMake wrote, by the place at which they were installed."""
 _SONAME = re.compile(r'^[ \t]*IMPORTED_SONAME\w*[ \t]+"[^"]*"[ \t]*\n', re.MULTILINE)
-"""Removed because the repair changes the SONAME; without the property CMake reads it from the file."""
+"""Removed, because the repair changes the SONAME; without the property, CMake reads it from the file."""
 _PLACE = re.compile(r"\$\{\w+\}/[^\s\"'()<>;]*?([^/\s\"'()<>;]+)(?=[\s\"'()<>;])")
 _FIND = re.compile(r"\bfind_library\s*\(([^)]*)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What goes to the ``package`` and to the ``variant``; ``left`` are places that lead to one library still."""
+    """What goes to the ``package`` and to the ``variant``; ``left`` are places that still lead to one library."""
 
     package: tuple[tuple[str, Path], ...]
     variant: tuple[tuple[str, Path], ...]
@@ -37,7 +38,8 @@ class Exported:
 def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, folder: Path) -> Exported:
     """Return what becomes of the CMake packages and pkg-config files of ``data`` that lead to one of ``binaries``.
 
-    Files are written below ``folder``. A CMake package is all ``.cmake`` files of its folder, taken or left as one.
+    Files are written below ``folder``. A CMake package is all ``.cmake`` files of its folder, changed or left as a
+    whole.
     """
     marks = {name: f"@torch-ext:{binary.place}@" for binary in binaries for name in binary.names}
     stems = {name.partition(".so")[0].removeprefix("lib") for name in marks}
@@ -64,7 +66,7 @@ def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, 
 
 
 def redirect(place: str, package: str) -> str:
-    """Return what lies at ``place`` of the package."""
+    """Return the file at ``place`` of the package, which selects the variant's."""
     template = (resources.files("hatch_torch_ext") / "resources" / "exported.cmake").read_text(encoding="utf-8")
     up = "../" * place.count("/")
     return template.replace("@PACKAGE@", package).replace("@PLACE@", f"{FOLDER}/{place}").replace("@UP@", up)

@@ -1,4 +1,4 @@
-"""What is known of a library from outside: the package that it came from, and the licence that lies beside it."""
+"""The provenance of a library from outside: the package that it came from, and the licence that lies beside it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """``url`` is a package URL; ``licences`` the licence files that were found, sorted."""
+    """``url`` is a package URL; ``licences`` are the licence files that were found, sorted."""
 
     url: str
     licences: tuple[Path, ...]
 
 
 def of(library: Path) -> Provenance:
-    """Return where ``library`` came from. What no package manager knows is named by its file alone."""
+    """Return where ``library`` came from. If no package manager knows the file, the URL has only its name."""
     real = library.resolve()
     for ask in (_debian, _rpm):
         if found := ask(real):
@@ -40,7 +40,7 @@ def of(library: Path) -> Provenance:
 
 
 def _beside(real: Path) -> Iterator[Path]:
-    """Yield licences of a prefix of its own, such as ``/opt/foo/lib/libfoo.so`` -> ``/opt/foo/LICENSE``."""
+    """Yield licences of an own prefix, such as ``/opt/foo/lib/libfoo.so`` -> ``/opt/foo/LICENSE``."""
     base = sonames.stem(real.name).removeprefix("lib")
     for folder in list(real.parents)[:_LEVELS]:
         if folder in {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt"), Path.home()}:
@@ -89,7 +89,7 @@ def _rpm(real: Path) -> Provenance | None:
 
 
 def _ask(program: str, *arguments: str) -> str | None:
-    """Return what a package manager says, or None where it is not there or does not know."""
+    """Return the package manager's answer, or None if there is no such manager or it does not know the file."""
     found = shutil.which(program)
     if found is None:
         return None

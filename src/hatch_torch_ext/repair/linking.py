@@ -1,4 +1,4 @@
-"""What a file will need once it is in the wheel: who brings each of its NEEDED, and which of torch's it really uses."""
+"""What a file will need in the wheel: who provides each library of its NEEDED, and which of torch's it really uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Draft:
-    """``Links`` as it comes about."""
+    """``Links`` while they are computed."""
 
     def __init__(self) -> None:
         self.remove: set[str] = set()
@@ -50,7 +50,7 @@ class _Draft:
 
 
 class Linker:
-    """Decides for the files of one variant; grafts that it finds on the way are kept in ``grafts`` by source."""
+    """Computes the links of one variant's files; grafts that it finds are collected in ``grafts`` by source."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class Linker:
         self.licences: dict[str, tuple[Path, ...]] = {}
 
     def links(self, binary: Binary) -> Links:
-        """Return what ``binary`` will need. Raises ``RepairError`` where something is brought by nobody."""
+        """Return what ``binary`` will need. Raises ``RepairError`` if nothing provides a library."""
         draft = _Draft()
         for name in binary.elf.needed:
             self._need(binary, name, draft)
         self._torch(binary, draft)
         final = {dict(draft.replace).get(name, name) for name in binary.elf.needed if name not in draft.remove}
         for file, _ in binary.elf.version_needs:
-            # ld.so asserts that the file of a version need is loaded; some linkers leave it out of NEEDED.
+            # ld.so asserts that the file of a version need is loaded; some linkers omit it from NEEDED.
             if dict(draft.replace).get(file, file) not in final and self._provided.bringer(file) == "system":
                 draft.add.add(file)
         return draft.finish()
@@ -96,10 +96,10 @@ class Linker:
         sibling = self._siblings.get(plain)
         match self._provided.bringer(plain) if sibling is None else None:
             case "python":
-                if binary.kind != "program":  # a module finds the interpreter's symbols in the program that opens it
+                if binary.kind != "program":  # the program that opens a module has the interpreter's symbols
                     draft.remove.add(name)
             case "torch" if sonames.is_torch(plain):
-                draft.remove.add(name)  # set again from the symbols
+                draft.remove.add(name)  # computed from the symbols below
             case "cuda":
                 self._cuda(binary, name, draft)
             case "openmp":
@@ -174,7 +174,7 @@ class Linker:
             draft.rename(name, sonames.plain(name))
 
     def _openmp(self, binary: Binary, name: str, draft: _Draft) -> None:
-        """Point to the one OpenMP runtime that torch has: a second one starts its threads twice, or pins them."""
+        """Use torch's own OpenMP runtime: with a second one, threads are started twice, or pinned to one core."""
         brought = self._provided.real(name)
         if brought is not None:
             draft.rename(name, brought.name)
@@ -193,7 +193,7 @@ class Linker:
             )
 
     def _desktop(self, binary: Binary, name: str, draft: _Draft) -> None:
-        """Leave what talks to the driver, the display or the session to those that the user's machine really has."""
+        """Leave libraries of the driver, the display and the session to the user's machine."""
         draft.rename(name, plain := sonames.plain(name))
         if not self._excluded(plain):
             self._say_once(
@@ -203,7 +203,7 @@ class Linker:
             )
 
     def _process(self, binary: Binary, name: str, draft: _Draft) -> None:
-        """Leave a runtime that is in the process already to it: a second one breaks both."""
+        """Leave a runtime to the process, which has it already: a second one breaks both."""
         draft.rename(name, plain := sonames.plain(name))
         if self._excluded(plain):
             self.external[plain] = "author"
@@ -226,7 +226,7 @@ class Linker:
             self._report(f"{self._entry}: {text}")
 
     def _torchs_own_copy(self, binary: Binary, name: str, draft: _Draft) -> None:
-        """Use a library that torch brings for itself where it is the very one; another version is a graft."""
+        """Use a library of torch's installation if it is the same version; another version is a graft."""
         brought = self._provided.real(name)
         if brought is None:
             self._other(binary, name, None, draft)
@@ -258,7 +258,7 @@ class Linker:
 
 
 def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
-    """Return the graft of ``source``; its name is of the file as it was found, so that all variants agree on it."""
+    """Return the graft of ``source``; its name depends on the file as it was found, so all variants agree on it."""
     name = placing.name_by_content(facts.soname or source.name, digest.sha256(source))
     return Binary(
         source=source, place=name, installed=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin
@@ -266,7 +266,7 @@ def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
 
 
 def _idle(name: str, facts: ElfFile) -> bool:
-    """Say whether no symbol of the CUDA library ``name`` is used: it only stood in the linker's command."""
+    """Return whether no symbol of the CUDA library ``name`` is used: it was only on the linker's command line."""
     prefixes = sonames.cuda_prefixes(name)
     if prefixes is None or any(file == name for file, _ in facts.version_needs):
         return False

@@ -1,4 +1,4 @@
-"""``Links``: what a file will need once it is in the wheel: `linking` decides, `placing` and `writing` follow."""
+"""``Links``: what a file will need in the wheel; `linking` computes them, `placing` and `writing` use them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Links:
     """The changes of a file's NEEDED, and what it needs afterwards.
 
-    ``own`` are the needed names that stand for binaries of the wheel, which get their final names when they are
-    written; ``folders`` are those below site-packages that hold the rest.
+    ``own`` are the needed names of binaries of the wheel, which get their final names when they are written;
+    ``folders`` are those below site-packages that hold the rest.
     """
 
     remove: tuple[str, ...]
@@ -26,5 +26,5 @@ class Links:
 
     @property
     def targets(self) -> tuple[Binary, ...]:
-        """Return the binaries of the wheel that the file needs, each once."""
+        """Return the distinct binaries of the wheel that the file needs."""
         return tuple(dict.fromkeys(target for _, target in self.own))

@@ -1,4 +1,4 @@
-"""One set of changes to an ELF file -> one call of patchelf; stripping comes before it, in one place as well."""
+"""One set of changes to an ELF file -> one call of patchelf; and stripping, which precedes it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MINIMUM = "0.17.2"
-"""Older ones forget .gnu.version_r when they rename a NEEDED entry, or write files that crash when opened."""
+"""Older versions lose .gnu.version_r when they rename a NEEDED entry, or write files that crash when opened."""
 TIMEOUT = 300.0
 
 
 class PatchError(TorchExtError):
-    """patchelf, strip or objcopy failed on a file; the text ends in what the program said."""
+    """patchelf, strip or objcopy failed on a file; the text ends with the program's output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What becomes of a file's dynamic table. ``rpath`` is the whole new RUNPATH, empty for none."""
+    """The changes of a file's dynamic table. ``rpath`` is the whole new RUNPATH, empty for none."""
 
     soname: str | None = None
     remove_needed: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Changes:
     add_needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
     drop_rpath: bool = False
-    """The file has an RPATH or RUNPATH that goes when ``rpath`` is empty."""
+    """Whether the file has an RPATH or RUNPATH, which is removed if ``rpath`` is empty."""
 
     def arguments(self) -> Iterator[str]:
         """Yield patchelf's arguments, in an order that depends on the changes alone."""
@@ -65,7 +65,7 @@ def strip(
     debug: Path,
     log: Path | None = None,
 ) -> None:
-    """Take symbol table and debug sections out of ``file``; ``split`` leaves them in ``debug``, and links to it."""
+    """Remove symbol table and debug sections from ``file``; ``split`` moves them to ``debug``, and links to it."""
     if mode == "keep":
         return
     if strip_program is None or (mode == "split" and objcopy is None):

@@ -1,9 +1,9 @@
-"""Where the binaries of a variant lie below ``_torch_ext``, the order of writing, and the RPATHs between them.
+"""The places of a variant's binaries below ``_torch_ext``, the order of writing, and the RPATHs between them.
 
-A file that others of the variant need lies in ``shared/<hash>/``, the hash being that of its final bytes; so it is
-written after what it needs itself. Files that need each other share one folder, named by what goes in. The file's own
-name and its SONAME carry a hash as well: ld.so asks in the whole process whether a needed name is there already, so of
-two packages that each bring a ``libkernels.so`` the second would run with the first one's.
+A file that others of the variant need lies in ``shared/<hash>/``, with the hash of its final bytes; so it is written
+after what it needs itself. Files that need each other share one folder, named by a hash of their inputs. The file's own
+name and its SONAME contain the hash too: ld.so takes a needed name from anywhere in the process, so of two packages
+that each have a ``libkernels.so`` the second would run with that of the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME_HASH_LENGTH = 8
 
 
 def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
-    """Return the binaries, each after all that it needs; those that need each other stand together, sorted by place.
+    """Return the binaries, each after all that it needs; those that need each other are together, sorted by place.
 
     Tarjan's algorithm, without recursion: https://doi.org/10.1137/0201010
     """
@@ -61,7 +61,7 @@ def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
 
 
 def is_shared(binary: Binary, links: Mapping[Binary, Links]) -> bool:
-    """Say whether another file of the variant needs ``binary``."""
+    """Return whether another file of the variant needs ``binary``."""
     return binary.kind == "graft" or any(binary in other.targets for other in links.values())
 
 
@@ -73,10 +73,10 @@ def name_by_content(name: str, sha256: str) -> str:
 
 
 def run_path(place: str, *, package: str, inside: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the RUNPATH of the file at ``place`` (below ``_torch_ext``): only folders that hold something it needs.
+    """Return the RUNPATH of the file at ``place`` (below ``_torch_ext``): only folders with a library that it needs.
 
     ``inside`` are folders below ``_torch_ext``, ``folders`` those below site-packages. A file of a label's folder may
-    be moved to ``shared/<hash>/`` when another variant has the same bytes, so that it carries the way from both.
+    be moved to ``shared/<hash>/`` if another variant has the same bytes, so it has the paths from both.
     """
     root = f"{package.replace('.', '/')}/{FOLDER}"
     outside = sorted(set(folders), key=lambda folder: (not folder.startswith("torch/"), folder))
@@ -93,9 +93,9 @@ def run_path(place: str, *, package: str, inside: Iterable[str], folders: Iterab
 
 
 def hash_before_names(files: Sequence[Path], needs: Iterable[str]) -> str:
-    """Return what names ``files``, which hold their own name or each other's: their bytes before, and what they need.
+    """Return a hash to name ``files`` by, which contain their own names: of their present bytes, and their needs.
 
-    ``needs`` are the places of files that were written before them.
+    ``needs`` are the places of needed files that were written before them.
     """
     together = hashlib.sha256()
     for line in _lines(files, needs):

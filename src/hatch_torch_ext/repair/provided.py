@@ -1,4 +1,4 @@
-"""What torch's installation brings: recognised by what this torch really has, and by pattern where it does not say."""
+"""What torch's installation provides: by this torch's real files, and by pattern if these are unknown."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _KINDS: tuple[tuple[Bringer, Callable[[str], bool]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """A library of torch's installation: the name that it really has, and its folder below site-packages."""
+    """A library of torch's installation: its real name, and its folder below site-packages."""
 
     name: str
     folder: str | None
 
 
 class Provided:
-    """Answers for one SDK and one policy who brings a library, and under which name."""
+    """Tells, for one SDK and one policy, who provides a library, and under which name."""
 
     def __init__(self, sdk: Sdk, policy: Policy) -> None:
         self._policy = policy
@@ -45,7 +45,7 @@ class Provided:
         self._stems = {sonames.stem(name) for name in self._by_name}
 
     def bringer(self, name: str) -> Bringer | None:
-        """Return who brings the library ``name``, or None where the wheel would have to."""
+        """Return who provides the library ``name``, or None if the wheel would have to."""
         plain = sonames.plain(name)
         for bringer, brings in _KINDS:
             if brings(plain):
@@ -55,12 +55,12 @@ class Provided:
         return "torch" if sonames.stem(plain) in self._stems else None
 
     def real(self, name: str) -> Brought | None:
-        """Return the library of torch's installation that ``name`` stands for: the same stem and version, any hash."""
+        """Return the library of torch's installation for ``name``: the same stem and version, any hash."""
         if name in self._by_name:
             return self._by_name[name]
         wanted = sonames.plain(name)
         return next((self._by_name[other] for other in sorted(self._by_name) if sonames.plain(other) == wanted), None)
 
     def same_stem(self, name: str) -> tuple[str, ...]:
-        """Return what torch's installation has of the library in any version, sorted."""
+        """Return the versions of the library in torch's installation, sorted."""
         return tuple(sorted(other for other in self._by_name if sonames.stem(other) == sonames.stem(name)))

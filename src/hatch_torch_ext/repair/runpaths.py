@@ -1,9 +1,9 @@
-"""The author's own RPATHs, and files that are opened by name: what must go on leading to what, once it is in the wheel.
+"""The author's own RPATHs, and files that are opened by name: which paths must stay valid in the wheel.
 
 An entry of RPATH matters to a file that opens others by name (it calls ``dlopen``) or that needs a library which
-`exclude` leaves to users. Such a file keeps the entries that lead to something, written for its new place; the removal
-of others is said. A file that another opens by name, or that finds data beside itself (it calls ``dladdr``), stays
-where that works: in the folder of its variant, under its own name.
+`exclude` leaves to users. Such a file keeps the entries that lead to existing folders, rewritten for its new place; the
+removal of others is reported. A file that another opens by name, or that finds data beside itself (it calls
+``dladdr``), stays in the folder of its variant, under its own name.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ORIGIN = re.compile(r"\$(?:ORIGIN(?=/|$)|\{ORIGIN\})")
 OPENS_BY_NAME = frozenset({"dlopen", "dlmopen"})
 FINDS_ITSELF = frozenset({"dladdr", "dladdr1", "dlinfo"})
 OURS = ("torch", "nvidia")
-"""Folders of site-packages whose paths the repair sets itself, from what is needed."""
+"""Folders of site-packages whose RPATHs the repair itself sets, from what is needed."""
 _LABEL = ":label:"  # stands for the variant's folder, whose name is not known yet
 
 
 class Kept(NamedTuple):
-    """Where the entries of one file lead: folders of the variant (``""`` is its own), and others of site-packages."""
+    """The targets of one file's entries: folders of the variant (``""`` is its own), and others of site-packages."""
 
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 class Ties:
     """``kept`` are the author's entries, ``anchored`` the files that stay in the variant's folder.
 
-    ``named`` are those of them that others open by name: they keep it, though a hash would tell them from those of
+    ``named`` are those that others open by name: they keep it, without a hash that distinguishes them from files of
     other packages.
     """
 
@@ -52,13 +52,13 @@ class Ties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What lies around the variant: the package's import name and sources, and the environment's site-packages."""
+    """The package's import name and sources, and the environment's site-packages."""
 
     package: str
     package_dir: Path
     site_packages: Path
     machine_folders: tuple[Path, ...]
-    """Folders of the build and of torch's SDK: every author expects these paths to be removed, so nothing is said."""
+    """Folders of the build and of torch's SDK: every author expects their removal, so it is not reported."""
 
     @property
     def place(self) -> str:
@@ -74,7 +74,7 @@ def ties(
     with_data: bool,
     report: Callable[[str], None],
 ) -> Ties:
-    """Return what holds the variant's files together besides NEEDED.
+    """Return what connects the variant's files besides NEEDED.
 
     ``left`` are the libraries that `exclude` leaves to users; ``with_data`` says that files without code belong to the
     variant.
@@ -113,7 +113,7 @@ def _kept(
     left: Collection[str],
     report: Callable[[str], None],
 ) -> Kept:
-    """Return where the entries of ``binary`` lead that it may use; the others are said where that changes something."""
+    """Return the targets of the entries of ``binary`` that it may use; report each other one whose removal matters."""
     outer = [name for name in binary.elf.needed if name in left]
     opens = not OPENS_BY_NAME.isdisjoint(_taken(binary))
     if not (outer or opens):
@@ -144,9 +144,10 @@ class _Within(NamedTuple):
 
 
 def _readings(binary: Binary, entry: str, around: Surroundings) -> list[str]:
-    """Return the folder below site-packages that the author may mean, likeliest first.
+    """Return the folders below site-packages that the author may mean, the likeliest first.
 
-    Seen from where CMake installs the file, the install prefix being the package; or from where it lies in the wheel.
+    An entry is read relative to the place where CMake installs the file, the install prefix being the package; and
+    relative to its place in the wheel.
     """
     rest = ORIGIN.sub("", entry, count=1).lstrip("/")
     homes = [
@@ -158,7 +159,7 @@ def _readings(binary: Binary, entry: str, around: Surroundings) -> list[str]:
 
 
 def _of_variant(folder: str, binary: Binary, own: Sequence[Binary], around: Surroundings) -> _Within | None:
-    """Return the folder of the variant that ``folder`` is, where it holds another file than ``binary``."""
+    """Return the folder of the variant for ``folder``, if it holds another file than ``binary``."""
     wanted = _folder_of(folder, around)
     for other in own:
         if other is not binary and wanted is not None and posixpath.dirname(other.installed) == wanted:
@@ -172,16 +173,16 @@ def _of_variant(folder: str, binary: Binary, own: Sequence[Binary], around: Surr
 
 
 def _folder_of(folder: str, around: Surroundings) -> str | None:
-    """Return ``folder`` relative to the package (``""`` for itself), or None where it lies outside."""
+    """Return ``folder`` relative to the package (``""`` for itself), or None if it lies outside."""
     if folder == around.place:
         return ""
     return folder.removeprefix(f"{around.place}/") if folder.startswith(f"{around.place}/") else None
 
 
 def _leads_out(folder: str, around: Surroundings, *, trusted: bool) -> bool:
-    """Say whether a folder outside of the variant has something: the package's own files, or another distribution's.
+    """Return whether a folder outside of the variant has files: the package's own, or another distribution's.
 
-    ``trusted``: the file needs a library that users have, so that the author knows what is there.
+    ``trusted``: the file needs a library that users have, so the author knows what is there.
     """
     if _LABEL in folder or folder.split("/", maxsplit=1)[0] in OURS or folder == ".":
         return False
@@ -205,7 +206,7 @@ def _lost(binary: Binary, entry: str, why: str, outer: Sequence[str]) -> str:
 
 
 def written(kept: Kept, *, label: str, place: str, package: str) -> Iterator[str]:
-    """Yield the entries as they stand in the file at ``place`` (below ``_torch_ext``)."""
+    """Yield the entries in the form for the file at ``place`` (below ``_torch_ext``)."""
     root = package.replace(".", "/")
     home = posixpath.dirname(f"{root}/{FOLDER}/{place}")
     targets = [posixpath.normpath(f"{root}/{FOLDER}/{label}/{folder}") for folder in kept.inside]

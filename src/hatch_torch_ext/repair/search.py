@@ -1,4 +1,4 @@
-"""Where a library lies that a file of the install tree needs: looked for the way the dynamic linker and CMake would."""
+"""Finds a library that a file of the install tree needs, in the way that the dynamic linker and CMake do."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _MAX_INCLUDES = 100
 class Search:
     """Finds libraries by name for files of one machine.
 
-    Looked through in this order: the RPATH or RUNPATH of the file, that of the same file in the build tree (CMake
-    writes every linked library's folder there and takes it out when it installs), the prefixes that CMake was given,
+    The order of the search: the RPATH or RUNPATH of the file, that of the same file in the build tree (CMake writes
+    every linked library's folder there and removes it on installation), the prefixes given to CMake,
     ``LD_LIBRARY_PATH``, and the system's folders.
     """
 
@@ -74,7 +74,7 @@ class Search:
 
 
 def _readable(path: Path) -> ElfFile | None:
-    """Return the facts of an ELF file, or None for what is none: a linker script, another file of that name."""
+    """Return the facts of an ELF file, or None for anything else: a linker script, another file of that name."""
     try:
         return elf.read(path) if elf.is_elf(path) else None
     except (ElfError, OSError):
@@ -82,7 +82,7 @@ def _readable(path: Path) -> ElfFile | None:
 
 
 def prefixes(config: Config) -> tuple[Path, ...]:
-    """Return the prefixes that the author's own definitions hand to CMake."""
+    """Return the prefixes that the author's own definitions give to CMake."""
     found = []
     for name, value in config.cmake.define:
         if name.partition(":")[0] == "CMAKE_PREFIX_PATH":
@@ -92,7 +92,7 @@ def prefixes(config: Config) -> tuple[Path, ...]:
 
 @cache
 def system_folders(machine: str) -> tuple[Path, ...]:
-    """Return the folders that ld.so looks through by itself: those of ld.so.conf, then the built-in ones."""
+    """Return the folders that ld.so searches by itself: those of ld.so.conf, then the built-in ones."""
     built_in = [Path(folder.format(triplet=f"{machine}-linux-gnu")) for folder in _DEFAULT]
     return tuple(dict.fromkeys([*_configured(LD_SO_CONF, set()), *built_in]))
 

@@ -1,4 +1,4 @@
-"""The binaries of a variant, written: copied, stripped, patched with one call each, and put where they belong."""
+"""Writes the binaries of a variant: copied, stripped, patched with one call each, and placed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Written:
 
 
 class _Landed(NamedTuple):
-    """Where a file that others need came to lie: its folder below ``_torch_ext``, and the name that they need it by."""
+    """The place of a file that others need: its folder below ``_torch_ext``, and the name by which they need it."""
 
     folder: str
     name: str
 
 
 class Writer:
-    """Writes the binaries of one variant below ``root``; ``debug`` is where separate debug files go."""
+    """Writes the binaries of one variant below ``root``; ``debug`` is the folder of separate debug files."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Writer:
         self._landed: dict[Binary, _Landed] = {}
 
     def write(self, links: Mapping[Binary, Links]) -> tuple[Written, ...]:
-        """Write everything, each file after what it needs. Raises ``RepairError``."""
+        """Write all files, each after what it needs. Raises ``RepairError``."""
         written: list[Written] = []
         for group in placing.groups(links):
             if not self._ties.anchored.isdisjoint(group):
@@ -97,9 +97,9 @@ class Writer:
         return self._finish(binary, file, place)
 
     def _anchored(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
-        """Write files that stay in the variant's folder; those that others need have a hash in their name all the same.
+        """Write files that stay in the variant's folder.
 
-        But for files that are opened by name: these keep it.
+        Those that others need have a hash in their name too, except files that are opened by name.
         """
         files = [self._copy(binary, f"{self._label}/{binary.place}") for binary in group]
         content = placing.hash_before_names(files, self._needs(group, links))
@@ -163,7 +163,7 @@ class Writer:
             )
         except PatchError as error:
             raise RepairError(self._entry, str(error)) from error
-        if self._mode == "strip" and binary.kind != "graft":  # a debugger finds separate debug files by the id
+        if self._mode == "strip" and binary.kind != "graft":  # debuggers find separate debug files by the id
             buildid.renew(file)
         return file
 
