@@ -12,6 +12,7 @@ For two parts of torch's internals the names do not decide, and the rule assigns
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def libraries(symbols: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(maxsize=1 << 16)  # entries use much the same symbols
 def owner(symbol: str) -> tuple[str, ...]:
     """Return the libraries that ``symbol`` needs; none if it is not torch's."""
     for pattern, owners in _RULES:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-import httpx
-
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.remote.settings import IndexSettings, public, without_credentials
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
+
+    import httpx
 
 CHUNK = 1 << 18
 PROGRESS = 1 << 16
@@ -159,6 +159,8 @@ class Http:
         self, url: str, headers: dict[str, str], accept: Callable[[httpx.Response], int], position: int
     ) -> Iterator[bytes]:
         """Yield one answer's body from ``position`` on, skipping bytes before it."""
+        import httpx
+
         client, target = self._client(url), without_credentials(url)
         asking = client.stream("GET", target, headers=headers, auth=self.settings.credentials(url))
         try:
@@ -237,6 +239,8 @@ class Http:
             return self._clients[trusted]
 
     def _new_client(self, *, trusted: bool) -> httpx.Client:
+        import httpx
+
         own = self.settings.certificates
         try:
             context = httpx.create_ssl_context() if own is None else ssl.create_default_context(cafile=own)

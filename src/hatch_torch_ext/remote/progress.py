@@ -8,11 +8,6 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.errors import LiveError
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-from rich.progress import Progress as Bars
-
 from hatch_torch_ext.facts.sizes import size
 
 if TYPE_CHECKING:
@@ -40,6 +35,11 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
     if not sys.stderr.isatty():
         yield _lines(title, total, say or (lambda _: None))
         return
+    from rich.console import Console
+    from rich.errors import LiveError
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Bars(*columns, console=Console(stderr=True), transient=True)
     task = bars.add_task(title, total=total)
