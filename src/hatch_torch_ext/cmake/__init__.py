@@ -20,6 +20,7 @@ from packaging.version import Version
 
 from hatch_torch_ext import process
 from hatch_torch_ext.cmake import (
+    configured,
     crossing,
     cuda,
     definitions,
@@ -100,11 +101,15 @@ def build(
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
     before = written.snapshot(job)
-    replies.query(job.build)
     cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
-    run.configure([cmake, *where, *cache, *config.cmake.args])
-    crossing.check_runs(job)
+    configuring = [cmake, *where, *cache, *config.cmake.args]
+    is_configured = configured.holds(job, configuring, run.env, before)
+    configured.forget(job)
+    if not is_configured:
+        replies.query(job.build)
+        run.configure(configuring)
+        crossing.check_runs(job)
     for note in _notes(job):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
@@ -122,6 +127,8 @@ def build(
     _install(run, reply)
     if (said := written.note(job, before)) is not None:
         report(f"{entry.name}: {said}")
+    else:  # what CMake writes into the sources may have been another entry's by now
+        configured.note(job, configuring, run.env, before)
 
     files = _files(job.prefix)
     if not files:
@@ -156,6 +163,7 @@ class _Runner:
             for checked in (self.job.build / "CMakeFiles").glob("[0-9]*"):
                 shutil.rmtree(checked)
         mark.touch()
+        (self.job.build / NOTES).unlink(missing_ok=True)
         # What CMake tries to compile is nothing to keep, nor to count.
         replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", command)
         mark.unlink()
@@ -242,7 +250,6 @@ def _fresh_build_folder(folder: Path, *, key: str) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     stored.write_text(key, encoding="ascii")
-    (folder / NOTES).unlink(missing_ok=True)
 
 
 def _quiet(version: str) -> list[str]:
@@ -255,7 +262,7 @@ def _notes(job: Job) -> list[str]:
     notes = job.build / NOTES
     if not notes.exists():
         raise CompileError(job.entry.name, failures.did_not_run(source=job.config.source, log=job.log))
-    return notes.read_text(encoding="utf-8").splitlines()
+    return list(dict.fromkeys(notes.read_text(encoding="utf-8").splitlines()))  # Ninja may have started CMake again
 
 
 def _files(prefix: Path) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 CLIENT = "client-hatch-torch-ext"
 OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=", "-fdiagnostics-color", "-fcolor-diagnostics")
@@ -75,23 +75,30 @@ class Reply:
     rules: tuple[InstallRule, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """``files`` are what CMake read that neither came with it nor was made by it; ``sources`` those of all targets."""
+
+    files: tuple[Path, ...]
+    sources: tuple[Path, ...]
+
+
 def query(build_dir: Path) -> None:
     """Ask the next configure step of ``build_dir`` for a reply."""
     folder = build_dir / API / "query" / CLIENT
     folder.mkdir(parents=True, exist_ok=True)
-    requests = [{"kind": "codemodel", "version": 2}, {"kind": "toolchains", "version": 1}]
+    kinds = (("codemodel", 2), ("toolchains", 1), ("cmakeFiles", 1))
+    requests = [{"kind": kind, "version": version} for kind, version in kinds]
     (folder / "query.json").write_text(json.dumps({"requests": requests}), encoding="utf-8")
 
 
 def read(build_dir: Path) -> Reply:
     """Return the reply to ``query``."""
-    folder = build_dir / API / "reply"
-    index = _json(max(folder.glob("index-*.json"), key=lambda path: path.name))
-    answers = {answer["kind"]: answer for answer in index["reply"][CLIENT]["query.json"]["responses"]}
-    model = _json(folder / answers["codemodel"]["jsonFile"])
+    folder, answers = _answers(build_dir)
+    model = _json(answers["codemodel"])
     compilers = {
         found["language"]: f"{found['compiler'].get('id', '')} {found['compiler'].get('version', '')}".strip()
-        for found in _json(folder / answers["toolchains"]["jsonFile"])["toolchains"]
+        for found in _json(answers["toolchains"])["toolchains"]
     }
     targets, rules = [], []
     for configuration in model["configurations"]:
@@ -103,6 +110,29 @@ def read(build_dir: Path) -> Reply:
         targets=tuple(sorted(targets, key=lambda target: target.name)),
         rules=tuple(rules),
     )
+
+
+def inputs(build_dir: Path) -> Inputs:
+    """Return what the last configure step read. Raises ``KeyError``, ``OSError`` or ``ValueError`` as ``read`` does."""
+    folder, answers = _answers(build_dir)
+    read_by_it, model = _json(answers["cmakeFiles"]), _json(answers["codemodel"])
+    source = Path(model["paths"]["source"])
+    files = {file["path"] for file in read_by_it["inputs"] if not (file.get("isCMake") or file.get("isGenerated"))}
+    targets = [target for each in model["configurations"] for target in each["targets"]]
+    sources = {file["path"] for target in targets for file in _json(folder / target["jsonFile"]).get("sources", [])}
+    return Inputs(files=_absolute(files, source), sources=_absolute(sources, source))
+
+
+def _answers(build_dir: Path) -> tuple[Path, dict[str, Path]]:
+    """Return the folder of the last reply, and its file for each kind that was asked for."""
+    folder = build_dir / API / "reply"
+    index = _json(max(folder.glob("index-*.json"), key=lambda path: path.name))
+    responses = index["reply"][CLIENT]["query.json"]["responses"]
+    return folder, {answer["kind"]: folder / answer["jsonFile"] for answer in responses}
+
+
+def _absolute(paths: Iterable[str], source: Path) -> tuple[Path, ...]:
+    return tuple(sorted(Path(os.path.normpath(source / path)) for path in paths))
 
 
 def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[str, str], ...]:
