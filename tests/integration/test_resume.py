@@ -86,6 +86,64 @@ def test_one_changed_file_is_one_object_in_each_entry(project: Project) -> None:
         assert archive.read("my_pkg/NOTES") == b"changed\n"
 
 
+PLAIN = """
+cmake_minimum_required(VERSION 3.18)
+project(plain LANGUAGES C)
+file(GLOB sources *.c)
+add_library(plain SHARED ${sources})
+install(TARGETS plain LIBRARY DESTINATION .)
+"""
+
+
+def test_cmake_is_asked_again_when_it_might_answer_otherwise(
+    tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]
+) -> None:
+    """Not where a source or a header changed alone: the same bytes as from the start.
+
+    A new source that is globbed, a variable, the CMake files, a build that failed, files that CMake reads by itself:
+    each is configured.
+    """
+    shared = once("resume", lambda folder: make_wheels(folder / "wheels", ["2.8.0", "2.9.0"]))
+    source = '#include "number.h"\nint answer(void) { return NUMBER; }\n'
+    files = {"csrc/CMakeLists.txt": PLAIN, "csrc/plain.c": source, "csrc/number.h": "#define NUMBER 1\n"}
+    project = Project(tmp_path / "project", shared, releases=["2.8"], files=files)
+    folder, log = project.root / "csrc", project.root / "build/torch-ext/matrix.2.8/log.txt"
+
+    def configured(*, ends: bool = True, **environ: str) -> bool:
+        before = log.read_text(encoding="utf-8").count("Generating done") if log.exists() else 0
+        done = project.build(**environ)
+        assert (done.returncode == 0) is ends, done.stdout + done.stderr
+        return log.read_text(encoding="utf-8").count("Generating done") > before
+
+    def write(name: str, text: str) -> None:
+        (folder / name).write_text(text, encoding="utf-8")
+
+    assert configured()
+    write("plain.c", source + "// changed\n")
+    assert not configured()
+    assert compiled(project) == ["plain.c.o"]
+    write("number.h", "#define NUMBER 2\n")
+    assert not configured()
+    assert compiled(project) == ["plain.c.o"]
+    changed = project.digest()
+    shutil.rmtree(project.root / "build")
+    assert configured()
+    assert project.digest() == changed
+    write("other.c", "int other(void) { return 1; }\n")
+    assert configured()
+    assert compiled(project) == ["other.c.o"]
+    write("other.c", "int other(void) { return 2; }\n")
+    assert configured(SOME="variable")
+    write("other.c", "int other(void) { return }\n")
+    assert not configured(ends=False, SOME="variable")
+    write("other.c", "int other(void) { return 3; }\n")
+    assert configured(SOME="variable")
+    write("CMakeLists.txt", f"{PLAIN}file(STRINGS number.h NUMBER)\n")
+    assert configured(SOME="variable")
+    write("number.h", "#define NUMBER 3\n")
+    assert configured(SOME="variable")
+
+
 def test_configuration_and_environment_are_inputs(project: Project) -> None:
     """Flags, a variable that the CMake files read, an option; how many jobs there are is none."""
     assert reused(project, HATCH_TORCH_EXT_JOBS="1") == [True, True]

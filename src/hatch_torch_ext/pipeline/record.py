@@ -255,7 +255,7 @@ def _named(build: Path, ninja: Path) -> Iterator[str]:
             path = line.strip()
             if tool[0] == "deps" and not line.startswith(" "):
                 continue
-            yield os.path.normpath(build / path)
+            yield os.path.normpath(os.path.join(build, path))  # noqa: PTH118 -- thousands of them
 
 
 def _contents(built: BuiltVariant, hashes: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, str]]:
