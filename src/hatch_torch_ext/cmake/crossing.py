@@ -1,4 +1,4 @@
-"""What CMake is told of another machine that is compiled for: a toolchain file, and what a failure then means."""
+"""CMake's settings for another machine: a toolchain file; and what a failure means when cross-compiling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.toolchain.values import Target
 
-_Q = "['\u2018\u2019]"  # compilers quote by the locale
+_Q = "['\u2018\u2019]"  # the quotes of compilers depend on the locale
 _FOREIGN_FLAG = re.compile(
     rf"(?:unrecognized command-line option|unsupported option) {_Q}(-m[^'\u2019]+){_Q}"
     rf"|unknown value {_Q}[^'\u2019]*{_Q} for {_Q}(-m[^'\u2019=]+){_Q}"
@@ -29,19 +29,19 @@ _TRY_RUN = re.compile(r"try_run\(\)\s+invoked\s+in\s+cross-compiling\s+mode", re
 _SHOWN = 3
 RUNNER = "run"
 NOT_RUN = "not-run"
-"""Beside the runner, where it was given a program that nothing here runs."""
+"""A file beside the runner, written when it was given a program that cannot run here."""
 
 
 def cache_entries(job: Job) -> dict[str, Path | str]:
-    """Return the entry that names our toolchain file, unless the author names one; nothing for this machine."""
+    """Return the entry for our toolchain file, unless the author names one; empty for this machine."""
     if job.toolchain.target is None or _author_names_one(job):
         return {}
-    # Our runner is there: FindPython may ask the interpreter, though what is compiled is for another machine.
+    # Our runner runs it: FindPython may ask the interpreter although the target is another machine.
     return {"CMAKE_TOOLCHAIN_FILE": _file(job), "CMAKE_POLICY_DEFAULT_CMP0190": "NEW"}
 
 
 def write(job: Job) -> None:
-    """Write the toolchain file; one that has not changed keeps its time."""
+    """Write the toolchain file; an unchanged one keeps its time."""
     target, toolchain = job.toolchain.target, job.toolchain
     if target is None:
         return
@@ -56,9 +56,9 @@ def write(job: Job) -> None:
         *((f"CMAKE_{language}_FLAGS_INIT", rest) for language in ("C", "CXX")),
         ("CMAKE_SYSROOT", target.sysroot),
         ("CMAKE_CROSSCOMPILING_EMULATOR", job.package / RUNNER),
-        # Searched first: what find_library() finds of the C library is that machine's.
+        # Searched first: find_library() finds that machine's parts of the C library.
         ("CMAKE_FIND_ROOT_PATH", target.libraries),
-        # Programs are started here, from wherever they lie here.
+        # Programs run on this machine, so they are found in any folder.
         ("CMAKE_FIND_ROOT_PATH_MODE_PROGRAM", "NEVER"),
     ]
     lines = [f"# How hatch-torch-ext compiles for {target.machine}; CMAKE_TOOLCHAIN_FILE of your own replaces it."]
@@ -70,13 +70,13 @@ def write(job: Job) -> None:
 
 
 def check_runs(job: Job) -> None:
-    """Raise ``CompileError`` where CMake wanted to run what it compiled, and nothing could."""
+    """Raise ``CompileError`` if CMake tried to run a compiled program and nothing here could."""
     if (job.package / NOT_RUN).exists():
         raise CompileError(job.entry.name, f"{_not_run(job)}. The whole log is {job.log}")
 
 
 def _runner(job: Job, target: Target) -> str:
-    """Return a script that runs programs: of this machine as they are (CMake asks Python so), others by qemu."""
+    """Return a script that runs programs: those of this machine directly (CMake runs Python by it), others by qemu."""
     code = {"x86_64": "3e00", "aarch64": "b700"}[target.machine]  # e_machine, in the file's order
     if target.emulator:
         run = f'exec {shlex.join(target.emulator)} "$@"'
@@ -104,10 +104,10 @@ def _not_run(job: Job) -> str:
 
 
 def write_python(job: Job) -> None:
-    """Write what makes the entry's Python answer for that of the other machine where CMake's modules ask it.
+    """Write a module that makes the entry's Python report the other machine's facts when CMake's modules ask.
 
-    It is what cross compilers of Python packages do: https://github.com/benfogle/crossenv. The module lies among the
-    environment's packages, since an isolated Python (``-E``, ``-I``) reads the variable, but not ``PYTHONPATH``.
+    Cross compilers of Python packages work in this way: https://github.com/benfogle/crossenv. The module lies among the
+    environment's packages, since an isolated Python (``-E``, ``-I``) ignores ``PYTHONPATH`` but reads the variable.
     """
     if not _answers(job):
         return
@@ -140,7 +140,7 @@ def _sysconfigdata(machine: str) -> str:
 
 
 def env_changes(job: Job) -> dict[str, str | None]:
-    """Return the changes to the environment: compilers and flags of this process are for this machine."""
+    """Return the changes to the environment: the process's own compilers and flags are for this machine."""
     if job.toolchain.target is None:
         return {}
     given = dict(job.entry.env_vars)
@@ -152,7 +152,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
 
 
 def hints(job: Job, output: str) -> Iterator[str]:
-    """Yield what a failure means that comes of compiling for another machine."""
+    """Yield explanations of failures that cross-compiling causes."""
     target = job.toolchain.target
     if target is None:
         return
@@ -183,7 +183,7 @@ def _author_names_one(job: Job) -> bool:
 
 
 def _places(job: Job, flag: str) -> Iterator[str]:
-    """Yield where the author writes ``flag``: file and line, option, variable."""
+    """Yield the places where the author writes ``flag``: file and line, option, variable."""
     for path in cmake_files(job.config.source):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             if flag in line.partition("#")[0]:

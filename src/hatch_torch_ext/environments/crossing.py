@@ -1,4 +1,4 @@
-"""The Python of another machine: what is compiled for it, while this machine's Python stands in for it."""
+"""The Python of another machine, for which modules are compiled while this machine's Python stands in for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def for_machine(environment: Environment, machine: str | None, cross: Cross | None, *, data: Path) -> Environment:
-    """Return ``environment`` as one that is compiled in for ``machine`` (None: this one).
+    """Return ``environment`` for compiling for ``machine`` (None: this one); ``cross`` are the author's options for it.
 
-    ``cross`` is what the author says of that machine. If its Python's headers are missing, a stand-in ``Python.h`` is
-    written below ``data``, whose ``#error`` names the package to install.
+    If its Python's headers are missing, a stand-in ``Python.h`` is written below ``data``; its ``#error`` names the
+    package to install.
     """
     here = environment.interpreter
     if machine is None or machine == here.machine:
@@ -44,8 +44,8 @@ def for_machine(environment: Environment, machine: str | None, cross: Cross | No
 def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path | None:
     """Return the folder of ``Python.h`` of the Python ``name`` (``python3.11``) for ``machine``, or None.
 
-    Debian parts a ``pyconfig.h`` for each machine from the headers that all have: they are joined below ``data``. A
-    single one is taken to be that machine's where the author named the folder, and nowhere else.
+    Debian keeps the ``pyconfig.h`` of each machine apart from the shared headers: they are joined below ``data``. A
+    folder with a single ``pyconfig.h`` counts as that machine's only if the author named the folder.
     """
     for root, named in _roots(name, cross):
         for place in (root / "usr" / "include" / name, root / "include" / name):
@@ -60,7 +60,7 @@ def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path
 
 
 def _roots(name: str, cross: Cross | None) -> Iterator[tuple[Path, bool]]:
-    """Yield the places to look in, and whether the author named them."""
+    """Yield the folders to search, and whether the author named them."""
     if cross is not None and cross.python is not None:
         yield Path(cross.python.replace("{python}", name.removeprefix("python"))), True
     if cross is not None and cross.sysroot is not None:
@@ -69,14 +69,17 @@ def _roots(name: str, cross: Cross | None) -> Iterator[tuple[Path, bool]]:
 
 
 def _chooses(pyconfig: Path) -> bool:
-    """Say whether it is Debian's, which includes that of the machine by its macros."""
+    """Return whether it is Debian's, which includes that of the machine, depending on macros."""
     return (
         re.search(r"include\s*<[\w.-]+-linux-gnu/", pyconfig.read_text(encoding="utf-8", errors="replace")) is not None
     )
 
 
 def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
-    """Copy the headers of ``place``, with ``pyconfig``, into a folder of that name: compilers see through links."""
+    """Copy the headers of ``place``, with ``pyconfig``, into a folder of that name.
+
+    Links would not do, as compilers resolve them.
+    """
     content = [str(place).encode(), pyconfig.read_bytes(), (place / "patchlevel.h").read_bytes()]
     made = folder.with_name(f"{folder.name}-{hashlib.sha256(bytes(1).join(content)).hexdigest()[:12]}")
     if not made.is_dir():
@@ -85,13 +88,13 @@ def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
             new = Path(scratch) / made.name
             shutil.copytree(place, new)
             shutil.copyfile(pyconfig, new / "pyconfig.h")
-            with contextlib.suppress(OSError):  # another entry was as quick
+            with contextlib.suppress(OSError):  # another entry made it at the same time
                 new.rename(made)
     return made
 
 
 def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
-    """Return a folder whose ``Python.h`` ends a compile with the remedy; CMake finds a Python there all the same."""
+    """Return a folder whose ``Python.h`` stops compiling with the remedy; CMake finds a Python there nevertheless."""
     folder = data / "environments" / f"{name}-{machine}-missing"
     folder.mkdir(parents=True, exist_ok=True)
     debian = f"lib{name}-dev:{DEBIAN[machine]}"

@@ -1,4 +1,4 @@
-"""Run a project's ``setup.py`` under a recording torch, as a machine for the CPU and as one with CUDA."""
+"""Runs a project's ``setup.py`` under a recording torch, as a machine without and as one with CUDA."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ RESOURCES = Path(__file__).parent.parent / "resources"
 DRIVER = RESOURCES / "record_setup.py"
 TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
-"""What a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
+"""Packages that a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
 RESULT = "result.json"
 TIMEOUT = 60.0
 PREPARING = 600.0
-"""Seconds that fetching them may take."""
+"""Timeout in seconds for fetching them."""
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
-"""Python's own headers, which CMake finds."""
+"""Folders of Python's own headers, which CMake finds."""
 FACES: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """One extension as it is declared. ``kind`` is ``cpp``, ``cuda`` or ``sycl``; ``other`` where it is not torch's.
+    """One extension as it is declared.
 
-    ``macros`` are (name, value or None); paths are POSIX, relative to the project where they lie in it.
+    ``kind`` is ``cpp``, ``cuda`` or ``sycl``; ``other`` if it is not torch's. ``macros`` are (name, value or None);
+    paths are POSIX, relative to the project if they lie in it.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Extension:
     include_dirs: tuple[str, ...] = ()
     macros: tuple[tuple[str, str | None], ...] = ()
     packages: tuple[str, ...] = ()
-    """Packages whose headers are included, as ``numpy`` and ``pybind11``."""
+    """Packages whose headers are included, such as ``numpy`` and ``pybind11``."""
     undefined: tuple[str, ...] = ()
     library_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that ``setup.py`` does and that is not carried over: ``line`` is its line, 0 where unknown."""
+    """Something that ``setup.py`` does and that is not carried over; ``line`` is its line, 0 if unknown."""
 
     line: int
     text: str
@@ -75,11 +76,11 @@ class Face:
     metadata: Mapping[str, Any]
     notes: tuple[Note, ...]
     asked: tuple[str, ...] = ()
-    """Variables of the environment that ``setup.py`` reads, and that were not set."""
+    """Environment variables that ``setup.py`` reads, and that were not set."""
 
 
 class FaceError(ConfigurationError):
-    """``setup.py`` refuses one kind of machine; ``other`` is what it declares on the other kind, None if nothing."""
+    """``setup.py`` refuses one kind of machine; ``other`` is what it declares on the other kind, or None."""
 
     def __init__(self, message: str, *, face: str, line: int, other: Face | None = None) -> None:
         self.face = face
@@ -91,11 +92,11 @@ class FaceError(ConfigurationError):
 def record(
     root: Path, *, extra: Sequence[str] = (), arguments: Sequence[str] = (), timeout: float = TIMEOUT
 ) -> tuple[Face, Face]:
-    """Return what the ``setup.py`` in ``root`` declares for the CPU and with CUDA; the project itself is not touched.
+    """Return what the ``setup.py`` in ``root`` declares without and with CUDA; the project itself is not changed.
 
-    ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it looks for on its command
-    line. Raises ``ConfigurationError`` for a ``setup.py`` that
-    is not there, raises, hangs, exits, or needs a package that is not available.
+    ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it expects on its command
+    line. Raises ``ConfigurationError`` for a ``setup.py`` that does not exist, raises, hangs, exits, or needs a package
+    that is not available.
     """
     if not (root / "setup.py").is_file():
         raise ConfigurationError(
@@ -120,7 +121,10 @@ def record(
 
 
 def _python(folder: Path, extra: Sequence[str]) -> Path:
-    """Return the Python of an environment that has what a ``setup.py`` imports. Raises ``ConfigurationError``."""
+    """Return the Python of an environment with the packages that a ``setup.py`` imports.
+
+    Raises ``ConfigurationError``.
+    """
     wanted = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
     clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
@@ -138,7 +142,7 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
 
 def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float) -> Face:
     face = arguments[0]
-    for unknown in (False, True):  # with names of torch that nobody knows only where it fails without
+    for unknown in (False, True):  # unknown names of torch are allowed only if it fails without them
         copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
@@ -208,7 +212,7 @@ def _failure(said: Mapping[str, Any], face: str) -> str:
 
 
 def _contents(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return when each file was last written, and its size."""
+    """Return the time of the last change of each file, and its size."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""What loads the extensions in the package's Python files -> what loads them through ``_variants``."""
+"""The code that loads the extensions in the package's Python files -> code that loads them through ``_variants``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ class Change:
 def change(
     root: Path, folder: str, package: str, targets: Sequence[Target]
 ) -> tuple[tuple[Change, ...], tuple[Note, ...]]:
-    """Return the changed files of the package in ``folder``, and the places that are left to the author.
+    """Return the changed files of the package in ``folder``, and notes on the places that are left to the author.
 
-    Statements of a module's top level that open libraries go, but for what they tell the rest of the package; the
-    package's ``__init__`` loads the variant first.
-    Modules that lay beside the package are imported from inside it.
+    Top-level statements that open libraries are removed, except those whose result the rest of the package reads; the
+    package's ``__init__`` loads the variant first. Modules that lay beside the package are imported from inside it.
     """
     changes: list[Change] = []
     notes: list[Note] = []
@@ -66,7 +65,7 @@ def change(
 
 
 def _asked(paths: Iterable[Path]) -> frozenset[str]:
-    """Return the names that modules ask of other modules: what they import by name, and attributes."""
+    """Return the names that modules use of other modules: imported names, and attributes."""
     found: set[str] = set()
     for path in paths:
         try:
@@ -79,7 +78,7 @@ def _asked(paths: Iterable[Path]) -> frozenset[str]:
 
 
 def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[str]:
-    """Return the names that a statement sets and that something else reads."""
+    """Return the names that a statement sets and that other code reads."""
     bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     others = [node for each in tree.body if each is not statement for node in ast.walk(each)]
     read = {node.id for node in others if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
@@ -87,7 +86,7 @@ def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[
 
 
 def _without_loads(statement: ast.stmt, lines: list[str]) -> Iterable[tuple[int, int, list[str]]]:
-    """Yield edits that put ``pass`` in the place of each statement that opens a library."""
+    """Yield edits that replace each statement that opens a library by ``pass``."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOADS:
             before = lines[node.lineno - 1][: node.col_offset]
@@ -129,7 +128,7 @@ def _changed(
 
 
 def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
-    """Yield the statements in the place of ``import a, _C as c``."""
+    """Yield the statements that replace ``import a, _C as c``."""
     for alias in node.names:
         named = f" as {alias.asname}" if alias.asname else ""
         package, _, module = outside.get(alias.name, "").rpartition(".")
@@ -137,7 +136,7 @@ def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
 
 
 def _by_hand(node: ast.AST, outside: dict[str, str]) -> str | None:
-    """Return what is told about a place that loads an extension in a way that only its author can change."""
+    """Return a note on code that loads an extension in a way that only its author can change."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
         return f"`{node.name}` opens a library; `_variants.load()` does so already"
     if not isinstance(node, ast.Call) or not node.args:
@@ -155,7 +154,7 @@ def _opens(node: ast.AST) -> bool:
 
 
 def _loading(text: str, package: str) -> str:
-    """Return the text of ``__init__`` with the variant loaded before anything else, after docstring and __future__."""
+    """Return the text of ``__init__`` that loads the variant first, after docstring and __future__."""
     if CALL in text:
         return text
     tree = ast.parse(text)

@@ -1,4 +1,4 @@
-"""A module that registers operators too -> a library of the operators, which serves every Python, and a module."""
+"""A module that also registers operators -> a library with the operators, which serves every Python, and a module."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from hatch_torch_ext.init.targets import Target
 
 FUNCTIONS = re.compile(r"\.def(_\w+)?\s*\(|\bclass_\s*<|\bPyMethodDef\b|\bPyModule_Add\w+\s*\(")
-"""What puts something into a Python module."""
+"""Code that adds something to a Python module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """How often the matrix builds a file that needs no Python, and how many Pythons it names."""
+    """How often the matrix builds a file that does not need Python, and how many Pythons it names."""
 
     entries: int
     pythons: int
 
     @property
     def sentence(self) -> str:
-        """Say what parting saves."""
+        """Return what splitting saves, in words."""
         if self.pythons == 1:
             return "the operators serve every Python, and C++ programs"
         files = "file" if self.entries == 1 else "files"
@@ -41,10 +41,10 @@ class Gain:
 def part(
     root: Path, found: Sequence[Target], *, package: str, gain: Gain, write: bool
 ) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
-    """Return the targets, those that can be parted in two where ``write`` says so, and a note about each.
+    """Return the targets, with those that can be split in two if ``write`` is true, and a note about each.
 
-    A target is parted by its files: those that make the Python module, and the others. A file that does both is the
-    author's to part; a note names it and the lines.
+    A target is split by files: those that make the Python module, and the others. A file that does both must be split
+    by the author; a note names it and the lines.
     """
     made: list[Target] = []
     notes: list[Note] = []
@@ -90,7 +90,7 @@ def _by_hand(root: Path, target: Target, source: str, making: Sequence[str], gai
 
 
 def _module_of(text: str) -> str:
-    """Return what stands behind the place where the module is made, or all before it for a module in C."""
+    """Return the code after the place where the module is made; for a module in C, the code before it."""
     found = re.search(r"\b(PYBIND11_MODULE|NB_MODULE)\s*\(", text)
     if found is None:
         return re.sub(r"\bTORCH_LIBRARY\w*\s*\([^{]*\{.*?\n\}", "", text, flags=re.DOTALL)

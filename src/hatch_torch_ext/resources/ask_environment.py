@@ -1,4 +1,4 @@
-"""Prints what the torch of this Python is and where packages lie, as JSON; run by the Python in question (from 3.8)."""
+"""Prints facts of this Python's torch and the folders of its packages, as JSON; run by that Python (3.8 or newer)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 
 def about_torch() -> Dict[str, Any]:
-    """Return how torch was built and from where it comes, or why it cannot be imported."""
+    """Return how torch was built and where it comes from, or why it cannot be imported."""
     try:
         import torch
     except ModuleNotFoundError as error:

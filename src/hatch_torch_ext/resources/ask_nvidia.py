@@ -1,6 +1,7 @@
-"""Asks one of NVIDIA's libraries what is here (``ask_nvidia.py nvml`` or ``cuda``), and prints the answer as JSON.
+"""Asks one of NVIDIA's libraries about this machine (``ask_nvidia.py nvml`` or ``cuda``); prints the answer as JSON.
 
-It runs in a process of its own, since a broken driver can hang or crash whoever opens it. No context is made.
+It runs in a process of its own, since a broken driver can hang or crash the process that opens it. No CUDA context is
+created.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FOLDERS = (
 
 
 def opened(name: str) -> Any:
-    """Return the library, or end with the reason."""
+    """Return the library, or exit with the reason."""
     problems = []
     for folder in FOLDERS:
         try:
@@ -32,14 +33,14 @@ def opened(name: str) -> Any:
 
 
 def cuda() -> Dict[str, Any]:
-    """Return what the user-mode driver supports: 12080 is CUDA 12.8. It needs no ``cuInit``."""
+    """Return the CUDA version that the user-mode driver supports: 12080 is CUDA 12.8. It needs no ``cuInit``."""
     version = ctypes.c_int(0)
     code = opened("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
     return {"error": code} if code else {"supported": version.value}
 
 
 def nvml() -> Dict[str, Any]:
-    """Return the kernel driver, what it supports, and every device."""
+    """Return the kernel driver, the CUDA version that it supports, and every device."""
     library = opened("libnvidia-ml.so.1")
     code = library.nvmlInit_v2()
     if code:
@@ -60,7 +61,7 @@ def nvml() -> Dict[str, Any]:
 
 
 def device(library: Any, index: int) -> Dict[str, Any]:
-    """Return what is known of one device; a device that fails does not hide the others."""
+    """Return the facts of one device; a device that fails does not hide the others."""
     handle = ctypes.c_void_p()
     code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
     if code:
@@ -81,7 +82,7 @@ def device(library: Any, index: int) -> Dict[str, Any]:
 
 
 def text(function: Any, *arguments: Any) -> Optional[str]:
-    """Return the string that an NVML function writes, or None where it fails."""
+    """Return the string that an NVML function writes, or None if it fails."""
     buffer = ctypes.create_string_buffer(96)
     if function(*arguments, buffer, ctypes.c_uint(len(buffer))):
         return None

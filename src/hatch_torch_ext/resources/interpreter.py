@@ -1,4 +1,4 @@
-"""Prints what one Python is, as JSON on one line; run by the interpreter in question (Python 3.8 and newer)."""
+"""Prints the facts of one Python as JSON on one line; run by that interpreter (Python 3.8 and newer)."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def tag() -> str:
 
 
 def markers() -> "dict[str, str]":
-    """Return what the markers of a requirement may ask for (PEP 508)."""
+    """Return the variables that markers of requirements use (PEP 508)."""
     return {
         "implementation_name": sys.implementation.name,
         "implementation_version": platform.python_version(),

@@ -1,8 +1,8 @@
-"""Prints what hatch says of the environments of the project in the working directory, as JSON on one marked line.
+"""Prints hatch's answer on the environments of the project in the working directory, as JSON on one marked line.
 
-Run by a Python that has hatch. ``environments`` is what ``hatch env show --json`` gives: each with its dependencies
-resolved; ``matrices`` maps the name of each matrix to its environments' variables, which are in no output of hatch's
-command line: they come from its own, undocumented, reader.
+Run by a Python that has hatch. ``environments`` is the output of ``hatch env show --json``: each with its dependencies
+resolved; ``matrices`` maps the name of each matrix to its environments' variables, which no command of hatch prints:
+they come from its undocumented reader.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ MARK = "torch-ext-matrices:"
 
 
 def main() -> None:
-    """Print both, or hatch's own words and its exit status."""
+    """Print both, or hatch's own message, and return its exit status."""
     from hatch.cli import main as hatch
     from hatch.project.core import Project
     from hatch.utils.fs import Path as HatchPath

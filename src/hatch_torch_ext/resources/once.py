@@ -1,14 +1,14 @@
-"""Goes before a compiler cache: of entries that come to the same source at the same time, one compiles it, others wait.
+"""A compiler launcher before the cache: if several entries compile one source at once, one compiles, the others wait.
 
-    python -I -S once.py LOCKS TORCH CACHE COMPILER ARGUMENT...
+python -I -S once.py LOCKS TORCH CACHE COMPILER ARGUMENT...
 
-A cache knows what is finished, not what others are at. Only sources that see none of torch's headers (below the folders
-TORCH, separated by colons) are waited for: the others give another object for each torch. Who waits lends its job
-to the
-pool. Whatever is guessed wrongly here costs time alone: what is compiled, and how, is the cache's and the compiler's.
+A cache knows finished objects, not running compilers. Only sources that include none of torch's headers (below the
+folders TORCH, separated by colons) are waited for: the others give another object for each torch. A process that waits
+gives its job back to the pool. A wrong guess here only costs time: the cache and the compiler decide what is compiled,
+and how.
 """
 
-from __future__ import annotations  # types that Python 3.8 does not know
+from __future__ import annotations  # types that Python 3.8 lacks
 
 import os
 import re
@@ -16,13 +16,13 @@ import sys
 
 INCLUDE = re.compile(rb"""^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)""", re.MULTILINE)
 SOURCE = (".c", ".cc", ".cpp", ".cxx", ".c++", ".cu")
-MOST = 2000  # files that are looked into
+MOST = 2000  # files that are searched for includes
 
 
 def sees(source: str, near: list[str], system: list[str], torch: list[str]) -> bool:
-    """Whether ``source`` includes a file below ``torch``, directly or by files in the folders ``near`` (``-I``).
+    """Return whether ``source`` includes a file below ``torch``, directly or by files in the folders ``near`` (``-I``).
 
-    Of the folders ``system`` (``-isystem``), those of torch count alone.
+    Of the folders ``system`` (``-isystem``), only those of torch are searched.
     """
     queue, known = [source], {source}
     ours = [folder for folder in system if below(folder, torch)]
@@ -48,12 +48,12 @@ def sees(source: str, near: list[str], system: list[str], torch: list[str]) -> b
 
 
 def below(path: str, folders: list[str]) -> bool:
-    """Whether ``path`` is one of ``folders``, or lies in one."""
+    """Return whether ``path`` is one of ``folders``, or lies in one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
 def read(command: list[str]) -> tuple[str | None, str | None, list[str], list[str]]:
-    """Return of a compiler's command line: source, output, folders of ``-I``, folders of ``-isystem``."""
+    """Return the parts of a compiler's command line: source, output, folders of ``-I``, folders of ``-isystem``."""
     source: str | None = None
     output: list[str] = []
     near: list[str] = []
@@ -76,13 +76,13 @@ def read(command: list[str]) -> tuple[str | None, str | None, list[str], list[st
 
 
 def pool() -> str | None:
-    """Return the path of the FIFO of jobs that Ninja takes part in, or None."""
+    """Return the path of the FIFO of jobs of which Ninja is a client, or None."""
     match = re.search(r"--jobserver-auth=fifo:(\S+)", os.environ.get("MAKEFLAGS", ""))
     return match.group(1) if match else None
 
 
 def wait(name: str, jobs: str | None) -> None:
-    """Hold the lock ``name`` as long as this process, and the cache that it becomes, runs."""
+    """Hold the lock ``name`` until this process ends, which becomes the cache."""
     import fcntl
 
     held = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -91,7 +91,7 @@ def wait(name: str, jobs: str | None) -> None:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if jobs is None:
-            return  # a fixed number of jobs: one that waits would be one that nobody has
+            return  # a fixed number of jobs: the job of one that waits would be lost
     else:
         return
     fifo = os.open(jobs, os.O_RDWR)
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> None:
                 name = (source + "!" + output).replace("/", "!")[-200:]
                 wait(os.path.join(locks, name), pool())
     except OSError:
-        pass  # no lock: as if nobody else were there
+        pass  # no lock: as without other entries
     os.execvp(command[0], command)  # noqa: S606 -- no shell: what Ninja's gave
 
 

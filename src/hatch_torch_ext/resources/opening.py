@@ -1,7 +1,7 @@
-"""Opens compiled files in this Python's torch, one after another, and says what happened.
+"""Opens compiled files in this Python's torch, one after another, and reports what happened.
 
 Run as a program: ``opening.py FILE`` with a JSON list of ``[path, module name or null]``. Each line that begins with
-the mark is a JSON object; anything else on the output was printed by what was opened. The process may die in it.
+the mark is a JSON object; all other output is from the opened files. The process may die while opening one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MARK = "@@torch-ext-opening "
 
 
 def say(**facts: Any) -> None:
-    """Write one marked line, at once: the next step may be the last."""
+    """Write one marked line at once: the next step may end the process."""
     sys.stdout.write("\n" + MARK + json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
 def words(error: BaseException) -> str:
-    """Say what went wrong: torch wraps the linker's own words into others that tell less."""
+    """Return the message of an error: torch wraps the linker's own message into a less useful one."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
@@ -63,13 +63,13 @@ def open_one(torch: Any, path: str, module: Optional[str]) -> None:
 
 
 def main(arguments: List[str]) -> None:
-    """Open every file that the list names."""
+    """Open every file of the list."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open(arguments[0], encoding="utf-8") as stream:
         files = json.load(stream)
     import _variants  # type: ignore[import-not-found,unused-ignore]  # beside this file: how the loader reads the facts
 
-    sys.path.pop(0)  # the folder of this file is no part of the user's Python
+    sys.path.pop(0)  # the folder of this file does not belong to the user's Python
     try:
         here = _variants.facts()
         import torch

@@ -1,6 +1,6 @@
-"""Run by the Python of an entry's environment: say where its torch lies, without importing it. Prints one JSON object.
+"""Run by the Python of an entry's environment: prints where its torch lies, as one JSON object, without importing it.
 
-torch is not imported: a CUDA build fails to import where its nvidia wheels are missing, and importing takes seconds.
+torch is not imported: a CUDA build cannot be imported without its NVIDIA wheels, and importing takes seconds.
 """
 
 import importlib.util

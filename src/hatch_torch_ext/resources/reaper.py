@@ -1,8 +1,8 @@
-"""Ends what a stopped build left running: ninja's compilers outlive a ninja that was killed, and a build its builder.
+"""Ends the processes of a stopped build: compilers outlive a killed ninja, and a build outlives its killed caller.
 
-Programs of one family inherit one environment variable, however deep below us they were started, so they are found
-without having been counted. Run as a program, it waits until its standard input closes: with a last word, the build
-ended by itself; without one, whoever started it was killed, and the family goes too.
+The programs of one family inherit one environment variable, at whatever depth they were started, so they are found
+without being tracked. Run as a program, this waits until its standard input closes: with a last word, the build ended
+by itself; without one, the process that started it was killed, and the family is ended too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 
 VARIABLE = "HATCH_TORCH_EXT_FAMILY"
 """``<name>.<session>``: daemons that a program leaves behind (sccache's server) have a session of their own."""
-GRACE = 0.5  # seconds between asking and killing
+GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 
 
 def members(name: str) -> list[int]:
@@ -63,7 +63,7 @@ def _send(pids: list[int], number: int) -> None:
 
 
 def main(name: str, *folders: str) -> None:
-    """Wait for the end of the build; where it was killed, end the family and remove ``folders``."""
+    """Wait for the end of the build; if it was killed, end the family and remove ``folders``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     said = sys.stdin.buffer.read()

@@ -1,4 +1,4 @@
-"""What the nvidia wheels that torch requires bring: headers of CUDA's libraries, and where their libraries will lie."""
+"""The NVIDIA wheels that torch requires: headers of CUDA's libraries, and the places of the libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk.record import Record
 
 LAYOUT = 2
-AT_ONCE = 8  # wheels; each costs two small requests, so that waiting is most of the time
+AT_ONCE = 8  # wheels; each costs two small requests, which mostly wait
 PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
 WANTED = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
 """Headers, and the CUDA runtime: 0.7 MB, of which the audit reads the names."""
@@ -39,7 +39,7 @@ MENTION = re.compile(r"cuda|\bhip\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaParts:
-    """The CUDA fields of ``Sdk``, and the bytes that were fetched for them."""
+    """The CUDA fields of ``Sdk``, and the number of bytes fetched for them."""
 
     include_dirs: tuple[Path, ...] = ()
     libraries: tuple[tuple[str, str], ...] = ()
@@ -51,9 +51,9 @@ NOTHING = CudaParts()
 
 
 def wanted(config: Config) -> bool:
-    """Say whether the project's CMake files speak of CUDA: they must, to compile for it or to link with it.
+    """Return whether the project's CMake files mention CUDA, as they must to compile for it or to link with it.
 
-    Comments count too; being wrong in that direction costs three megabytes.
+    Comments count too; a false positive costs three megabytes.
     """
     return any(
         MENTION.search(file.read_text(encoding="utf-8", errors="replace")) for file in cmake_files(config.source)
@@ -61,7 +61,7 @@ def wanted(config: Config) -> bool:
 
 
 def acquire(scope: Scope, record: Record) -> CudaParts:
-    """Return the headers and library names of the nvidia wheels that torch requires, fetched if they are not there."""
+    """Return the headers and library names of the NVIDIA wheels that torch requires, and fetch them if need be."""
     asked = requirements(record.requires, scope.interpreter)
     if not asked:
         return NOTHING
@@ -80,10 +80,10 @@ def acquire(scope: Scope, record: Record) -> CudaParts:
 
 
 def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
-    """Return the part for the scope's machine of the CUDA toolkit in ``site_packages``, which is for this machine.
+    """Return the scope's machine's part of the CUDA toolkit in ``site_packages``, which is for this machine.
 
-    It is a folder for each wheel, laid out like ``site_packages``: headers, the runtime, and stubs of other libraries,
-    in the versions that are installed. What is fetched for it is told.
+    It is a folder for each wheel, with the layout of ``site_packages``: headers, the runtime, and stubs of other
+    libraries, in the installed versions. Downloads are reported.
     """
     asked = _installed(site_packages)
     if not asked:
@@ -99,7 +99,7 @@ def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
 
 
 def _installed(site_packages: Path) -> list[str]:
-    """Return a requirement for each installed wheel that holds headers or libraries of a CUDA toolkit."""
+    """Return a requirement for each installed wheel with headers or libraries of a CUDA toolkit."""
     found = []
     for record in sorted(site_packages.glob("nvidia_*.dist-info/RECORD")):
         if TOOLKIT.search(record.read_text(encoding="utf-8", errors="replace")):
@@ -124,7 +124,7 @@ def _part(scope: Scope, wheel: Wheel, received: Callable[[int], None]) -> Path:
 
 
 def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[str]:
-    """Return those of torch's requirements that bring CUDA libraries to a Linux machine, without markers."""
+    """Return those of torch's requirements that install CUDA libraries on a Linux machine, without markers."""
     environment = {
         "platform_system": "Linux",
         "sys_platform": "linux",
@@ -183,5 +183,5 @@ def _one(scope: Scope, wheel: Wheel) -> CudaParts:
 
 
 def _parts(said: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the folders of headers, and (SONAME, folder) of the libraries, that a marker names."""
+    """Return the folders of headers, and (SONAME, folder) of the libraries, from a marker."""
     return tuple(said["include_dirs"]), tuple((soname, place) for soname, place in said["libraries"])

@@ -1,6 +1,6 @@
-"""The torch SDK without torch: headers out of the wheel, link stubs, a small importable ``torch``; in the user's cache.
+"""The torch SDK without torch: headers of the wheel, link stubs, a small importable ``torch``; in the user's cache.
 
-Nothing here depends on a table of torch releases: what is not in the wheel is not known.
+Nothing here depends on a table of torch releases: all facts are from the wheel.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def acquire(
     limits: Limits | None = None,
     crossed: Path | None = None,
 ) -> Sdk:
-    """Return the SDK of the torch release that ``entry`` asks for, fetched if the user's cache lacks it.
+    """Return the SDK of the torch release that ``entry`` asks for, and fetch it if the user's cache lacks it.
 
-    Headers of CUDA's libraries come with it when torch is a CUDA build and the project's CMake files speak of CUDA; and
-    so does the other machine's part of the CUDA toolkit in ``crossed``, the packages of an entry for another machine.
+    Headers of CUDA's libraries are fetched too if torch is a CUDA build and the project's CMake files mention CUDA; and
+    so is the other machine's part of the CUDA toolkit in ``crossed``, the packages of an entry for another machine.
     Raises ``SdkError``.
     """
     environ = os.environ if environ is None else environ
@@ -115,7 +115,7 @@ def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
 
 
 def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
-    """Fill the folder ``made`` from ``wheel`` and return what its marker says."""
+    """Fill the folder ``made`` from ``wheel``, and return the content of its marker."""
     began = time.monotonic()
     fetched = fetch.read(
         scope,
@@ -167,7 +167,7 @@ def _modules(members: tuple[Member, ...]) -> tuple[str, ...]:
 
 
 def _required_modules(record: Record) -> tuple[str, ...]:
-    """Return the names to import of what torch requires, as distributions are usually called after them."""
+    """Return the names to import of torch's requirements, by the usual relation to the names of distributions."""
     names = set()
     for line in record.requires:
         requirement = Requirement(line)

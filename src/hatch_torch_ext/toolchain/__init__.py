@@ -29,9 +29,9 @@ def find(
     work: Path | None = None,
     report: Callable[[str], None],
 ) -> Toolchain:
-    """Return the tools that compile the entry; a tool that is missing or too old is a ``ToolchainError``.
+    """Return the tools that compile the entry. Raises ``ToolchainError`` for a missing or outdated tool.
 
-    Below ``work`` lies the entry's work folder, where a toolkit out of wheels is made whole (without one: in the
+    Below ``work`` lies the entry's work folder, in which a toolkit from wheels is assembled (without ``work``: in the
     environment). A missing CUDA toolkit is not an error here: see ``Toolchain``.
     """
     cmake, ninja, patchelf = (
@@ -52,7 +52,7 @@ def find(
     cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
     made_for = f" for {target.machine}" if target is not None else ""
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({cxx.path})")
-    # A toolkit is told of once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
+    # A toolkit is reported once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
     if toolkit is None and sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
     return Toolchain(

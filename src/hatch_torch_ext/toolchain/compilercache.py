@@ -1,6 +1,6 @@
-"""The compiler cache: the user's ccache or sccache, else a ccache of ours, fetched once and kept in the user's cache.
+"""The compiler cache: the user's ccache or sccache, else a ccache of our own, kept in the user's cache.
 
-A source that sees none of torch's headers gives the same object for every torch: with a cache it is compiled once.
+A source that includes none of torch's headers gives the same object for every torch: with a cache it is compiled once.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _MISSING = "ccache-missing"
 
 
 def find(config: Config, *, entry: str, report: Callable[[str], None]) -> CompilerCache | None:
-    """Return what goes before every compiler call, by the option ``compiler-launcher``; None for nothing.
+    """Return the compiler launcher of the option ``compiler-launcher``, or None.
 
-    Where ours cannot be fetched that is said, once a day, and the build goes on without. Raises ``ToolchainError``
-    where a program that the option names is not there.
+    If our own ccache cannot be fetched, a message says so, once a day, and the build continues without one. Raises
+    ``ToolchainError`` if a program that the option names does not exist.
     """
     choice = config.compiler_launcher
     if choice == "none":
@@ -66,7 +66,7 @@ def find(config: Config, *, entry: str, report: Callable[[str], None]) -> Compil
 
 
 def _own(store: Store, report: Callable[[str], None]) -> Path | None:
-    """Return our ccache, fetched unless it is there; None where it cannot be had."""
+    """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     asked = {name: changes.get(name) or environ.get(name) for name in settings.UV_INDEX_VARIABLES}
@@ -75,7 +75,7 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
         return _program(there[0])
     if _missing(store, key):
         return None
-    with store.lock("ccache", _MISSING):  # of entries that come at the same time, one asks
+    with store.lock("ccache", _MISSING):  # of concurrent entries, one asks the index
         if _missing(store, key):
             return None
         try:
@@ -97,7 +97,7 @@ def _program(folder: Path) -> Path:
 
 
 def _missing(store: Store, key: str) -> bool:
-    """Whether the index had none a short while ago."""
+    """Return whether the index had none a short while ago."""
     data = store.text("resolved", f"{_MISSING}.json")
     if data is None:
         return False
@@ -109,7 +109,7 @@ def _missing(store: Store, key: str) -> bool:
 
 
 def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
-    """Install the wheel into the folder ``made``; return what its marker says."""
+    """Install the wheel into the folder ``made``; return the content of its marker."""
     command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-deps"]
     command += ["--only-binary", ":all:", "--link-mode", "copy", "--python", sys.executable, "--target", str(made)]
     if changes.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
 
 VENDORS = ("", "unknown-", "redhat-", "suse-", "conda-")
-"""What stands between machine and system in the names of cross compilers: Debian and Arch, crosstool-NG, others."""
+"""The middle of the names of cross compilers, between machine and system: Debian and Arch, crosstool-NG, others."""
 PACKAGES = {
     "alpine": "no package: name a compiler by the option `cross.{machine}.cxx`",
     "arch": "`pacman -S {machine}-linux-gnu-gcc`",
@@ -34,7 +34,7 @@ PACKAGES = {
     "sysroot by the option `cross.{machine}.sysroot`",
     "suse": "`zypper install cross-{machine}-gcc13`",
 }
-"""ID or ID_LIKE of /etc/os-release -> what brings a cross compiler."""
+"""ID or ID_LIKE of /etc/os-release -> the command that installs a cross compiler."""
 FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 PROBE = (
     "#include <string>\n#include <cmath>\nstd::string torch_ext(double x) { return std::to_string(std::sqrt(x)); }\n"
@@ -45,8 +45,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     """Return the C++ compiler for ``machine``, and how it is called. Raises ``ToolchainError``.
 
     The option `cross.<machine>.cxx` goes first, then ``CXX`` of the entry's hatch environment, then the compilers of
-    the GNU toolchain by their usual names, then Clang, where it has a sysroot. ``CXX`` of the process is for this
-    machine.
+    the GNU toolchain by their usual names, then Clang, if it has a sysroot. ``CXX`` of the process is for this machine.
     """
     said = config.cross_for(machine)
     asked = (said.cxx if said is not None else None) or dict(entry.env_vars).get("CXX")
@@ -92,12 +91,12 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
 
 
 def programs(machine: str | None) -> tuple[str, ...]:
-    """Return the names of what is looked for on PATH to compile for ``machine``."""
+    """Return the names of the programs that are searched for on PATH to compile for ``machine``."""
     return (*_names(machine), f"qemu-{machine}", f"qemu-{machine}-static") if machine is not None else ()
 
 
 def emulator(machine: str) -> tuple[str, ...]:
-    """Return the command that runs programs for ``machine`` here, with its C library as Debian has it; or nothing."""
+    """Return the command that runs programs for ``machine`` here, with its C library as on Debian; else nothing."""
     program = next(filter(None, map(shutil.which, (f"qemu-{machine}", f"qemu-{machine}-static"))), None)
     if program is None:
         return ()
@@ -106,7 +105,7 @@ def emulator(machine: str) -> tuple[str, ...]:
 
 
 def binutil(name: str, tool: Tool, machine: str) -> Path | None:
-    """Return the program of binutils (``strip``) that works on files of ``machine``, or None."""
+    """Return the binutils program (``strip``) for files of ``machine``, or None."""
     own = (f"{machine}-{vendor}linux-gnu-{name}" for vendor in VENDORS)
     path = next(filter(None, map(shutil.which, (*own, f"llvm-{name}"))), None)
     return Path(path) if path is not None else tools.beside(tool.path, name)
@@ -115,9 +114,9 @@ def binutil(name: str, tool: Tool, machine: str) -> Path | None:
 def without_own_flags(
     entry: Entry, tool: Tool, target: Target, *, environ: Mapping[str, str], report: Callable[[str], None]
 ) -> Target:
-    """Return ``target`` with the process's flags less those that its compiler refuses, and say which these are.
+    """Return ``target`` with the process's flags except those that its compiler refuses, which are reported.
 
-    What the entry's hatch environment sets was written for the entry, and stays.
+    Flags in the entry's hatch environment were written for the entry, and stay.
     """
     changed = []
     for name in FLAGS:
@@ -138,7 +137,7 @@ def _usual_sysroot(machine: str) -> Path:
 
 
 def _c_compiler(cxx: Path) -> str | None:
-    """Return the C compiler that lies beside a C++ compiler, by its name."""
+    """Return the C compiler beside a C++ compiler, by its name."""
     for old, new in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
         head, found, tail = cxx.name.rpartition(old)
         if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
@@ -148,7 +147,7 @@ def _c_compiler(cxx: Path) -> str | None:
 
 @cache
 def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
-    """Return ``/usr/aarch64-linux-gnu``, as Debian's compilers have it: with their C library below ``lib``, or None."""
+    """Return ``/usr/aarch64-linux-gnu`` of Debian's compilers, which has the C library in ``lib``, or None."""
     try:
         said = run([path, *flags, "-print-file-name=libc.so"], timeout=tools.TIMEOUT).stdout.strip()
     except ProcessError:
@@ -159,7 +158,7 @@ def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
 
 
 def _no_sysroot(folder: Path, machine: str) -> str | None:
-    """Return why ``folder`` is not a sysroot for ``machine``, or None: its C library tells."""
+    """Return why ``folder`` is not a sysroot for ``machine``, or None; its C library decides."""
     if not folder.is_dir():
         return "is no folder"
     names = {"libc.so.6", f"libc.musl-{machine}.so.1"}
@@ -185,7 +184,7 @@ def _takes(path: Path, flags: tuple[str, ...], flag: str) -> bool:
 
 @cache
 def _unfit(path: Path, flags: tuple[str, ...], sysroot: Path | None, machine: str) -> str | None:
-    """Return why the compiler gives no shared library for ``machine``, or None: one is made, of C++'s own headers."""
+    """Return why the compiler cannot make a shared library for ``machine``, or None; one with a C++ header is tried."""
     command: Sequence[str | Path] = [path, *flags, *([f"--sysroot={sysroot}"] if sysroot is not None else [])]
     try:
         macros = run([*command, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT).stdout

@@ -1,7 +1,7 @@
-"""CUDA toolkits: looked for, checked against torch and the host compiler, and described.
+"""CUDA toolkits: found, checked against torch and the host compiler, and described.
 
-Nothing here raises: whether a toolkit is needed shows only when CMake asks for CUDA. What does not fit becomes a
-sentence, which ends in the remedy.
+Nothing here raises: only CMake shows whether a toolkit is needed. A toolkit that does not fit becomes a sentence that
+ends with the remedy.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from hatch_torch_ext.toolchain.values import Target
 
 SYSTEM = Path("/usr/local")
-"""Where NVIDIA's installers put ``cuda-X.Y``."""
+"""The folder in which NVIDIA's installers put ``cuda-X.Y``."""
 TARGETS = {"aarch64": "sbsa-linux"}
-"""Machine -> the folder below a toolkit's ``targets`` with what it needs to compile for servers of that machine."""
+"""Machine -> the folder in a toolkit's ``targets`` with the files for compiling for servers of that machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A place where a toolkit may be: ``nvcc`` exists; ``wheels`` says that the layout is that of the nvidia wheels."""
+    """A place where a toolkit may be: ``nvcc`` exists; ``wheels`` says that it has the layout of NVIDIA's wheels."""
 
     nvcc: Path
     source: str
@@ -66,10 +66,10 @@ def find(
     environ: Mapping[str, str],
     target: Target | None = None,
 ) -> tuple[CudaToolkit | None, str | None]:
-    """Return the toolkit for the entry and None, or None and why there is none.
+    """Return the toolkit for the entry and None, or None and the reason.
 
-    ``cxx`` is the C++ compiler, which nvcc calls too unless another is named for it. A toolkit that lies in wheels, or
-    compiles for another machine (``target``), is made whole below ``work``.
+    ``cxx`` is the C++ compiler; nvcc calls it too unless another is named for it. A toolkit from wheels, or for another
+    machine (``target``), is assembled below ``work``.
     """
     if sdk.cuda is None:
         return None, _no_cuda_torch(entry, sdk)
@@ -114,7 +114,7 @@ def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
 def _choose(
     config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]
 ) -> tuple[Candidate, str, Tool]:
-    """Return the first toolkit of torch's CUDA major; among the system's, one that is not newer than torch first."""
+    """Return the first toolkit of torch's CUDA major; among the system's, one not newer than torch is preferred."""
     refused = []
     newer = None
     for candidate in _candidates(config, environment, cuda, environ):
@@ -200,7 +200,7 @@ def _check_spaces(root: Path, what: str) -> None:
 
 
 def _cross_host(config: Config, entry: Entry, cxx: Tool, target: Target, work: Path) -> Tool:
-    """Return the C++ compiler that nvcc calls: that of the process (CUDAHOSTCXX) is for this machine."""
+    """Return the C++ compiler that nvcc calls; that of the process (CUDAHOSTCXX) is for this machine."""
     host = host_compiler(config, cxx, dict(entry.env_vars))
     words = [*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else [])]
     if host is not cxx or not words:
@@ -209,7 +209,7 @@ def _cross_host(config: Config, entry: Entry, cxx: Tool, target: Target, work: P
 
 
 def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: Target, work: Path) -> Path:
-    """Return a toolkit whose headers and libraries are those of ``target``'s machine."""
+    """Return a toolkit with the headers and libraries for ``target``'s machine."""
     if platform.machine() != "x86_64" or target.machine not in TARGETS:
         raise Unfit(
             f"CMake asks for CUDA, and NVIDIA has no CUDA toolkit that compiles for {target.machine} on "
@@ -252,7 +252,7 @@ def _how_to_cross(version: str) -> str:
 
 
 def _root(nvcc: Path) -> Path:
-    """Return the real folder of the toolkit: what nvcc itself says, for it may be a script that starts another."""
+    """Return the real folder of the toolkit, as nvcc states it: nvcc may be a script that starts another."""
     try:
         completed = run([nvcc, "--dryrun", "-x", "cu", "-E", "/dev/null"], timeout=TIMEOUT)
         match = re.search(r"^#\$ TOP=(.+)$", completed.stdout + completed.stderr, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Whether a CUDA toolkit fits: its host compiler, the architectures, the compression; what to do where none does."""
+"""Whether a CUDA toolkit fits: its host compiler, the architectures, the compression; and the remedy if none does."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
 FAMILIES_SINCE = "4.0.2"
-"""The first CMake tried that takes ``100f`` in CUDA_ARCHITECTURES: 4.0.0 and 3.31.6 refuse it."""
+"""The first CMake found to accept ``100f`` in CUDA_ARCHITECTURES: 4.0.0 and 3.31.6 refuse it."""
 UNCHECKED_HOST = "allow-unsupported-compiler"
 """nvcc's own flag for a host compiler that it does not support."""
 
 
 class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``cuda_problem``
-    """A toolkit cannot be used; the text says why and what to do."""
+    """A toolkit cannot be used; the text has the reason and the remedy."""
 
 
 def remedy(config: Config, cuda: str) -> str:
-    """Return what to write, word for word, so that a compiler for CUDA ``cuda`` is there."""
+    """Return the lines to write so that a compiler for CUDA ``cuda`` is installed."""
     if not config.environment:
         return _remedy_here(cuda)
     if major(cuda) >= FIRST_WHEEL_MAJOR:
@@ -54,7 +54,7 @@ def remedy(config: Config, cuda: str) -> str:
 
 
 def _remedy_here(cuda: str) -> str:
-    """Return the same for a build beside an installed torch: whoever installs a package has no matrix."""
+    """Return the same for a build beside an installed torch: a user who installs a package has no matrix."""
     home = f"or set CUDA_HOME to the folder of a CUDA {major(cuda)} toolkit that is there"
     if major(cuda) >= FIRST_WHEEL_MAJOR:
         return f'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*"`, {home}'
@@ -120,7 +120,7 @@ def check_cmake(toolkit: CudaToolkit, cmake: Tool) -> CudaToolkit:
 
 
 def _newest_host(root: Path, vendor: str) -> int | None:
-    """Return the newest major version of the compiler that ``crt/host_config.h`` lets pass, None if it does not say."""
+    """Return the newest major version of the compiler that ``crt/host_config.h`` accepts, None if it states none."""
     for folder in (
         root / "include",
         root / "targets" / "x86_64-linux" / "include",
@@ -139,7 +139,7 @@ def _newest_host(root: Path, vendor: str) -> int | None:
 
 
 def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk) -> CudaToolkit:
-    """Return the toolkit with the entry's architectures and flags, all of which this nvcc has."""
+    """Return the toolkit with the entry's architectures and flags, all of which this nvcc supports."""
     supported = archs.from_nvcc(answer(toolkit.nvcc.path, "--list-gpu-code", timeout=TIMEOUT))
     wanted, source = _wanted(toolkit, config, environment, sdk, supported)
     refused = archs.unsupported(wanted, supported) or _refused_suffixes(toolkit, wanted)
@@ -175,7 +175,7 @@ def _wanted(
 
 
 def _refused_suffixes(toolkit: CudaToolkit, wanted: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
-    """Return what nvcc refuses of those with ``a`` or ``f``: its lists leave them out, so it is asked one by one."""
+    """Return the architectures with ``a`` or ``f`` that nvcc refuses; its lists lack them, so each is tried."""
     return tuple(
         arch
         for arch in wanted
@@ -206,6 +206,6 @@ def major(version: str) -> int:
 
 
 def minor(version: str) -> int:
-    """Return 4 for ``12.4``, 0 for what names none."""
+    """Return 4 for ``12.4``, 0 if there is no minor."""
     parts = version.split(".")
     return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 COMPILERS = ("c++", "g++", "clang++")
 LAUNCHERS = ("ccache", "sccache")
-TIMEOUT = 60.0  # seconds, for a program that is only asked for its version
+TIMEOUT = 60.0  # seconds, for a program that only prints its version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A tool that comes as a Python package of the same name, and the oldest version that will do."""
+    """A tool that is in the Python package of the same name, and the oldest version that suffices."""
 
     name: str
     minimum: str
@@ -40,13 +40,13 @@ class Need:
 
 CMAKE = Need(name="cmake", minimum="3.26")
 NINJA = Need(name="ninja", minimum="1.11")
-PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones break files whose program headers they move
+PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones damage files whose program headers they move
 
 
 def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
-    """Return the tool of the entry's environment, else the hook's own, else the system's where it is new enough.
+    """Return the tool of the entry's environment, else the hook's own, else the system's if it is new enough.
 
-    Raises ``ToolchainError`` when there is none, or it is too old.
+    Raises ``ToolchainError`` if there is none, or it is too old.
     """
     for path in _candidates(need.name, environment):
         tool = Tool(path=path, version=_version(path, entry))
@@ -58,7 +58,7 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
                 "it out: hatch-torch-ext brings its own",
             )
         return tool
-    if (system := shutil.which(need.name)) is not None:  # it serves: the front end was asked for none (needs.py)
+    if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none (needs.py)
         tool = Tool(path=Path(system), version=_version(Path(system), entry))
         if Version(tool.version) >= Version(need.minimum):
             return tool
@@ -79,14 +79,14 @@ def _candidates(name: str, environment: Environment) -> Iterator[Path]:
 
 @cache
 def _own(name: str, path: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the programs among the packages beside us, which stay while we run."""
+    """Return the programs of the package in this Python's own environment."""
     return tuple(_of_distribution(name, path))
 
 
 def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """Yield the programs called ``name`` that the Python package ``name`` installed.
 
-    The program itself before a script that starts it: scripts need their own interpreter, and PATH.
+    Programs go before scripts that start them: a script needs its own interpreter, and PATH.
     """
     for distribution in distributions(name=name, path=list(folders)):
         files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
@@ -108,7 +108,7 @@ def _version(path: Path, entry: str) -> str:
 
 
 def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
-    """Return the C++ compiler: ``CXX`` where it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
+    """Return the C++ compiler: ``CXX`` if it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
     asked = [part for part in shlex.split(environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
     names: Sequence[str] = asked[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
@@ -131,12 +131,12 @@ INSTALLING = {
     "suse": "zypper install gcc-c++",
     "ubuntu": "apt-get install g++",
 }
-"""ID or ID_LIKE of /etc/os-release -> the command that brings a C++ compiler."""
+"""ID or ID_LIKE of /etc/os-release -> the command that installs a C++ compiler."""
 RELEASE = Path("/etc/os-release")
 
 
 def distribution(release: Path = RELEASE) -> list[str]:
-    """Return what this system calls itself and those that it is like (``ubuntu``, ``debian``), nearest first."""
+    """Return the names of this system and of those that it resembles (``ubuntu``, ``debian``), nearest first."""
     try:
         text = release.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -155,7 +155,7 @@ def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
 
 
 def describe_compiler(path: Path, *, entry: str) -> str:
-    """Return what the compiler is, as CMake writes it: ``GNU 12.2.0``, ``Clang 16.0.6``."""
+    """Return the compiler and its version in CMake's notation: ``GNU 12.2.0``, ``Clang 16.0.6``."""
     try:
         output = answer(path, "-dM", "-E", "-x", "c++", "/dev/null", timeout=TIMEOUT)
     except ProcessError as error:

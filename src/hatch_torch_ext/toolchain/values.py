@@ -1,4 +1,4 @@
-"""The values of the toolchain: what was found, and what CMake is told of it."""
+"""The values of the toolchain: the tools that were found, as CMake is told of them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class CudaToolkit:
     host: Path
     """The C++ compiler that nvcc calls."""
     archs: tuple[Arch, ...] = ()
-    """What kernels are compiled for, sorted."""
+    """The architectures that kernels are compiled for, sorted."""
     archs_source: str = ""
     """Where ``archs`` come from, in words for messages."""
     flags: tuple[str, ...] = ()
-    """nvcc's arguments besides those of the architectures (compression)."""
+    """nvcc's arguments except those for architectures (compression)."""
     newer_minor: bool = False
-    """nvcc is newer than torch's CUDA, of one major: the audit must find every runtime symbol in torch's runtime."""
+    """nvcc is newer than torch's CUDA, of the same major: the audit compares runtime symbols with torch's runtime."""
 
     def described(self) -> tuple[str, str]:
-        """Return the two sentences about the toolkit that the user is told where CMake uses it."""
+        """Return the two sentences about the toolkit that the user sees if CMake uses it."""
         listed = " ".join(arch.name for arch in self.archs)
         return (
             f"nvcc {self.nvcc.version} from {self.source} ({self.root})",
@@ -50,7 +50,7 @@ class CudaToolkit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Another machine that is compiled for: the C compiler, where there is one, and how compilers are called.
+    """Another machine to compile for: the C compiler, if there is one, and how compilers are called.
 
     ``flags`` go before all others (``--target=aarch64-linux-gnu``); ``emulator`` runs that machine's programs here.
     """
@@ -60,17 +60,17 @@ class Target:
     flags: tuple[str, ...] = ()
     sysroot: Path | None = None
     libraries: Path | None = None
-    """Without a sysroot, the folder whose ``lib`` and ``include`` are that machine's, where the compiler has one."""
+    """Without a sysroot, the folder whose ``lib`` and ``include`` are that machine's, if the compiler has one."""
     emulator: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    """Of the process's ``CXXFLAGS`` and the like, those that hold flags for this processor: without them."""
+    """The process's ``CXXFLAGS`` and the like without flags for this processor; only variables that had such flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCache:
-    """The program that goes before every compiler call; one that is not a cache of compiled files may be named, too.
+    """The compiler launcher; it need not be a compiler cache.
 
-    ``folder`` and ``size`` (bytes) are those of our own ccache; a program of the user's keeps its own settings.
+    ``folder`` and ``size`` (bytes) are those of our own ccache; the user's program keeps its own settings.
     """
 
     program: Path
@@ -79,16 +79,17 @@ class CompilerCache:
 
     @property
     def ccache(self) -> bool:
-        """Whether it is ccache, which is told of folders."""
+        """Return whether it is ccache, which gets the folders to map."""
         return self.program.name == "ccache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Everything that turns sources into an install tree. ``cache`` goes before every compiler call.
+    """Everything that turns sources into an install tree; ``cache`` goes before every compiler call.
 
-    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` says why and what to do. That is no error as long
-    as CMake asks for no CUDA: an extension without CUDA sources needs no toolkit, whatever torch it is built for.
+    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` has the reason and the remedy. That is no error
+    as long as CMake does not ask for CUDA: an extension without CUDA sources needs no toolkit, whatever torch it is
+    built for.
     """
 
     cmake: Tool
@@ -101,4 +102,4 @@ class Toolchain:
     strip: Path | None = None
     objcopy: Path | None = None
     target: Target | None = None
-    """What is compiled for, where that is another machine than this one."""
+    """The machine to compile for, if it is not this one."""

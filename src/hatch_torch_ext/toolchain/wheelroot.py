@@ -1,9 +1,9 @@
-"""CUDA toolkits that are made whole by a folder of links, which nvcc and CMake accept.
+"""CUDA toolkits, assembled as a folder of links that nvcc and CMake accept.
 
-NVIDIA's wheels hold one in pieces: they lie in ``site-packages/nvidia/cu13`` without ``lib64`` and without the names
-that the linker looks for (``libcudart.so``), so that CMake's compiler check and ``-lcudart`` fail
-(flashinfer-ai/flashinfer#5064). One for another machine has this machine's programs, and that machine's headers and
-libraries where nvcc looks for its own.
+NVIDIA's wheels hold a toolkit in parts: ``site-packages/nvidia/cu13`` has no ``lib64`` and lacks the names that the
+linker searches for (``libcudart.so``), so CMake's compiler check and ``-lcudart`` fail (flashinfer-ai/flashinfer#5064).
+A toolkit for another machine has this machine's programs, and that machine's headers and libraries where nvcc searches
+for its own.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ HEADERS = (
     ("lib/libcudart.so.*", "cudart"),
 )
 WHOLE = (*PROGRAMS, *HEADERS, ("include/nv/target", "cccl"))
-"""(what must be there, the extra of ``cuda-toolkit`` that brings it)."""
+"""(a required file, the extra of ``cuda-toolkit`` that installs it)."""
 
 
 class WheelRootError(Exception):
-    """Pieces are missing; the text names them."""
+    """Parts are missing; the text names them."""
 
 
 def whole_root(wheels: Path, root: Path) -> Path:
-    """Fill ``root`` with links to the toolkit in ``wheels`` (``…/nvidia/cu13``) and return it; what fits is left alone.
+    """Fill ``root`` with links to the toolkit in ``wheels`` (``…/nvidia/cu13``) and return it; correct links stay.
 
-    Raises ``WheelRootError`` where a piece is missing.
+    Raises ``WheelRootError`` if a part is missing.
     """
     _check(f"the CUDA toolkit in {wheels}", WHOLE, [wheels])
     _programs(wheels, root)
@@ -43,9 +43,9 @@ def whole_root(wheels: Path, root: Path) -> Path:
 
 
 def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *, wheels: bool) -> Path:
-    """Fill ``root`` with links to the programs of ``toolkit``, and to what ``parts`` hold for ``machine``; return it.
+    """Fill ``root`` with links to the programs of ``toolkit``, and to the files of ``machine`` in ``parts``; return it.
 
-    ``wheels`` says that the toolkit lies in wheels. Raises ``WheelRootError`` where a piece is missing.
+    ``wheels`` says that the toolkit is from wheels. Raises ``WheelRootError`` if a part is missing.
     """
     _check(f"the CUDA toolkit in {toolkit}", WHOLE if wheels else PROGRAMS, [toolkit])
     _check(f"the part for {machine} of the CUDA toolkit in {toolkit}", HEADERS, parts)
@@ -56,10 +56,10 @@ def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *
 
 
 def host_script(compiler: Path, words: Sequence[str], script: Path) -> Path:
-    """Write a program that calls ``compiler`` with ``words`` first, and return it.
+    """Write a script that calls ``compiler`` with ``words`` first, and return it.
 
-    nvcc asks the host compiler what machine it is for without ``-Xcompiler``'s flags: given there, ``--target`` would
-    leave nvcc with the types of this machine.
+    nvcc asks the host compiler for its target without the flags of ``-Xcompiler``: if ``--target`` were one of these,
+    nvcc would use the types of this machine.
     """
     text = f'#!/bin/sh\nexec {shlex.join([str(compiler), *words])} "$@"\n'
     if not script.is_file() or script.read_text(encoding="utf-8") != text:
@@ -79,7 +79,7 @@ def _check(name: str, pieces: Sequence[tuple[str, str]], folders: Sequence[Path]
 
 def _programs(toolkit: Path, root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
-    # Real folders with a link for each file: nvcc looks for its parts at `..` of the folder that it was started in.
+    # Real folders with a link for each file: nvcc searches for its parts relative to `..` of its own folder.
     _link_files(root / "bin", {path.name: path for path in (toolkit / "bin").iterdir()})
     _link(root / "nvvm", toolkit / "nvvm")
 
@@ -96,7 +96,7 @@ def _libraries(parts: Sequence[Path], root: Path) -> None:
 
 
 def _merge(folder: Path, sources: Sequence[Path]) -> None:
-    """Fill ``folder`` with links to what lies in ``sources``; a folder that several have becomes a real one."""
+    """Fill ``folder`` with links to the contents of ``sources``; a folder that several have becomes a real one."""
     found: dict[str, list[Path]] = {}
     for source in sources:
         for path in source.iterdir():

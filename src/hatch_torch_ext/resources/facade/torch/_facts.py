@@ -1,4 +1,4 @@
-"""What the wheel's own files say beyond ``version.py``; the literal is written when the SDK is made."""
+"""Facts of the wheel's own files besides ``version.py``; the literal is written when the SDK is made."""
 
 from typing import Dict
 

@@ -1,4 +1,4 @@
-"""The one answer to every question that a torch without its libraries cannot answer."""
+"""The one answer to every question that torch cannot answer without its libraries."""
 
 import sys
 from importlib.abc import MetaPathFinder
@@ -11,10 +11,10 @@ REMEDY = (
 
 
 def attributes_of(module: str) -> Callable[[str], object]:
-    """Return a module's ``__getattr__`` that refuses every public name with a sentence."""
+    """Return a module's ``__getattr__`` that refuses every public name with a message."""
 
     def refuse(name: str) -> object:
-        if name.startswith("__"):  # the import system and ``inspect`` try these; silence is the expected answer
+        if name.startswith("__"):  # the import system and ``inspect`` try these, and expect an AttributeError
             raise AttributeError(name)
         raise AttributeError(f"{module}.{name} {REMEDY}")
 
@@ -22,10 +22,10 @@ def attributes_of(module: str) -> Callable[[str], object]:
 
 
 class Finder(MetaPathFinder):
-    """Asked last: a module below torch that nobody has found is refused with the same sentence."""
+    """The last finder: a module below torch that no other has found is refused with the same message."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Raise for ``torch.…``, pass on for everything else."""
+        """Raise for ``torch.…``; return None for everything else."""
         del path, target
         if fullname.startswith("torch."):
             raise ModuleNotFoundError(f"{fullname} {REMEDY}", name=fullname)

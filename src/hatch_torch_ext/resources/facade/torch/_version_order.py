@@ -7,7 +7,7 @@ Key = Tuple[object, ...]
 
 
 def _key(text: str) -> Key:
-    """Return what orders versions: release, then development, pre-release, final and post-release, then local."""
+    """Return the sort key of a version: release, then development, pre-release, final and post-release, then local."""
     match = re.match(r"v?(\d+(?:\.\d+)*)[._-]?(a|b|rc)?(\d*)(?:[._-]?(post|dev)(\d*))?(?:\+(.*))?", text)
     if match is None:
         raise ValueError(f"not a version: {text!r}")

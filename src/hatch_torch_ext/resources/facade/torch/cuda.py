@@ -16,7 +16,7 @@ def device_count() -> int:
 
 
 def get_arch_list() -> List[str]:
-    """Return an empty list, as torch does where no GPU is available."""
+    """Return an empty list, as torch does if no GPU is available."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Stands for the wheel's own ``version.py``, which takes this one's place when the SDK is made."""
+"""A placeholder for the wheel's own ``version.py``, which replaces it when the SDK is made."""
 
 from typing import Optional
 

@@ -1,4 +1,4 @@
-"""Which backends this build of torch was compiled for."""
+"""The backends that this build of torch was compiled for."""
 
 from torch._refuse import attributes_of
 from torch.backends import cuda

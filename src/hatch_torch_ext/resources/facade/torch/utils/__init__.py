@@ -1,4 +1,4 @@
-"""Where torch's CMake package lies."""
+"""The place of torch's CMake package."""
 
 from pathlib import Path
 
