@@ -297,7 +297,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         Either all or none stay.
         """
-        from hatch_torch_ext import pipeline
+        from hatch_torch_ext import environments, pipeline
         from hatch_torch_ext.outlets import writing
 
         written: list[Path] = []
@@ -309,6 +309,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             for other in written:
                 other.unlink(missing_ok=True)
             raise
+        if environments.keeps_one(environments.parent()):
+            self._warn(
+                f"pip keeps {wheel.name} alone, and drops {', '.join(other.name for other in written)}: build by "
+                "`hatch build`, `python -m build` or `uv build`, which keep all"
+            )
         return written
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:

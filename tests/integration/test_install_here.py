@@ -204,3 +204,18 @@ def test_which_front_ends_install(line: str, *, installs: bool) -> None:
     """What is built to be given on has the whole matrix, whoever asks."""
     of = Parent(arguments=tuple(line.split()), environ={}, folder=Path("/"))
     assert environments.installs(of) is installs
+
+
+@pytest.mark.parametrize(
+    ("line", "keeps_one"),
+    [
+        ("/venv/bin/python3.11 -m pip wheel -w out .", True),
+        ("/venv/bin/python /venv/bin/pip3 wheel .", True),
+        ("uv build --wheel", False),
+        ("/usr/bin/python -m build --wheel", False),
+    ],
+)
+def test_which_front_ends_keep_one_wheel(line: str, *, keeps_one: bool) -> None:
+    """Of a matrix of two machines, pip takes the wheel of this one alone: the author is told."""
+    of = Parent(arguments=tuple(line.split()), environ={}, folder=Path("/"))
+    assert environments.keeps_one(of) is keeps_one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hatch_torch_ext.environments.around import InstalledTorch, adopt, installed_torch, installs, parent
+from hatch_torch_ext.environments.around import InstalledTorch, adopt, installed_torch, installs, keeps_one, parent
 from hatch_torch_ext.environments.crossing import for_machine
 from hatch_torch_ext.environments.making import of_entry, of_python, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
@@ -22,6 +22,7 @@ __all__ = [
     "for_machine",
     "installed_torch",
     "installs",
+    "keeps_one",
     "of_entry",
     "of_python",
     "parent",

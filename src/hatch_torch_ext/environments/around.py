@@ -77,6 +77,15 @@ def installs(of: Parent | None) -> bool:
     return False
 
 
+def keeps_one(of: Parent | None) -> bool:
+    """Say whether the front end takes the one wheel that it asked for out of a folder, and drops the others: pip does.
+
+    ``build``, ``uv`` and ``hatch`` have the wheels written where they are to stay.
+    """
+    names = [Path(word).name.rstrip("0123456789.") for word in (of.arguments if of is not None else ())]
+    return "pip" in names[:3]
+
+
 _OF_PIP = {
     "--cert": ("PIP_CERT", None),
     "--extra-index-url": ("PIP_EXTRA_INDEX_URL", " "),
