@@ -553,6 +553,25 @@ def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Ma
     assert f"--sysroot={sysroot}" in host.read_text()
 
 
+def test_nvccs_flags_of_the_process_for_this_machine_are_left_out(
+    crossing: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host compiler (conda names one) and flags for this processor go, and that is told; the rest stays."""
+    monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin /usr/bin/g++ -lineinfo")
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-Xcompiler -march=x86-64-v3,-DA --compiler-bindir=/usr/bin/g++")
+    monkeypatch.setenv("CUDAFLAGS", "-maxrregcount=64 -Xcompiler=-m64")
+    found = crossing.find(None).target
+    assert found is not None
+    assert found.variables == (
+        ("CUDAFLAGS", "-maxrregcount=64"),
+        ("NVCC_PREPEND_FLAGS", "-lineinfo"),
+        ("NVCC_APPEND_FLAGS", "-Xcompiler=-DA"),
+    )
+    assert (
+        "matrix.2.11: NVCC_PREPEND_FLAGS: -ccbin=/usr/bin/g++ is not for aarch64, and is left out here" in crossing.said
+    )
+
+
 def test_a_cross_compiler_that_nvcc_does_not_support(crossing: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What to install and where to write it are those of the other machine."""
     monkeypatch.setenv("CUDAHOSTCXX", "/nonexistent")

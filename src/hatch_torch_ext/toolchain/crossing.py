@@ -36,6 +36,9 @@ PACKAGES = {
 }
 """ID or ID_LIKE of /etc/os-release -> the command that installs a cross compiler."""
 FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+NVCC_FLAGS = ("CUDAFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_HOST, _TO_HOST = ("-ccbin", "--compiler-bindir"), ("-Xcompiler", "--compiler-options")
+"""nvcc's arguments that name its host compiler, and those that hand flags to it."""
 PROBE = (
     "#include <string>\n#include <cmath>\nstd::string torch_ext(double x) { return std::to_string(std::sqrt(x)); }\n"
 )
@@ -119,13 +122,40 @@ def without_own_flags(
     Flags in the entry's hatch environment were written for the entry, and stay.
     """
     changed = []
-    for name in FLAGS:
-        words = shlex.split(environ.get(name, "")) if name not in dict(entry.env_vars) else []
-        dropped = [word for word in words if word.startswith("-m") and not _takes(tool.path, target.flags, word)]
+    for name in (*FLAGS, *NVCC_FLAGS):
+        text = environ.get(name, "") if name not in dict(entry.env_vars) else ""
+        own = _nvcc_words if name in NVCC_FLAGS else _words
+        kept, dropped = own(shlex.split(text), lambda flag: _takes(tool.path, target.flags, flag))
         if dropped:
-            changed.append((name, shlex.join(word for word in words if word not in dropped)))
+            changed.append((name, shlex.join(kept)))
             report(f"{entry.name}: {name}: {' '.join(dropped)} is not for {target.machine}, and is left out here")
     return replace(target, variables=tuple(changed))
+
+
+def _words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Return the flags that stay, and those for a processor that the compiler refuses."""
+    dropped = [word for word in words if word.startswith("-m") and not takes(word)]
+    return [word for word in words if word not in dropped], dropped
+
+
+def _nvcc_words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Return the same of nvcc's flags: what names a host compiler goes, and what that would refuse."""
+    kept: list[str] = []
+    dropped: list[str] = []
+    left = iter(words)
+    for word in left:
+        option, equals, value = word.partition("=")
+        if option not in {*_HOST, *_TO_HOST}:
+            kept.append(word)
+            continue
+        value = value if equals else next(left, "")
+        if option in _HOST:
+            dropped.append(f"{option}={value}")
+            continue
+        handed, refused = _words(value.split(","), takes)
+        dropped += refused
+        kept += [f"{option}={','.join(handed)}"] if handed else []
+    return kept, dropped
 
 
 def _names(machine: str) -> list[str]:
