@@ -26,9 +26,9 @@ from hatch_torch_ext.merge import PlacedVariant, loader
 from hatch_torch_ext.remote import archive
 from hatch_torch_ext.report import page
 from hatch_torch_ext.resolve import explain
-from hatch_torch_ext.resolve.values import Wheel
+from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.sdk.facts import TorchFacts
-from hatch_torch_ext.sdk.record import Record
+from hatch_torch_ext.sdk.thinrecord import ThinRecord
 from hatch_torch_ext.store import seal, upkeep
 from hatch_torch_ext.wheel import listing
 
@@ -56,7 +56,7 @@ _METADATA = (
 _NAMES = "my_pkg/a.py\n../a\nmy_pkg/../../a\n/a\nC:/a\na\\b\nmy_pkg/a.py/b\nü/\x1b\na//b\n./a\n".encode()
 _FOLDER = tempfile.TemporaryDirectory(prefix="hatch-torch-ext-fuzz-")
 _STORE = store.opened(Path(_FOLDER.name))
-_WHEEL = Wheel(name="torch", version="2.8.0", url="https://host/torch-2.8.0.whl", sha256="0" * 64, size=10)
+_WHEEL = ResolvedWheel(name="torch", version="2.8.0", url="https://host/torch-2.8.0.whl", sha256="0" * 64, size=10)
 _FACTS = TorchFacts(version="2.8.0", cuda=None, hip=None, git_version=None, cxx11_abi=True, cxx_standard=17)
 _LIBRARY = archive.Member(name="torch/lib/libc10.so", start=0, end=9, compressed=9, size=9, crc=1, method=0)
 
@@ -66,11 +66,11 @@ def markers(data: bytes) -> None:
     with contextlib.suppress(store.RecordError):
         seal.Seal.load(data)
     with contextlib.suppress(*store.FAULTS):
-        Record.parse(store.record(data))
+        ThinRecord.parse(store.record(data))
     folder = _STORE.root / "stubs" / "key"
     if not folder.is_dir():
         _STORE.make("stubs", "key", lambda _: {"title": "x"})
-    for name, whole in (("seals/stubs-key.json", dict), ("stubs/key/finished.json", Record.parse)):
+    for name, whole in (("seals/stubs-key.json", dict), ("stubs/key/finished.json", ThinRecord.parse)):
         file = _STORE.root / name
         before = file.read_bytes()
         file.chmod(0o644)
@@ -232,7 +232,7 @@ def _zip() -> bytes:
 
 
 _MARKER = json.dumps(
-    Record(facts=_FACTS, wheel=_WHEEL, libraries=(_LIBRARY,), requires=("a; b",), modules=()).marker()
+    ThinRecord(facts=_FACTS, wheel=_WHEEL, libraries=(_LIBRARY,), requires=("a; b",), modules=()).marker()
 ).encode()
 _SEAL = seal.Seal(files={"a/b.h": (1, 2, 3, 4, "0" * 64)}, folders={".": (1, 2)}).dump()
 _PAGE = {"files": [{"filename": f"torch-2.{minor}.0-cp311-cp311-manylinux_2_28_x86_64.whl"} for minor in range(3)]}

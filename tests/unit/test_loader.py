@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.facts import archs, digest
+from hatch_torch_ext.facts import archs, digest, releases
 from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
@@ -527,7 +527,7 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
 
 OLD_ABI = variant("torch2.6_cpu_cxx98", "2.6", cxx11_abi=False)
 NEW_ABI = variant("torch2.6_cpu_cxx11", "2.6")
-CU128 = " --index-url https://download.pytorch.org/whl/cu128"
+CU128 = f" --index-url {releases.TORCH_INDEX}/cu128"
 RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 
 
@@ -554,7 +554,7 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
         (
             {"torch": "2.10.0+cpu"},
             [variant("a", "2.9")],
-            ['pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu'],
+            [f'pip install "torch==2.9.*" --index-url {releases.TORCH_INDEX}/cpu'],
         ),
         (
             {"torch": "2.10.0+cu128", "backend": "CUDA 12.8"},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hatch_torch_ext.user.installing import Plan
-    from hatch_torch_ext.user.target import Target
+    from hatch_torch_ext.user.target import TargetPython
 
 OTHER_PLACES = (
     "UV_DEFAULT_INDEX",
@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import process
     from hatch_torch_ext.errors import ConfigurationError
+    from hatch_torch_ext.facts import releases
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import installing, machine, target
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     environ = {**pipfiles.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
     backend = options.backend or os.environ.get(installing.BACKEND) or "auto"
-    torch_index = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or installing.TORCH_INDEX
+    torch_index = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or releases.TORCH_INDEX
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
@@ -112,7 +113,7 @@ class _Installer:
     is_uv: bool
 
     @classmethod
-    def find(cls, into: Target, folder: Path | None) -> _Installer:
+    def find(cls, into: TargetPython, folder: Path | None) -> _Installer:
         try:
             import uv
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.matrix.coverage import Coverage
-    from hatch_torch_ext.resolve.published import Published
+    from hatch_torch_ext.resolve.available import Published
 
 
 IMAGES = "*=quay.io/pypa/manylinux_2_28_{machine}"
@@ -81,13 +81,13 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
 
     from hatch_torch_ext import store
     from hatch_torch_ext.cli import project
-    from hatch_torch_ext.facts import builds
+    from hatch_torch_ext.facts import builds, releases
     from hatch_torch_ext.matrix import coverage
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, Limits
-    from hatch_torch_ext.resolve import published
+    from hatch_torch_ext.resolve import available
 
-    own = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or published.OWN_INDEX
+    own = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or releases.TORCH_INDEX
     places: dict[str, None] = {}
     said = None
     for entry in entries:
@@ -96,7 +96,7 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
         places.update(dict.fromkeys((*said.find_links, *said.indexes)))
     kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
-        found = published.ask(http, kept, list(places), own, report=project.say)
+        found = available.ask(http, kept, list(places), own, report=project.say)
     table = f"{_table(config)}.{config.environment}.matrix"
     here = platform.machine()
     declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.cmake.job import Job
-    from hatch_torch_ext.toolchain.values import Target
+    from hatch_torch_ext.toolchain.values import CrossTarget
 
 _Q = "['\u2018\u2019]"  # the quotes of compilers depend on the locale
 _FOREIGN_FLAG = re.compile(
@@ -75,7 +75,7 @@ def check_runs(job: Job) -> None:
         raise CompileError(job.entry.name, f"{_not_run(job)}. The whole log is {job.log}")
 
 
-def _runner(job: Job, target: Target) -> str:
+def _runner(job: Job, target: CrossTarget) -> str:
     """Return a script that runs programs: those of this machine directly (CMake runs Python by it), others by qemu."""
     code = {"x86_64": "3e00", "aarch64": "b700"}[target.machine]  # e_machine, in the file's order
     if target.emulator:

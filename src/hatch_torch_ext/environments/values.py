@@ -46,7 +46,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class TorchFolders:
     """A torch that is installed in the Python of a build: its folder, and the folders ``nvidia`` of that Python."""
 
     environment: Environment

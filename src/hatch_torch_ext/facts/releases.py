@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 Minor: TypeAlias = tuple[int, int]
 """A torch release line: (major, minor)."""
 
+TORCH_INDEX = "https://download.pytorch.org/whl"
+"""torch's own package index; below it each backend (``cpu``, ``cu128``) has an index with its builds alone.
+
+The loader, which imports nothing of this package, has the address too; a test compares the two.
+"""
+
 FIRST_STABLE_ABI: Minor = (2, 10)
 """The first release whose headers enforce the stable ABI (``TORCH_TARGET_VERSION``)."""
 

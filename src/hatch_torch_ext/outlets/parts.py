@@ -38,7 +38,7 @@ LOCAL_SEPARATOR = "+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class MemberInfo:
     """A member of the archive as the writer needs it; ``attributes`` are the zip's, with the mode in the high bits."""
 
     path: str
@@ -61,7 +61,7 @@ class Part:
     tag: str
     prefix: str
     variants: tuple[BuiltVariant, ...]
-    members: tuple[Member, ...]
+    members: tuple[MemberInfo, ...]
     generated: frozenset[str]
     partial: Partial | None
     """What the wheel lacks of the complete one, if it says so."""
@@ -106,7 +106,7 @@ class Part:
             if member.path not in self.generated and not member.path.startswith(f"{self.wheel.dist_info}/")
         }
 
-    def member(self, path: str) -> Member:
+    def member(self, path: str) -> MemberInfo:
         """Return the member of that path."""
         return next(member for member in self.members if member.path == path)
 
@@ -198,7 +198,7 @@ def _sources(found: Wheel, manifest: Manifest, prefix: str) -> Sources | None:
     return Sources(fallback=manifest.fallback, root=found.folder / prefix / SOURCES)
 
 
-def _generated(members: Sequence[Member], manifest: Manifest, loader: str) -> frozenset[str]:
+def _generated(members: Sequence[MemberInfo], manifest: Manifest, loader: str) -> frozenset[str]:
     """Return what the build added to the wheel: variants, loader, manifest, and what CMake installed for the package.
 
     hatchling writes the author's own members first, then those of the build in the order of ``forced_order``. A file
@@ -223,10 +223,10 @@ def forced_order(path: str) -> tuple[int, str]:
     return path.count("/"), path
 
 
-def _members(path: Path) -> tuple[Member, ...]:
+def _members(path: Path) -> tuple[MemberInfo, ...]:
     with wheels.open_archive(path) as archive:
         return tuple(
-            Member(path=info.filename, time=info.date_time, attributes=info.external_attr)
+            MemberInfo(path=info.filename, time=info.date_time, attributes=info.external_attr)
             for info in archive.infolist()
             if not info.is_dir()
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.merge import Layout
-    from hatch_torch_ext.outlets.parts import Member, Part
+    from hatch_torch_ext.outlets.parts import MemberInfo, Part
 
 CHUNK = 16384
 """hatchling's chunk size: with other chunks, the output of deflate may differ."""
@@ -42,7 +42,7 @@ class _File:
 
     path: str
     data: bytes
-    like: Member
+    like: MemberInfo
     whole: bool = False
 
 
@@ -135,7 +135,7 @@ def _files(
                     yield _File(path=f"{info}/{extra}", data=data, like=member, whole=True)
 
 
-def _kept(part: Part, member: Member) -> _File:
+def _kept(part: Part, member: MemberInfo) -> _File:
     return _File(path=member.path, data=_read(part, member.path), like=member)
 
 
@@ -153,7 +153,7 @@ def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
     yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)
 
 
-def _metadata(part: Part, layout: Layout, member: Member, name: str, *, info: str, version: str) -> _File:
+def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, *, info: str, version: str) -> _File:
     data = _read(part, member.path)
     path = f"{info}/{name}"
     if name == "METADATA":

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
-from hatch_torch_ext.environments import Installed
+from hatch_torch_ext.environments import TorchFolders
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.pipeline import events, schedule, shards
-from hatch_torch_ext.pipeline import machine as machines
+from hatch_torch_ext.pipeline import capacity, events, schedule, shards
 from hatch_torch_ext.pipeline.history import History
-from hatch_torch_ext.pipeline.machine import Machine
 from hatch_torch_ext.pipeline.planned import Planned, no_package
 from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Task
@@ -214,7 +212,7 @@ class Here:
 
     config: Config
     entries: tuple[Entry, ...]
-    installed: Installed | None
+    installed: TorchFolders | None
 
 
 def select_here(
@@ -226,7 +224,7 @@ def select_here(
     for it by name, or if there is no entry either.
     """
     if torch is not None:
-        found = Installed(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
+        found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
         own = matrix.current(matrix.common(entries), torch=torch.version)
         return Here(config=replace(config, environment=""), entries=(own,), installed=found)
@@ -259,7 +257,7 @@ def build(
     work: Path,
     whole: Sequence[Entry] = (),
     sources: Sources | None = None,
-    installed: Installed | None = None,
+    installed: TorchFolders | None = None,
     here: bool = False,
     version: str = "",
     shipped: Mapping[str, Path] = MappingProxyType({}),
@@ -380,9 +378,9 @@ def _build_all(
     kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
     history = History(work)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
-    machine = Machine()
+    available = capacity.Capacity()
     per_job = _per_job(config, waiting, history)
-    jobs, why = machines.jobs(machine, asked=config.jobs, per_job=per_job)
+    jobs, why = capacity.jobs(available, asked=config.jobs, per_job=per_job)
     last = {task.name: took.seconds for task in waiting if (took := history.of(task.name)) is not None}
     stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:
@@ -402,7 +400,7 @@ def _build_all(
 
         crew = Crew(
             config=config,
-            machine=machine,
+            capacity=available,
             per_job=per_job,
             tasks=waiting,
             records=records,
@@ -469,4 +467,4 @@ def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
     if len(known) == len(tasks) and known:
         return max(known)
     cuda = any(task.entry.cuda not in {None, "cpu"} for task in tasks)
-    return max([machines.CUDA if cuda else machines.CPP, *known])
+    return max([capacity.CUDA if cuda else capacity.CPP, *known])

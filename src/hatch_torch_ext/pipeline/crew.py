@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.pipeline.machine import Machine
+    from hatch_torch_ext.pipeline.capacity import Capacity
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.record import Inputs, Records
     from hatch_torch_ext.pipeline.stages import Acquired, Result
@@ -38,7 +38,7 @@ class Crew:
     """The work on the entries that must be built."""
 
     config: Config
-    machine: Machine
+    capacity: Capacity
     per_job: int
     tasks: Sequence[Task]
     records: Records
@@ -53,7 +53,7 @@ class Crew:
         family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
         family.end_orphans()  # of a killed build in this folder: its lock is held, so no other build is running
         pool = Pool(jobs)
-        pressure = Pressure(pool, self.machine, self.per_job, self.stream)
+        pressure = Pressure(pool, self.capacity, self.per_job, self.stream)
         leftovers = Leftovers(work, most=jobs + 1) if self.config.keep == "results" else None
         with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
             return schedule.run(

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.pipeline.machine import RESERVE
+from hatch_torch_ext.pipeline.capacity import RESERVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hatch_torch_ext.pipeline.capacity import Capacity
     from hatch_torch_ext.pipeline.jobserver import Pool
-    from hatch_torch_ext.pipeline.machine import Machine
 
 LOOK = 0.5  # seconds
 TELL = 5.0  # seconds between two events without a change
 
 
 class Pressure:
-    """Watches ``machine`` while a build runs in ``pool``; ``per_job`` is the memory of one compiler in bytes."""
+    """Watches ``capacity`` while a build runs in ``pool``; ``per_job`` is the memory of one compiler in bytes."""
 
-    def __init__(self, pool: Pool, machine: Machine, per_job: int, emit: Callable[[events.Event], None]) -> None:
-        self._pool, self._machine, self._per_job, self._emit = pool, machine, per_job, emit
+    def __init__(self, pool: Pool, capacity: Capacity, per_job: int, emit: Callable[[events.Event], None]) -> None:
+        self._pool, self._capacity, self._per_job, self._emit = pool, capacity, per_job, emit
         self._ended = threading.Event()
         self._told = float("-inf")
         self.kept_back = 0
@@ -46,7 +46,7 @@ class Pressure:
 
     def look(self) -> None:
         """Take a token if too little memory is available; give one back if there is enough for another job."""
-        available = self._machine.available()
+        available = self._capacity.available()
         before = self.kept_back
         if available < RESERVE and self.kept_back < self._pool.size - 1:
             self._pool.take()

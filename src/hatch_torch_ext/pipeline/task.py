@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Installed
+    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.matrix import Entry
 
 
@@ -21,7 +21,7 @@ class Task:
     config: Config
     work: Path
     """The folder of all work; the entry's own folder is in it."""
-    installed: Installed | None = None
+    installed: TorchFolders | None = None
     """The torch to build for, if it is installed already: nothing is fetched, and no environment is made."""
 
     @property

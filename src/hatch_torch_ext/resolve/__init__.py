@@ -24,7 +24,7 @@ from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.remote import constraints
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 from hatch_torch_ext.resolve import explain
-from hatch_torch_ext.resolve.values import Wheel
+from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.store import record
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
@@ -43,7 +43,7 @@ IDLE = frozenset({*UV_INDEX_VARIABLES, "UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_HT
 UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
 
 
-def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[Wheel, ...]:
+def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> tuple[ResolvedWheel, ...]:
     """Return one wheel for each requirement (with ``dependencies``, for each package needed), sorted by name.
 
     A resolution is kept for a day. If the index cannot be reached, an older one is used, and a message says so. Raises
@@ -75,7 +75,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
     return found
 
 
-def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Wheel]) -> None:
+def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[ResolvedWheel]) -> None:
     """Raise ``SdkError`` if uv resolved to something else than requested, which its settings can cause."""
     versions = {wheel.name: wheel.version for wheel in found}
     for line in requirements:
@@ -95,14 +95,14 @@ def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Whee
         )
 
 
-def _kept(store: Store, name: str) -> tuple[float, tuple[Wheel, ...]] | None:
+def _kept(store: Store, name: str) -> tuple[float, tuple[ResolvedWheel, ...]] | None:
     """Return the kept resolution and its time; a damaged record is removed."""
     data = store.text("resolved", name)
     if data is None:
         return None
     try:
         answer = record(data)
-        return float(answer["time"]), tuple(Wheel.parse(one) for one in answer["wheels"])
+        return float(answer["time"]), tuple(ResolvedWheel.parse(one) for one in answer["wheels"])
     except (ValueError, KeyError, TypeError, OverflowError):
         store.remove_text("resolved", name)
         return None
@@ -178,7 +178,7 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     return lock
 
 
-def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object]) -> tuple[Wheel, ...]:
+def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object]) -> tuple[ResolvedWheel, ...]:
     found = []
     pinned = any("#sha256=" in requirement for requirement in requirements)
     packages = lock.get("packages", [])
@@ -193,7 +193,7 @@ def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object])
         file = files[0]
         where = file.get("url") or Path(file["path"]).absolute().as_uri()
         found.append(
-            Wheel(
+            ResolvedWheel(
                 name=canonicalize_name(package["name"]),
                 version=str(package.get("version") or _version(where)),
                 url=without_credentials(where) if urlsplit(where).scheme != "file" else where,

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import parse_wheel_filename
 
+from hatch_torch_ext.facts.releases import TORCH_INDEX
 from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import public
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 ATTEMPTS = 2
-OWN_INDEX = "https://download.pytorch.org/whl"
 
 
 def why_none(scope: Scope, requirement: str) -> str | None:
@@ -77,10 +77,10 @@ def _elsewhere(asked: Requirement, scope: Scope) -> str | None:
     specifier = str(asked.specifier)
     local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
     channel = "/nightly" if ".dev" in specifier else "/test" if asked.specifier.prereleases else ""
-    asks = any(public(index).startswith(OWN_INDEX) for index in scope.settings.indexes)
+    asks = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
     if asked.name != "torch" or asks or not (local or channel):
         return None
-    return f'torch\'s own index may have it: `index-url = "{OWN_INDEX}{channel}/{local[1] if local else "cpu"}"`'
+    return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local[1] if local else "cpu"}"`'
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:

@@ -1,4 +1,4 @@
-"""The input of resolving (``Scope``: an entry, its Python, its settings), and its result, a ``Wheel``."""
+"""The input of resolving (``Scope``: an entry, its Python, its settings), and its result, a ``ResolvedWheel``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
+class ResolvedWheel:
     """A wheel at ``url`` (http, https, or file; no credentials).
 
     ``size`` is in bytes, if known. ``sha256`` is what the index states; bytes that are read by ranges cannot be
@@ -56,7 +56,7 @@ class Wheel:
         return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> Wheel:
+    def parse(cls, said: Mapping[str, Any]) -> ResolvedWheel:
         """Return the wheel that a record describes. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
         wheel = cls(**said)
         texts = (wheel.name, wheel.version, wheel.url)

@@ -15,14 +15,14 @@ from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import Sdk, facts, stubs
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.environments import Environment, Installed
+    from hatch_torch_ext.environments import Environment, TorchFolders
     from hatch_torch_ext.matrix import Entry
 
 PROBE = Path(__file__).parent.parent / "resources" / "probe.py"
 PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several
 
 
-def acquire(entry: Entry, environment: Environment, *, found: Installed | None = None) -> Sdk:
+def acquire(entry: Entry, environment: Environment, *, found: TorchFolders | None = None) -> Sdk:
     """Return the SDK of the torch in ``environment``. Raises ``SdkError`` if there is none or it is damaged.
 
     ``found`` is its place, if known.

@@ -24,7 +24,7 @@ from hatch_torch_ext.remote import progress
 from hatch_torch_ext.remote.archive import ArchiveError, copy
 from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
-from hatch_torch_ext.sdk.record import REAL, Record
+from hatch_torch_ext.sdk.thinrecord import REAL, ThinRecord
 from hatch_torch_ext.store import Store, opened
 from hatch_torch_ext.store import path as store_path
 
@@ -103,7 +103,7 @@ def of(
             real = folder / REAL / soname
             names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
             if names is None:
-                record = Record.read(folder)
+                record = ThinRecord.read(folder)
                 if not fetch and record.wheel.path is None:
                     return None
                 names = _of_wheel(store, sdk, record, soname, http=http, report=report)
@@ -148,7 +148,7 @@ def _version(store: Store, key: str) -> str | None:
     """Return the torch version that a kept list belongs to, from the record beside it or from the SDK of that key."""
     noted = store.text("exports", f"{key}/{OF_TORCH}")
     try:
-        version = noted.decode() if noted is not None else Record.read(store.root / "torch" / key).facts.version
+        version = noted.decode() if noted is not None else ThinRecord.read(store.root / "torch" / key).facts.version
         Version(version)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -163,7 +163,7 @@ def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) 
 
 
 def _of_wheel(
-    store: Store, sdk: Sdk, record: Record, soname: str, *, http: Http, report: Callable[[str], None]
+    store: Store, sdk: Sdk, record: ThinRecord, soname: str, *, http: Http, report: Callable[[str], None]
 ) -> list[str]:
     member = next(member for member in record.libraries if Path(member.name).name == soname)
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.remote.archive import Member
     from hatch_torch_ext.remote.http import Http, Source
-    from hatch_torch_ext.resolve.values import Scope, Wheel
+    from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
 
 
 class FetchError(Exception):
@@ -36,7 +36,7 @@ class Fetched:
 
 def read(
     scope: Scope,
-    wheel: Wheel,
+    wheel: ResolvedWheel,
     wanted: re.Pattern[str],
     *,
     with_whole: Callable[[Source, tuple[Member, ...]], None] | None = None,
@@ -93,7 +93,7 @@ def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[st
 
 
 @contextlib.contextmanager
-def _whole(scope: Scope, wheel: Wheel, http: Http) -> Iterator[Source]:
+def _whole(scope: Scope, wheel: ResolvedWheel, http: Http) -> Iterator[Source]:
     title = f"{wheel.name} {wheel.version}"
     with scope.store.scratch() as scratch, progress.shown(title, wheel.size, scope.report) as tick:
         target = scratch / "wheel"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
-    from hatch_torch_ext.resolve.values import Scope, Wheel
-    from hatch_torch_ext.sdk.record import Record
+    from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
+    from hatch_torch_ext.sdk.thinrecord import ThinRecord
 
 LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, which mostly wait
@@ -60,7 +60,7 @@ def wanted(config: Config) -> bool:
     )
 
 
-def acquire(scope: Scope, record: Record) -> CudaParts:
+def acquire(scope: Scope, record: ThinRecord) -> CudaParts:
     """Return the headers and library names of the NVIDIA wheels that torch requires, and fetch them if need be."""
     asked = requirements(record.requires, scope.interpreter)
     if not asked:
@@ -108,7 +108,7 @@ def _installed(site_packages: Path) -> list[str]:
     return found
 
 
-def _part(scope: Scope, wheel: Wheel, received: Callable[[int], None]) -> Path:
+def _part(scope: Scope, wheel: ResolvedWheel, received: Callable[[int], None]) -> Path:
     def fill(made: Path) -> Mapping[str, object]:
         fetched = fetch.read(scope, wheel, OF_TOOLKIT)
         contents = {member.name: data for member, data in fetched.contents}
@@ -153,7 +153,7 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
     return sorted(found)
 
 
-def _one(scope: Scope, wheel: Wheel) -> CudaParts:
+def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
     received = 0
 
     def fill(made: Path) -> Mapping[str, object]:

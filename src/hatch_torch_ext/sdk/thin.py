@@ -21,10 +21,10 @@ from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.remote.http import Http, Limits
-from hatch_torch_ext.resolve.values import Scope, Wheel
+from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
 from hatch_torch_ext.sdk import Sdk, exports, facade, facts, fetch, nvidia, stubs
 from hatch_torch_ext.sdk.environment import torch_include_dirs
-from hatch_torch_ext.sdk.record import LAYOUT, REAL, Record
+from hatch_torch_ext.sdk.thinrecord import LAYOUT, REAL, ThinRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,9 +80,9 @@ def acquire(
         try:
             wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
             folder, said = store.make(
-                "torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel), Record.parse
+                "torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel), ThinRecord.parse
             )
-            record = Record.parse(said)
+            record = ThinRecord.parse(said)
             wanted = record.facts.cuda and entry.variable("cuda") != "cpu" and nvidia.wanted(config)
             cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
             parts = nvidia.toolkit(scope, crossed) if wanted and crossed is not None else ()
@@ -91,7 +91,7 @@ def acquire(
     return replace(_sdk(folder, record, cuda), cuda_parts=parts)
 
 
-def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
+def _sdk(folder: Path, record: ThinRecord, cuda: nvidia.CudaParts) -> Sdk:
     prefix = folder / "torch"
     found = record.facts
     return Sdk(
@@ -114,7 +114,7 @@ def _sdk(folder: Path, record: Record, cuda: nvidia.CudaParts) -> Sdk:
     )
 
 
-def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
+def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
     """Fill the folder ``made`` from ``wheel``, and return the content of its marker."""
     began = time.monotonic()
     fetched = fetch.read(
@@ -153,7 +153,7 @@ def _fill(made: Path, scope: Scope, wheel: Wheel) -> dict[str, object]:
         if fetched.received
         else f"torch {found.version}: read from {wheel.path} in {time.monotonic() - began:.1f} s"
     )
-    return Record(
+    return ThinRecord(
         facts=found, wheel=wheel, libraries=libraries, requires=_requires(made), modules=_modules(fetched.members)
     ).marker()
 
@@ -166,7 +166,7 @@ def _modules(members: tuple[Member, ...]) -> tuple[str, ...]:
     return tuple(sorted(names - {"torch"}))
 
 
-def _required_modules(record: Record) -> tuple[str, ...]:
+def _required_modules(record: ThinRecord) -> tuple[str, ...]:
     """Return the names to import of torch's requirements, by the usual relation to the names of distributions."""
     names = set()
     for line in record.requires:

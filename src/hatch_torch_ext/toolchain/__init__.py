@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import compilercache, crossing, cuda, tools
-from hatch_torch_ext.toolchain.values import CompilerCache, CudaToolkit, Target, Tool, Toolchain
+from hatch_torch_ext.toolchain.values import CompilerCache, CrossTarget, CudaToolkit, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
 
-__all__ = ["CompilerCache", "CudaToolkit", "Target", "Tool", "Toolchain", "find"]
+__all__ = ["CompilerCache", "CrossTarget", "CudaToolkit", "Tool", "Toolchain", "find"]
 
 
 def find(
@@ -39,7 +39,7 @@ def find(
         for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
     environ = entry.environ(os.environ)
-    target: Target | None = None
+    target: CrossTarget | None = None
     if environment.cross:
         cxx, target = crossing.compiler(entry, config, environment.interpreter.machine, environ=environ)
         target = crossing.without_own_flags(entry, cxx, target, environ=environ, report=report)
@@ -69,5 +69,5 @@ def find(
     )
 
 
-def _binutil(name: str, cxx: Tool, target: Target | None) -> Path | None:
+def _binutil(name: str, cxx: Tool, target: CrossTarget | None) -> Path | None:
     return tools.beside(cxx.path, name) if target is None else crossing.binutil(name, cxx, target.machine)

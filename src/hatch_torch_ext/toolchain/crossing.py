@@ -16,7 +16,7 @@ from hatch_torch_ext.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.facts.labels import MACHINES
 from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.toolchain.values import Target, Tool
+from hatch_torch_ext.toolchain.values import CrossTarget, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ PROBE = (
 )
 
 
-def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str, str]) -> tuple[Tool, Target]:
+def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str, str]) -> tuple[Tool, CrossTarget]:
     """Return the C++ compiler for ``machine``, and how it is called. Raises ``ToolchainError``.
 
     The option `cross.<machine>.cxx` goes first, then ``CXX`` of the entry's hatch environment, then the compilers of
@@ -77,7 +77,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
                 + (f" (it is {folder} now)" if folder is not None else ""),
             )
         cc = said.cc if said is not None and said.cc is not None else _c_compiler(tool.path)
-        return tool, Target(
+        return tool, CrossTarget(
             machine=machine,
             cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
             flags=flags,
@@ -115,8 +115,8 @@ def binutil(name: str, tool: Tool, machine: str) -> Path | None:
 
 
 def without_own_flags(
-    entry: Entry, tool: Tool, target: Target, *, environ: Mapping[str, str], report: Callable[[str], None]
-) -> Target:
+    entry: Entry, tool: Tool, target: CrossTarget, *, environ: Mapping[str, str], report: Callable[[str], None]
+) -> CrossTarget:
     """Return ``target`` with the process's flags except those that its compiler refuses, which are reported.
 
     Flags in the entry's hatch environment were written for the entry, and stay.

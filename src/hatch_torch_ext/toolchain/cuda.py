@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain.values import Target
+    from hatch_torch_ext.toolchain.values import CrossTarget
 
 SYSTEM = Path("/usr/local")
 """The folder in which NVIDIA's installers put ``cuda-X.Y``."""
@@ -64,7 +64,7 @@ def find(
     cmake: Tool,
     work: Path,
     environ: Mapping[str, str],
-    target: Target | None = None,
+    target: CrossTarget | None = None,
 ) -> tuple[CudaToolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and the reason.
 
@@ -199,7 +199,7 @@ def _check_spaces(root: Path, what: str) -> None:
         )
 
 
-def _cross_host(config: Config, entry: Entry, cxx: Tool, target: Target, work: Path) -> Tool:
+def _cross_host(config: Config, entry: Entry, cxx: Tool, target: CrossTarget, work: Path) -> Tool:
     """Return the C++ compiler that nvcc calls; that of the process (CUDAHOSTCXX) is for this machine."""
     host = host_compiler(config, cxx, dict(entry.env_vars))
     words = [*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else [])]
@@ -208,7 +208,7 @@ def _cross_host(config: Config, entry: Entry, cxx: Tool, target: Target, work: P
     return replace(cxx, path=host_script(cxx.path, words, work / f"c++-{target.machine}"))
 
 
-def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: Target, work: Path) -> Path:
+def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: CrossTarget, work: Path) -> Path:
     """Return a toolkit with the headers and libraries for ``target``'s machine."""
     if platform.machine() != "x86_64" or target.machine not in TARGETS:
         raise Unfit(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain.values import Target
+    from hatch_torch_ext.toolchain.values import CrossTarget
 
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
@@ -84,7 +84,7 @@ def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool
 
 
 def check_host(
-    toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str], target: Target | None
+    toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str], target: CrossTarget | None
 ) -> None:
     """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled."""
     asked = [environ.get(name) for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAFLAGS")]

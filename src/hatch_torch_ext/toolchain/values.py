@@ -49,7 +49,7 @@ class CudaToolkit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class CrossTarget:
     """Another machine to compile for: the C compiler, if there is one, and how compilers are called.
 
     ``flags`` go before all others (``--target=aarch64-linux-gnu``); ``emulator`` runs that machine's programs here.
@@ -101,5 +101,5 @@ class Toolchain:
     patchelf: Tool | None = None
     strip: Path | None = None
     objcopy: Path | None = None
-    target: Target | None = None
+    target: CrossTarget | None = None
     """The machine to compile for, if it is not this one."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hatch_torch_ext.user.machine import Machine
-    from hatch_torch_ext.user.target import Target
+    from hatch_torch_ext.user.target import TargetPython
 
 PROBE = Path(__file__).parent.parent / "resources" / "ask_environment.py"
 TIMEOUT = 120.0
@@ -87,7 +87,7 @@ def private(text: str, environ: Mapping[str, str]) -> str:
     return scrub.clean(text)
 
 
-def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
+def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
     """Examine ``target`` and everything on which its choice of a variant depends; ``asked`` limits the packages."""
     torch = _torch(target)
     site_folders = [Path(each) for each in torch.get("sites", [])]
@@ -113,7 +113,7 @@ def diagnose(target: Target, machine: Machine, asked: Sequence[str], environ: Ma
     )
 
 
-def _torch(target: Target) -> dict[str, Any]:
+def _torch(target: TargetPython) -> dict[str, Any]:
     try:
         done = process.run([target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
         answer = foreign.json(done.stdout.splitlines()[-1])
@@ -124,17 +124,17 @@ def _torch(target: Target) -> dict[str, Any]:
     return answer
 
 
-def sites(target: Target) -> list[Path]:
+def sites(target: TargetPython) -> list[Path]:
     """Return the folders of the target's installed packages."""
     return [Path(each) for each in _torch(target).get("sites", [])]
 
 
-def chosen(target: Target, installed: pruning.Installed) -> str | None:
+def chosen(target: TargetPython, installed: pruning.InstalledPackage) -> str | None:
     """Return the label of the variant that the package loads in the target, or None."""
     return _health(target, installed).chosen
 
 
-def _health(target: Target, installed: pruning.Installed) -> PackageHealth:
+def _health(target: TargetPython, installed: pruning.InstalledPackage) -> PackageHealth:
     """Run the package's own loader as a file, which works even if the package cannot be imported."""
     module = installed.root / "_variants.py"
     said: Any = None
@@ -166,7 +166,7 @@ def _items(data: object) -> Iterable[tuple[str, object]]:
     return data.items() if isinstance(data, dict) else ()
 
 
-def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: Target) -> Iterable[str]:
+def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: TargetPython) -> Iterable[str]:
     for each in health:
         if not each.works:
             yield f"{each.distribution} {each.version} has no variant for what is here"
@@ -174,7 +174,7 @@ def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target
         yield f"{name} is not installed in {target.python}, or was not made with hatch-torch-ext"
 
 
-def _of_torch(target: Target, torch: Mapping[str, Any], machine: Machine) -> Iterable[str]:
+def _of_torch(target: TargetPython, torch: Mapping[str, Any], machine: Machine) -> Iterable[str]:
     if torch.get("error"):
         yield f"torch cannot be imported: {torch['error']}"
         return
@@ -207,7 +207,7 @@ def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
                 yield f"{before} and {each.distribution} both register the operator namespace `{namespace}`"
 
 
-def _ptx(installed: pruning.Installed, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
+def _ptx(installed: pruning.InstalledPackage, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
     """Yield a problem for PTX that this driver cannot compile: minor-version compatibility does not cover PTX."""
     chosen = {each.chosen for each in health if each.distribution == installed.distribution}
     for variant, _ in installed.variants:
@@ -244,7 +244,7 @@ def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _next(
-    health: Sequence[PackageHealth], missing: Sequence[str], target: Target, torch: Mapping[str, Any]
+    health: Sequence[PackageHealth], missing: Sequence[str], target: TargetPython, torch: Mapping[str, Any]
 ) -> str | None:
     broken = [each.distribution for each in health if not each.works]
     names = [shlex.quote(name) for name in (*broken, *missing)]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Installed
+    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.events import Event
@@ -148,13 +148,13 @@ def _is_whole(cache: Store, request: Request) -> bool:
 
 def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     from hatch_torch_ext import environments, matrix, toolchain
-    from hatch_torch_ext.environments import Installed
+    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.sdk import environment as sdk_environment
     from hatch_torch_ext.sdk import facts
 
     fallback = _fallback(request)
     project = _unpacked(request, fallback, scratch / "project")
-    installed = Installed(
+    installed = TorchFolders(
         environment=environments.of_python(Path(sys.executable)), torch=request.torch, nvidia=request.nvidia
     )
     try:
@@ -271,7 +271,7 @@ def _key(  # noqa: PLR0917 - what a build depends on
     tools: Toolchain,
     *,
     git: str | None,
-    python: Installed,
+    python: TorchFolders,
 ) -> str:
     from hatch_torch_ext import __version__
     from hatch_torch_ext.cmake import surroundings
@@ -299,7 +299,7 @@ def _compile(
     request: Request,
     entry: Entry,
     config: Config,
-    installed: Installed,
+    installed: TorchFolders,
     *,
     scratch: Path,
     made: Path,

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.index import IndexFile
     from hatch_torch_ext.user.machine import Machine
     from hatch_torch_ext.user.packages import Offer
-    from hatch_torch_ext.user.target import Target
+    from hatch_torch_ext.user.target import TargetPython
 
-TORCH_INDEX = "https://download.pytorch.org/whl"
 CHANNELS = {"stable": "", "test": "/test", "nightly": "/nightly"}
 BACKEND = "TORCH_EXT_BACKEND"
 CPU = "cpu"
@@ -62,7 +61,7 @@ class _Search:
     """Where torch's packages are searched for; below the address ``base`` each backend has an index of its own."""
 
     http: Http
-    target: Target
+    target: TargetPython
     base: str
     prereleases: bool
 
@@ -107,13 +106,13 @@ def backends(machine: Machine, asked: str) -> tuple[str, ...]:
 
 def plan(
     asked: Sequence[str],
-    target: Target,
+    target: TargetPython,
     machine: Machine,
     http: Http,
     *,
     backend: str = "auto",
     channel: str = "stable",
-    torch_index: str = TORCH_INDEX,
+    torch_index: str = releases.TORCH_INDEX,
 ) -> Plan:
     """Return what to install for the packages ``asked``, and how.
 
@@ -139,7 +138,7 @@ def plan(
     return _plan_of(best, search, machine, offers=offers, family=family)
 
 
-def _facts_with(target: Target, version: Version, cuda: str | None) -> dict[str, Any]:
+def _facts_with(target: TargetPython, version: Version, cuda: str | None) -> dict[str, Any]:
     """Return the loader's facts as they would be with that torch installed."""
     abi = releases.cxx11_abi(f"{version.major}.{version.minor}", str(target.facts["machine"]), cuda)
     return {
@@ -242,7 +241,9 @@ def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
     return [each.specifier for each in found]
 
 
-def _nothing(ours: Sequence[Offer], order: Sequence[str], target: Target, base: str, specifier: SpecifierSet) -> str:
+def _nothing(
+    ours: Sequence[Offer], order: Sequence[str], target: TargetPython, base: str, specifier: SpecifierSet
+) -> str:
     asked = f"torch{specifier}" if str(specifier) else "torch"
     lines = [f"{base} has no {asked} for {target.facts['python']} among its builds {', '.join(order)}"]
     if ours:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from hatch_torch_ext.remote.http import Http
-    from hatch_torch_ext.user.target import Target
+    from hatch_torch_ext.user.target import TargetPython
 
 TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "pytorch-triton-rocm"})
 """The packages that come from torch's own index; no others do."""
@@ -58,7 +58,7 @@ class Offer:
         return ", ".join(dict.fromkeys(named))
 
 
-def offer(asked: str, target: Target, http: Http) -> Offer:
+def offer(asked: str, target: TargetPython, http: Http) -> Offer:
     """Return what the package ``asked`` (a requirement, or the path of a wheel) provides for ``target``.
 
     Raises ``ConfigurationError`` if it is neither, ``RemoteError`` if no index has a wheel of it.
@@ -129,7 +129,7 @@ def newest(
 
 
 def _newest(
-    files: Iterable[index.IndexFile], specifier: SpecifierSet, target: Target
+    files: Iterable[index.IndexFile], specifier: SpecifierSet, target: TargetPython
 ) -> tuple[Version, index.IndexFile] | None:
     listed = list(files)
     found = newest(listed, specifier, target.tags, target.python_version, prereleases=False)

@@ -36,7 +36,7 @@ MAX_RECORD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class InstalledPackage:
     """An installed package with variants: ``root`` is its folder, ``record`` the RECORD that lists it.
 
     ``variants`` are those of its manifest, with the path of each file below ``root``; ``head`` is the manifest as read.
@@ -73,13 +73,13 @@ class Installed:
 class Pruning:
     """What pruning removes: ``labels``, ``files`` (absolute paths), and their size in bytes."""
 
-    installed: Installed
+    installed: InstalledPackage
     labels: tuple[str, ...]
     files: tuple[Path, ...]
     size: int
 
 
-def packages(site: Path) -> tuple[Installed, ...]:
+def packages(site: Path) -> tuple[InstalledPackage, ...]:
     """Return the packages with variants below ``site`` (site-packages, or the folder of ``--target``), by name."""
     found = []
     for record in sorted(site.glob("*.dist-info/RECORD")):
@@ -91,7 +91,7 @@ def packages(site: Path) -> tuple[Installed, ...]:
     return tuple(found)
 
 
-def _installed(record: Path, place: Path) -> Installed:
+def _installed(record: Path, place: Path) -> InstalledPackage:
     name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
     head: dict[str, Any] = {}
     variants: tuple[tuple[Variant, tuple[str, ...]], ...] = ()
@@ -112,7 +112,7 @@ def _installed(record: Path, place: Path) -> Installed:
         fault = f"is invalid: it {error}"
     except (OSError, ValueError) as error:
         fault = f"cannot be read: {printable.name(error)}"
-    return Installed(
+    return InstalledPackage(
         distribution=name,
         version=version,
         root=place.parent.parent,
@@ -124,7 +124,7 @@ def _installed(record: Path, place: Path) -> Installed:
     )
 
 
-def prepare(installed: Installed, keep: Collection[str]) -> Pruning:
+def prepare(installed: InstalledPackage, keep: Collection[str]) -> Pruning:
     """Return what is removed if only the variants ``keep`` stay.
 
     Raises ``ConfigurationError`` if none would stay, or if the manifest names files that are not the package's own.

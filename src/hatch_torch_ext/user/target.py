@@ -22,7 +22,7 @@ TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TargetPython:
     """``facts`` are the loader's (``torch`` is "" if there is none); ``said_by`` is what selected this Python."""
 
     python: Path
@@ -46,7 +46,7 @@ class Target:
         return frozenset(tags | set(compatible_tags(version, platforms=platforms)))
 
 
-def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> Target:
+def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> TargetPython:
     """Return the Python to install into: ``said``, else the active environment, else ``.venv`` below ``folder``.
 
     ``with_torch`` imports its torch, which takes seconds; a torch that cannot be imported counts as none. Raises
@@ -59,7 +59,7 @@ def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_to
         raise ConfigurationError([f"{error} ({said_by}). Name another Python with --python."]) from error
     if facts is None:
         raise ConfigurationError([f"{python} ({said_by}) is not a Python that works. Name another with --python."])
-    return Target(python=python, said_by=said_by, facts=facts)
+    return TargetPython(python=python, said_by=said_by, facts=facts)
 
 
 _READ = "import runpy, sys; sys.argv[:] = ['-', '--json']; runpy.run_path({loader!r}, run_name='__main__')"

@@ -27,7 +27,7 @@ CUDA = 3 * GB
 UNBOUNDED = 1 << 60  # in the older layout, no limit is a number near 2**63
 
 
-class Machine:
+class Capacity:
     """Reads the limits below ``root`` (``/``; another folder in tests)."""
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -87,15 +87,15 @@ def reserve(available: int) -> int:
     return max(RESERVE, available // RESERVE_PART)
 
 
-def jobs(machine: Machine, *, asked: int | None, per_job: int) -> tuple[int, str | None]:
+def jobs(capacity: Capacity, *, asked: int | None, per_job: int) -> tuple[int, str | None]:
     """Return how many jobs may run at once, at least 1, and a message on what keeps it below ``asked``.
 
     ``per_job`` is the estimated memory of a job in bytes; ``asked`` is the user's limit, or None.
     """
-    wanted = asked or machine.cpus()
-    available = machine.available()
+    wanted = asked or capacity.cpus()
+    available = capacity.available()
     by_memory = max(1, (available - reserve(available)) // per_job)
-    left = machine.processes_left()
+    left = capacity.processes_left()
     by_processes = wanted if left is None else max(1, left // PIDS_PER_JOB)
     if by_memory < wanted and by_memory <= by_processes:
         return by_memory, (

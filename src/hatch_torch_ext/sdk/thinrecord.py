@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.remote.archive import Member
-from hatch_torch_ext.resolve.values import Wheel
+from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.sdk.facts import TorchFacts
 from hatch_torch_ext.store import MARKER, record
 
@@ -21,14 +21,14 @@ LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ThinRecord:
     """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines.
 
     ``modules`` are the importable names in the wheel besides ``torch`` (``torchgen``, ``functorch``).
     """
 
     facts: TorchFacts
-    wheel: Wheel
+    wheel: ResolvedWheel
     libraries: tuple[Member, ...]
     requires: tuple[str, ...]
     modules: tuple[str, ...]
@@ -38,17 +38,17 @@ class Record:
         return {"title": f"torch {self.facts.version} ({self.wheel.url.rpartition('/')[2]})", **asdict(self)}
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> Record:
+    def parse(cls, said: Mapping[str, Any]) -> ThinRecord:
         """Return the record that a marker holds."""
         return cls(
             facts=TorchFacts(**said["facts"]),
-            wheel=Wheel.parse(said["wheel"]),
+            wheel=ResolvedWheel.parse(said["wheel"]),
             libraries=tuple(Member(**one) for one in said["libraries"]),
             requires=tuple(map(str, said["requires"])),
             modules=tuple(map(str, said["modules"])),
         )
 
     @classmethod
-    def read(cls, folder: Path) -> Record:
+    def read(cls, folder: Path) -> ThinRecord:
         """Return the record in the folder of a complete SDK."""
         return cls.parse(record((folder / MARKER).read_bytes()))

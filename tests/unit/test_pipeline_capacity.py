@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.pipeline import events, machine
+from hatch_torch_ext.pipeline import capacity, events
+from hatch_torch_ext.pipeline.capacity import GB, Capacity
 from hatch_torch_ext.pipeline.jobserver import Pool
-from hatch_torch_ext.pipeline.machine import GB, Machine
 from hatch_torch_ext.pipeline.pressure import Pressure
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 FREE = "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB\n"
 
 
-def made(root: Path, files: Mapping[str, str]) -> Machine:
+def made(root: Path, files: Mapping[str, str]) -> Capacity:
     """Return a machine whose files below ``root`` are these."""
     for name, text in {"proc/meminfo": FREE, **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="ascii")
-    return Machine(root)
+    return Capacity(root)
 
 
 def test_a_machine_without_bounds(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_older_layout_and_a_container_that_sees_its_mount_alone(tmp_path: Pa
     assert bounded.processes_left() is None
 
 
-class Fixed(Machine):
+class Fixed(Capacity):
     """A machine of given numbers."""
 
     def __init__(self, *, cpus: int = 8, free: float = 32 * GB, processes: int | None = None) -> None:
@@ -109,7 +109,7 @@ class Fixed(Machine):
 )
 def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word: str | None) -> None:
     """Processors, memory less a reserve, processes; at least one job, and what keeps them few is said."""
-    count, why = machine.jobs(given, asked=asked, per_job=per_job)
+    count, why = capacity.jobs(given, asked=asked, per_job=per_job)
     assert count == expected
     assert why is None if word is None else word in (why or "")
 

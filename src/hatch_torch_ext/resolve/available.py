@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LIFETIME = 24 * 3600.0
 """Seconds for which an answer is reused; a new release is found within a day."""
-OWN_INDEX = "https://download.pytorch.org/whl"
 TABLES = "the tables of this hatch-torch-ext"
 
 
