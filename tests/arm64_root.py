@@ -1,10 +1,10 @@
-"""Puts together what compiles for aarch64 on x86-64 and runs it there, without installing anything.
+"""Assembles, without installing anything, a toolchain on x86-64 that compiles for aarch64 and runs the programs.
 
-Usage: python arm64_root.py FOLDER    (about 130 MB of downloads, a minute; needs apt-get and dpkg, no root)
+Usage: python arm64_root.py FOLDER (about 130 MB of downloads, a minute; needs apt-get and dpkg, no root)
 
-``FOLDER/bin`` gets the cross compiler and qemu, for PATH, those of this machine where it has them. ``FOLDER/root`` gets
-Debian's arm64 Python 3.11 with its libraries and headers, for ``QEMU_LD_PREFIX``. Where they cannot be had, the exit
-status is 1 and the last line on stderr is the reason.
+``FOLDER/bin`` gets the cross compiler and qemu, to be put on PATH; those of this machine if it has them.
+``FOLDER/root`` gets Debian's arm64 Python 3.11 with its libraries and headers, for ``QEMU_LD_PREFIX``. On failure the
+exit status is 1 and the last line on stderr is the reason.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ PYTHON = (
 
 
 def programs(host: Path, folder: Path) -> None:
-    """Write a program into ``folder`` for each of ``host``: with the libraries that came along, before the system's."""
+    """Write a script for each program of ``host``, which prefers the unpacked libraries to the system's."""
     libraries = host / "usr" / "lib" / "x86_64-linux-gnu"
     for script in (host / "usr" / "aarch64-linux-gnu" / "lib").glob("*.so"):
         text = script.read_bytes()
-        if text.startswith(b"/* GNU ld script"):  # it names libraries by where an installation has them
+        if text.startswith(b"/* GNU ld script"):  # it names libraries by their path in an installation
             script.write_bytes(re.sub(rb"/usr/aarch64-linux-gnu/lib/", b"", text))
     folder.mkdir()
     for path in sorted((host / "usr" / "bin").iterdir()):
         if path.name.startswith("qemu-") and path.name != QEMU:
-            path.unlink()  # those of other machines are large
+            path.unlink()  # libraries for other machines are large
         elif path.name.startswith(("aarch64-linux-gnu-", QEMU)):
             program = folder / path.name
             program.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{path}" "$@"\n')
@@ -57,7 +57,7 @@ def programs(host: Path, folder: Path) -> None:
 
 
 def main(folder: str) -> None:
-    """Fill ``folder``, which is whole when this ends without an error."""
+    """Fill ``folder``, which is complete if this ends without an error."""
     if platform.machine() != "x86_64":
         raise UnavailableError(f"it is for x86-64, and this is {platform.machine()}")
     target = Path(folder).resolve()

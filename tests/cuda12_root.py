@@ -1,11 +1,12 @@
-"""Puts a CUDA 12.4 toolkit together without installing one: enough to compile and link kernels, no math libraries.
+"""Assembles a CUDA 12.4 toolkit without installing one: enough to compile and link kernels, without math libraries.
 
-Usage: python cuda12_root.py FOLDER    (about 250 MB of downloads, half a minute; needs apt-get and dpkg, no root)
+Usage: python cuda12_root.py FOLDER (about 250 MB of downloads, half a minute; needs apt-get and dpkg, no root)
 
-The package index has no nvcc for CUDA 12, so the programs come from Debian's ``nvidia-cuda-toolkit`` (non-free, of
-the release named below), while headers, libdevice and the runtime come from NVIDIA's wheels. NVIDIA's licence applies
-to all of it: it is for tests, and belongs neither into a repository nor into a wheel.
-Where it cannot be had, the exit status is 1 and the last line on stderr is the reason.
+The package index has no nvcc for CUDA 12, so the programs come from Debian's ``nvidia-cuda-toolkit`` (non-free, of the
+release named below), while headers, libdevice and the runtime come from NVIDIA's wheels. NVIDIA's licence applies to
+all of it: it is for tests, and belongs neither into a repository nor into a wheel.
+
+On failure the exit status is 1 and the last line on stderr is the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def programs(work: Path) -> Path:
 
 
 def assemble(debian: Path, wheels: Path, root: Path) -> None:
-    """Lay the pieces out as a toolkit below ``root``."""
+    """Arrange the parts as a toolkit below ``root``."""
     for name in ("bin", "include", "lib64", "nvvm/bin"):
         (root / name).mkdir(parents=True)
     private = debian / "lib" / "nvidia-cuda-toolkit" / "bin"
@@ -56,13 +57,13 @@ def assemble(debian: Path, wheels: Path, root: Path) -> None:
         shutil.copytree(wheels / part / "include", root / "include", dirs_exist_ok=True)
     shutil.copy2(wheels / "cuda_runtime" / "lib" / "libcudart.so.12", root / "lib64")
     (root / "lib64" / "libcudart.so").symlink_to("libcudart.so.12")
-    # nvcc links these by default: no kernel here calls another file's, and the shared runtime does for the static one.
+    # nvcc links these by default: no kernel here calls another file's, and the shared runtime replaces the static one.
     (root / "lib64" / "libcudadevrt.a").write_bytes(b"!<arch>\n")
     (root / "lib64" / "libcudart_static.a").write_text("INPUT(libcudart.so)\n")
 
 
 def main(folder: str) -> None:
-    """Fill ``folder``, which appears only when it is whole."""
+    """Fill ``folder``, which appears only once it is complete."""
     root = Path(folder).resolve()
     if (root / "bin" / "nvcc").exists():
         return

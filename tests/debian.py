@@ -1,4 +1,4 @@
-"""Packages of Debian, unpacked into folders: nothing is installed, and the machine's own package lists stay."""
+"""Packages of Debian, unpacked into folders; nothing is installed, and the machine's own package lists stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UnavailableError(Exception):
-    """What was asked for cannot be had here; the text is the reason."""
+    """A package cannot be fetched here; the text is the reason."""
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -39,7 +39,7 @@ def source() -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Packages:
-    """The packages of a release (``bookworm``) and a component (``main``) for one architecture; ``work`` is scratch."""
+    """The packages of a release (``bookworm``) and component (``main``) for one architecture; ``work`` is temporary."""
 
     work: Path
     release: str
@@ -60,7 +60,7 @@ class Packages:
             unknown_key = "NO_PUBKEY" in run("apt-get", *options, "update")
         except UnavailableError:
             unknown_key = True
-        if unknown_key:  # a keyring older than the release; what is fetched serves a test only
+        if unknown_key:  # the keyring may be older than the release; the packages only serve a test
             sources.write_text(f"deb [trusted=yes] {mirror} {self.release} {self.component}\n")
             run("apt-get", *options, "update")
         run("apt-get", *options, "download", *names, cwd=self.work / "debs")

@@ -1,6 +1,6 @@
-"""Writes what is made of the declared options: the tables of docs/configuration.md and the JSON Schema.
+"""Writes the files that are generated from the declared options: tables of docs/configuration.md and the JSON Schema.
 
-`hatch run declared`, after an option was added or changed; the tests hold that nothing is left to write.
+Run `hatch run declared` after an option was added or changed; a test fails as long as the files differ.
 """
 
 from __future__ import annotations

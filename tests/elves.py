@@ -1,4 +1,4 @@
-"""Small ELF files made without a compiler: what tests of readers and of the audit need, byte for byte."""
+"""Small ELF files made without a compiler, byte for byte, for tests of readers and of the audit."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def shared_object(
     text_relocations: bool = False,
     data: bytes = b"",
 ) -> bytes:
-    """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` lies behind all tables.
+    """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` follows all tables.
 
-    An undefined name may ask for one of the ``versions``, as in ``memcpy@GLIBC_2.14``. The file has no sections, so a
-    reader must go by the program headers, as the dynamic linker does.
+    An undefined name may require one of the ``versions``, as in ``memcpy@GLIBC_2.14``. The file has no sections, so a
+    reader must use the program headers, as the dynamic linker does.
     """
     strings = _Strings()
     tags = [(DYNAMIC_TAGS["needed"], strings.add(name)) for name in needed]
@@ -61,7 +61,7 @@ def shared_object(
     for name in exported:
         symbols += struct.pack("<IBBHQQ", strings.add(name), GLOBAL_FUNCTION, 0, 1, PAGE, 1)
     count = 1 + len(undefined) + len(exported)
-    # One bucket whose chain runs through all symbols: right, if slow.
+    # One bucket whose chain contains all symbols: correct, but slow.
     hashes = struct.pack(f"<{3 + count}I", 1, count, count - 1, 0, *range(count - 1))
     needs = _version_needs(versions or {}, numbers, strings)
     of_symbols = struct.pack(f"<{len(asked)}H", *asked)
@@ -106,7 +106,7 @@ def shared_object(
 
 
 def _version_numbers(versions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the number that .gnu.version has for each version; 0 and 1 stand for names without one."""
+    """Return the number that .gnu.version has for each version; 0 and 1 mean names without one."""
     return {name: number for number, name in enumerate((name for names in versions.values() for name in names), 2)}
 
 

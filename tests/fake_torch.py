@@ -1,4 +1,4 @@
-"""Tiny wheels that are laid out as torch's are: headers, CMake files, libraries with the right names, metadata."""
+"""Tiny wheels with the layout of torch's: headers, CMake files, libraries with the right names, metadata."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
-BULK = 200  # headers beside the named ones, so that filling an SDK takes a while
-BALLAST = hashlib.shake_256(b"torch").digest(1_500_000)  # what a thin SDK is there to leave out
+BULK = 200  # headers besides the named ones, so that filling an SDK takes a while
+BALLAST = hashlib.shake_256(b"torch").digest(1_500_000)  # parts that a thin SDK leaves out
 SYMBOLS = ("_ZN2at3_opsaddE", "_ZN5torch7LibraryC1Ev")
 
 

@@ -1,4 +1,4 @@
-"""Builds of eight entries that are killed at random moments, and come to their end at last: the same bytes."""
+"""Builds of eight entries that are killed at random moments; those that finish in the end must have the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = {
 
 
 class KilledBuilds:
-    """A project, the bytes that it gives undisturbed, and what happened to its builds."""
+    """A project, the bytes of its undisturbed build, and the results of its killed builds."""
 
     def __init__(self, root: Path, seed: int) -> None:
         make_wheels(root / "wheels", [f"{release}.0" for release in RELEASES])
@@ -40,24 +40,24 @@ class KilledBuilds:
         began = time.monotonic()
         self._build()
         self.longest = time.monotonic() - began
-        """Seconds after which a build is killed at the latest: more after each kill, less after each end."""
+        """Latest moment of a kill, in seconds after the start: later after each kill, earlier after each end."""
         self.reference = self.project.digest()
         self.kills = self.ends = 0
         self.clear()
 
     def clear(self) -> None:
-        """Remove the wheel and what was built of every entry; each fourth time environments and SDKs, too."""
+        """Remove the wheel and the builds of all entries; every fourth time environments and SDKs too."""
         work = self.project.root / "build"
         folders = [self.project.root / "dist", *work.glob("torch-ext/matrix.*")]
         for folder in [*folders, work, self.store] if self.ends % 4 == 0 else folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """Start a build and kill it at a random moment, alone or with its process group; look at what it left."""
+        """Start a build and kill it at a random moment, alone or with its process group; check what it left."""
         running = self.project.started()
         try:
             running.wait(self._random.uniform(0, self.longest))
-        except subprocess.TimeoutExpired:  # it runs: that is what was hoped for
+        except subprocess.TimeoutExpired:  # still running: the intended case
             alone = self._random.random() < 0.5
             (os.kill if alone else os.killpg)(running.pid, signal.SIGKILL)
             self.kills += 1
@@ -77,7 +77,7 @@ class KilledBuilds:
                 wheel.unlink()
 
     def finish(self) -> None:
-        """Let a build come to its end, and compare its bytes."""
+        """Let a build finish, and compare its bytes."""
         self._build()
         self.check()
 

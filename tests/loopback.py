@@ -1,4 +1,4 @@
-"""A package index on the loopback interface that serves well, or misbehaves in one of the ways that servers do."""
+"""A package index on the loopback interface that works, or fails in one of the ways in which servers fail."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SILENCE = 1.5  # seconds; longer than the time-outs under test
+SILENCE = 1.5  # seconds; longer than the timeouts under test
 METADATA = ".metadata"
 
 
 @dataclass
 class Index:
-    """What is served and how. ``files`` are wheels by name; ``hashes`` what the index says of them.
+    """What is served and how; ``files`` are wheels by name, ``hashes`` the hashes that the index states for them.
 
-    ``fault`` is one of: ``no-ranges`` (the whole body with 200), ``other-range`` (206 with other bytes, said so),
-    ``wrong-bytes`` (206, the right headers, wrong bytes), ``long-range`` (more than was asked), ``truncated`` (half of
-    each body, then the connection closes), ``cut`` (none of it), ``silent`` (no answer), ``redirect`` (to the same
-    file elsewhere), ``loop`` (redirects for ever), ``trickle`` (a byte now and then), ``slow-headers`` (a byte of the
-    headers now and then), ``endless`` (a body that does not end), or a status code. ``times`` says how often
-    (None: always). It is for wheels, or with ``on_pages`` for the pages of the index.
+    ``fault`` is one of: ``no-ranges`` (the whole body with 200), ``other-range`` (206 with other bytes, as its headers
+    state), ``wrong-bytes`` (206, the right headers, wrong bytes), ``long-range`` (more than was requested),
+    ``truncated`` (half of each body, then the connection closes), ``cut`` (none of it), ``silent`` (no answer),
+    ``redirect`` (to the same file elsewhere), ``loop`` (endless redirects), ``trickle`` (a byte now and then),
+    ``slow-headers`` (a byte of the headers now and then), ``endless`` (a body that does not end), or a status code.
+    ``times`` is how often it occurs (None: always). It affects wheels, or with ``on_pages`` the pages of the index.
     """
 
     url: str = ""
@@ -51,7 +51,7 @@ class Index:
     delay: float = 0.0
 
     def add(self, data: bytes, name: str, *, sha256: str | None = None) -> None:
-        """Serve a wheel; the index says its hash, or ``sha256``."""
+        """Serve a wheel; the index states its hash, or ``sha256``."""
         self.files[name] = data
         self.hashes[name] = sha256 or fake_torch.sha256(data)
 
@@ -65,7 +65,7 @@ class Index:
         return self.simple.replace("http://", f"http://{user}:{password}@")
 
     def misbehaves(self) -> str | int | None:
-        """Return the fault that is due now, counting it."""
+        """Return the fault that is due now, and count it."""
         if self.fault is None or self.times == 0:
             return None
         if self.times is not None:
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             if authorization != f"Basic {expected}":
                 self._answer(401, b"", {"WWW-Authenticate": "Basic"})
                 return
-        path = re.sub("^http://[^/]+", "", self.path).partition("?")[0]  # a proxy is asked for whole addresses
+        path = re.sub("^http://[^/]+", "", self.path).partition("?")[0]  # proxies receive whole addresses
         if (match := re.fullmatch(re.escape(index.root) + r"/([^/]+)/", path)) is not None:
             self._page(match[1])
         elif path.startswith("/files/"):
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._range(data, asked, fault)
 
     def _drags(self, fault: str, data: bytes = b"", asked: str = "") -> bool:
-        """Answer in a way that takes for ever, if ``fault`` is one."""
+        """Send an answer that takes forever, if ``fault`` is one."""
         if fault not in {"trickle", "slow-headers", "endless"}:
             return False
         self.close_connection = True
@@ -221,7 +221,7 @@ class _Server(ThreadingHTTPServer):
     index: Index
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients that are killed close their connections."""
+        """Print nothing: clients that are killed close their connections."""
 
 
 @contextlib.contextmanager
@@ -241,12 +241,12 @@ def serving() -> Iterator[Index]:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder of pages as they are; give its address."""
+    """Serve a folder of pages as they are, and provide its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

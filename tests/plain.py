@@ -55,7 +55,7 @@ COMMAND = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
 
 
 class Project:
-    """A project in a folder of its own, and the environment that it is built in."""
+    """A project in a folder of its own, and the environment variables of its builds."""
 
     def __init__(
         self, root: Path, shared: Path, *, releases: Sequence[str] = RELEASES, files: Mapping[str, str] | None = None
@@ -77,11 +77,11 @@ class Project:
         )
 
     def build(self, out: str = "dist", **environ: str) -> process.Completed:
-        """Build the wheel; it need not succeed."""
+        """Build the wheel; the build may fail."""
         return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
     def cli(self, *arguments: str, **environ: str) -> process.Completed:
-        """Run our command line in the project's folder; it need not succeed."""
+        """Run our command line in the project's folder; it may fail."""
         command = [sys.executable, "-m", "hatch_torch_ext", *arguments]
         return process.run(command, cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
@@ -99,9 +99,9 @@ class Project:
         )
 
     def stopped(self, number: signal.Signals, *, alone: bool = False) -> tuple[int, str]:
-        """Start a build and signal it while the second entry configures: status and output.
+        """Start a build and signal it while the second entry configures; return status and output.
 
-        What it started is signalled too, as a terminal does it, or with ``alone`` not.
+        Its process group is signalled, as by a terminal, or with ``alone`` the build itself.
         """
         pause, paused = self.root / "csrc" / "pause", self.root / "csrc" / "paused"
         pause.touch()
@@ -116,7 +116,7 @@ class Project:
         return started.returncode, output
 
     def processes(self) -> list[str]:
-        """Return the command lines of programs that name the project's folder, or work in it; a second's grace."""
+        """Return the command lines of programs that name the project's folder or work in it, after at most a second."""
         for _ in range(20):
             found = []
             for folder in Path("/proc").glob("[0-9]*"):
@@ -150,7 +150,7 @@ class Project:
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:
-    """Write the project's files; those that are not among ``files`` are the plain ones."""
+    """Write the project's files; ``files`` replace the plain ones."""
     common = {".gitignore": "/build/\n/dist/\n", "src/my_pkg/__init__.py": "", "csrc/CMakeLists.txt": CMAKE}
     for name, text in {**common, **files}.items():
         path = root / name

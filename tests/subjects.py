@@ -1,4 +1,4 @@
-"""Subjects of the audit, made of files that are written byte by byte."""
+"""Subjects of the audit whose files are written byte by byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Making:
         self.folder = folder
 
     def binary(self, place: str = "my_pkg/_torch_ext/label/lib.so", *, depth: int | None = 3, **parts: Any) -> Binary:
-        """Write a file at ``place`` and return it as the audit sees it."""
+        """Write a file at ``place`` and return it in the audit's form."""
         path = self.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(elves.shared_object(**{**C, **parts}))

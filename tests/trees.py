@@ -1,4 +1,4 @@
-"""Install trees of tiny shared libraries, compiled by gcc, and the values that a repair takes: no torch is needed."""
+"""Install trees of tiny shared libraries, compiled by gcc, and the inputs of a repair; no torch is needed."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _C = SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True)
 opened = []
 ops = SimpleNamespace(load_library=lambda path: opened.append(path) or ctypes.CDLL(path))
 """
-"""A torch as far as the loader asks: what is opened is noted."""
+"""A torch with what the loader uses; it records which files are opened."""
 
 
 def compile_library(
     target: Path, source: str, *, soname: str | None = None, links: Iterable[Path] = (), options: Iterable[str] = ()
 ) -> Path:
-    """Compile C ``source`` into the shared library ``target``, linked with ``links`` whether it needs them or not."""
+    """Compile C ``source`` into the shared library ``target``, linked with ``links`` even if it does not need them."""
     target.parent.mkdir(parents=True, exist_ok=True)
     code = target.with_name(f"{target.name}.c")
     code.write_text(source + "\n", encoding="utf-8")
@@ -68,7 +68,7 @@ def compile_library(
 
 @dataclass(kw_only=True)
 class Site:
-    """A folder in the shape of site-packages with a torch of stubs, and an install tree beside it."""
+    """A folder with the layout of site-packages that has a torch of stubs, and an install tree beside it."""
 
     root: Path
     stubs: Path
@@ -114,7 +114,7 @@ class Site:
         )
 
     def config(self, **changes: object) -> Config:
-        """Return a configuration; ``define`` goes to CMake."""
+        """Return a configuration; ``define`` are CMake's definitions."""
         define = changes.pop("define", ())
         base: dict[str, object] = {"root": self.root, "package": self.package, "package_dir": self.root}
         base["source"] = self.root
@@ -154,7 +154,7 @@ class Site:
         flags: str = "",
         cuda: str | None = None,
     ) -> BuiltVariant:
-        """Repair the install tree; what is reported goes to ``said``. ``cuda`` is what the entry declares."""
+        """Repair the install tree; messages are appended to ``said``. ``cuda`` is the entry's variable."""
         tree = self.tree(flags)
         entry = Entry(
             name="e",
@@ -178,7 +178,7 @@ class Site:
         )
 
     def audit(self, built: BuiltVariant, config: Config) -> list[audit.Finding]:
-        """Return what the build's own audit finds; nothing is opened."""
+        """Return the findings of the build's own audit; nothing is opened."""
         environment = Environment(
             prefix=self.root,
             python=Path(sys.executable),
@@ -190,7 +190,7 @@ class Site:
         return [*audit.audit_variant(built, config=config, sdk=sdk, tree=self.tree(), environment=environment)]
 
     def wheel(self, built: BuiltVariant, folder: Path, *, record: str | None = None) -> Path:
-        """Write the wheel of one variant, with its manifest, as the merge lays it out."""
+        """Write the wheel of one variant, with its manifest, in the merge's layout."""
         folder.mkdir(parents=True, exist_ok=True)
         layout = merge.merge([built], package=self.package, distribution="my-pkg")
         members = {f"{self.package}/{file.target}": file.source.read_bytes() for file in layout.files}
@@ -213,25 +213,25 @@ class Site:
         return folder
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Python in a process of its own that sees the site."""
+        """Run Python, with the site on its path, in a process of its own."""
         environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.root / "site")}
         return subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
 
     def install(self, built: BuiltVariant) -> Path:
-        """Put the variant where a wheel would: return its folder ``_torch_ext`` in the site."""
+        """Put the variant where a wheel would; return its folder ``_torch_ext`` in the site."""
         folder = self.root / "site" / Path(*self.package.split(".")) / "_torch_ext"
         shutil.copytree(built.root, folder)
         return folder
 
 
 def make_stubs(folder: Path) -> None:
-    """Fill ``folder`` with libraries that have the names of torch's, and a symbol or two of each."""
+    """Fill ``folder`` with libraries that have the names of torch's, with a symbol or two each."""
     for name, source in TORCH.items():
         compile_library(folder / name, source)
 
 
 def toolchain() -> Toolchain:
-    """Return the toolchain of this machine, as far as a repair uses it."""
+    """Return this machine's toolchain, as far as a repair uses it."""
     tool = Tool(path=Path(program("gcc")), version="12.2.0")
     return Toolchain(
         cmake=Tool(path=Path("cmake"), version="3.31.0"),
@@ -252,14 +252,14 @@ def program(name: str) -> str:
 
 
 def file_of(built: BuiltVariant, name: str) -> VariantFile:
-    """Return the file of the variant whose path ends in ``name``."""
+    """Return the file of the variant whose path ends with ``name``."""
     found = [file for file in built.variant.files if file.path.endswith(name)]
     assert len(found) == 1, [file.path for file in built.variant.files]
     return found[0]
 
 
 def opens(library: Path) -> subprocess.CompletedProcess[str]:
-    """Open ``library`` in a process of its own that has opened nothing before; ``f`` is called where it is there."""
+    """Open ``library`` in a new process; call ``f`` if the library has it."""
     code = f"import ctypes, os; lib = ctypes.CDLL({str(library)!r}, mode=os.RTLD_NOW); getattr(lib, 'f', int)()"
     return subprocess.run(
         [sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False

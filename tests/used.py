@@ -1,4 +1,4 @@
-"""A user's environment: a Python with a torch that is tiny, and a wheel that holds its sources in plain C."""
+"""A user's environment: a Python with a tiny torch, and a wheel that holds its sources in plain C."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class cuda:
     def is_initialized():
         return False
 """
-"""As much of torch as the loader and the audit ask for."""
+"""As much of torch as the loader and the audit use."""
 CMAKE = """
 cmake_minimum_required(VERSION 3.18)
 project(plain LANGUAGES C)
@@ -71,7 +71,7 @@ def project(
 
 
 class User:
-    """An environment with a tiny torch, in which the builder is seen unless ``builder`` is False."""
+    """An environment with a tiny torch; the builder is importable in it unless ``builder`` is False."""
 
     def __init__(self, root: Path, torch: str = "2.13.0+cpu", *, builder: bool = True, git: str = "f00") -> None:
         self.root = root
@@ -85,10 +85,10 @@ class User:
             (self.site / "builder.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def set_torch(self, version: str, *, git: str = "f00") -> None:
-        """Put a torch of that version into the environment, and leave nothing of the one before, as pip does.
+        """Put a torch of that version into the environment, and leave nothing of the previous one, as pip does.
 
-        Python takes a compiled file as current when it holds the size and the second of change of the source. Those of
-        "2.13.0" and "2.12.0" have one size, so within one second Python would go on with the first.
+        Python takes a compiled file as current if it has the size and the time, in seconds, of the source. Those of
+        "2.13.0" and "2.12.0" have one size, so within one second Python would use the old one.
         """
         shutil.rmtree(self.site / "torch" / "__pycache__", ignore_errors=True)
         extra = {
@@ -101,11 +101,11 @@ class User:
                 (self.site / name).write_bytes(data)
 
     def install(self, wheel: Path) -> None:
-        """Install a wheel without what it requires."""
+        """Install a wheel without its dependencies."""
         process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--python", self.python, wheel])
 
     def environ(self, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the variables that the user's processes have."""
+        """Return the environment variables of the user's processes."""
         given: dict[str, str | None] = {"TORCH_EXT_BUILD_CACHE": str(self.cache), "PYTHONPATH": None, **changes}
         return {name: value for name, value in {**os.environ, **given}.items() if value is not None}
 
@@ -122,7 +122,7 @@ class User:
         )
 
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
-        """Run the user's Python; it need not succeed."""
+        """Run the user's Python; it may fail."""
         running = self.start(*arguments, **changes)
         out, error = running.communicate(timeout=300)
         return subprocess.CompletedProcess(arguments, running.returncode, out, error)

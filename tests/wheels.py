@@ -1,4 +1,4 @@
-"""Wheels made for tests: any wheel from its members, and one of ours with its manifest."""
+"""Wheels made for tests: any wheel from its members, and one of this project with its manifest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(
     pure: bool = False,
     requires: Sequence[str] = ("torch<2.10,>=2.8",),
 ) -> Path:
-    """Write a wheel of ``members`` with metadata and a true RECORD (or the one given) and return its path."""
+    """Write a wheel of ``members`` with metadata and a correct RECORD (or the given one), and return its path."""
     project, version = name.split("-")[:2]
     info = f"{project}-{version}.dist-info"
     metadata = [
@@ -64,7 +64,7 @@ def write(
 
 
 def variant(label: str, files: Mapping[str, bytes], **changes: object) -> Variant:
-    """Return a CPU variant for torch 2.8 with ``files`` (path below ``_torch_ext`` -> bytes), changed as asked."""
+    """Return a CPU variant for torch 2.8 with ``files`` (path in ``_torch_ext`` -> bytes); ``changes`` are fields."""
     described = tuple(
         VariantFile(
             path=path,
@@ -91,7 +91,7 @@ def ours(
     partial: Mapping[str, object] | None = None,
     **changes: Any,
 ) -> Path:
-    """Write a wheel of ours: files, manifest and ``extra``; ``partial`` for its head, ``changes`` for ``write``."""
+    """Write a wheel of files, manifest and ``extra``; ``partial`` is for its head, ``changes`` are for ``write``."""
     init = b"from my_pkg import _variants\n\n_variants.load()\n"
     members = {"my_pkg/__init__.py": init, "my_pkg/_variants.py": b""}
     for _, files in built:

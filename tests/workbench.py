@@ -1,4 +1,4 @@
-"""The CMake stage by itself: what it is given, to be changed by a test, and what it reported."""
+"""The CMake stage by itself: its inputs, which a test may change, and its messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENTRY = Entry(
     torch_requirement="torch==2.13.*",
     python=None,
 )
-# No optimisation: what is shown does not depend on it, and it is most of the time.
+# No optimisation: the tests do not depend on it, and it takes most of the time.
 QUICK = CMakeConfig(build_type="Quick")
 
 
 @dataclass
 class Workbench:
-    """What the stage is given, to be changed by a test, and what it reported."""
+    """The inputs of the stage, which a test may change, and its messages."""
 
     config: Config
     environment: Environment

@@ -35,7 +35,7 @@ def install(python: Path, *requirements: str | Path, deps: bool = False) -> None
 
 
 def outside(python: Path, *arguments: str | Path, cwd: Path, check: bool = True) -> process.Completed:
-    """Run a Python as a user would: in a folder of his own, nothing of this project on any path."""
+    """Run a Python as a user would: in an unrelated folder, with nothing of this project on any path."""
     return process.run([python, "-P", *arguments], cwd=cwd, check=check, env_changes={"PYTHONPATH": None})
 
 

@@ -280,7 +280,7 @@ def test_the_entrys_own_interpreter_whatever_the_environment_says(
         "HATCH_ENV_TYPE_VIRTUAL_PATH": str(tmp_path / "hatchs"),
         "HATCH_QUIET": "3",
     }.items():
-        if thin or name != "HATCH_ENV_TYPE_VIRTUAL_PATH":  # the author's own wish for his own environments
+        if thin or name != "HATCH_ENV_TYPE_VIRTUAL_PATH":  # the author's own wish for the environments
             monkeypatch.setenv(name, value)
     if thin:
         made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})

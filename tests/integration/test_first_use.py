@@ -367,7 +367,7 @@ def test_a_cache_on_a_read_only_file_system(user: used.User) -> None:
 
 
 SOMEBODY = 41234
-"""A user who runs nothing else, so that his processes can be counted."""
+"""A user who runs nothing else, so that these processes can be counted."""
 
 
 def files(package: str) -> Path:

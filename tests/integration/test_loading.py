@@ -288,7 +288,7 @@ def test_a_file_system_that_is_mounted_read_only(torch: Torch, binaries: Path) -
     try:
         subprocess.run([*mounted, READ_ONLY, "sh", torch.site], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"this machine lets nobody mount in a namespace of his own: {error}")
+        pytest.skip(f"this machine allows no mount in a new namespace: {error}")
     program = "import my_pkg; print(my_pkg.loaded.label)"
     command = [*mounted, f'{READ_ONLY}; PYTHONPATH="$1" exec "$2" -c "$3"', "sh", torch.site, torch.python, program]
     environ = {name: value for name, value in os.environ.items() if name not in ("HOME", "PYTHONDONTWRITEBYTECODE")}

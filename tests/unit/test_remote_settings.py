@@ -114,7 +114,7 @@ def test_lists_are_parted_as_uv_parts_them() -> None:
 
 
 def test_relative_paths_count_from_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tools run in folders of ours; what the user wrote for his own is made absolute, addresses stay as they are."""
+    """Tools run in another folder: relative paths of the user are made absolute, addresses stay as they are."""
     monkeypatch.chdir(tmp_path)
     environ = {"UV_FIND_LINKS": "wheels,../a b", "UV_INDEX": "lab=simple https://one/x", "UV_DEFAULT_INDEX": "main"}
     above = f"{tmp_path.parent.as_uri()}/a%20b"

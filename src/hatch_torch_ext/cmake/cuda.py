@@ -1,4 +1,4 @@
-"""What CMake is told of the entry's CUDA toolkit, or of having none; and its complaint in the latter case."""
+"""CMake's settings for the entry's CUDA toolkit, or for having none; and the message when CMake asks for it then."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from hatch_torch_ext.toolchain.values import Toolchain
 
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
-"""Given to CMake as every place where it would look: it then finds no other toolkit, and its complaint names this."""
+"""Given to CMake for every place that it searches: it then finds no other toolkit, and its error contains this."""
 
-_LONGEST_ERROR = 1000  # characters of output after which an error's own sentence has ended
+_LONGEST_ERROR = 1000  # characters of output within which an error's own sentence has ended
 
 _LEFT_OUT = re.compile(r"target \S+ lists \S+, but the project does not enable CUDA")
 """The refusal of ``TorchExtFinish.cmake``."""
 
 CUDA_VARIABLES = ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDA_BIN_PATH", "CUDAARCHS", "CUDAHOSTCXX")
-"""Environment variables that lead CMake and projects to a toolkit."""
+"""Environment variables by which CMake and projects find a toolkit."""
 
 
 def cache_entries(toolchain: Toolchain) -> dict[str, str]:
-    """Return the cache entries about CUDA, under every spelling that CMake and projects know.
+    """Return the cache entries for CUDA, in every spelling that CMake and projects know.
 
-    ``TorchExt_CUDA_*`` are for ``TorchExtCuda.cmake``, which holds the project to them.
+    ``TorchExt_CUDA_*`` are for ``TorchExtCuda.cmake``, which applies them to the project.
     """
     if toolchain.cuda is None:
         return {
-            "CMAKE_CUDA_COMPILER": "NOTFOUND",  # what check_language(CUDA) looks at
+            "CMAKE_CUDA_COMPILER": "NOTFOUND",  # read by check_language(CUDA)
             "CUDAToolkit_ROOT": os.fspath(NO_TOOLKIT),
             "CUDA_TOOLKIT_ROOT_DIR": os.fspath(NO_TOOLKIT),
             "CUDA_NVCC_EXECUTABLE": os.fspath(NO_TOOLKIT / "bin" / "nvcc"),
@@ -75,7 +75,7 @@ def env_changes(toolchain: Toolchain) -> dict[str, str | None]:
 
 
 def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError | None:
-    """Return our own error when CMake failed (``output``) because it asked for CUDA where there is no toolkit."""
+    """Return our own error if CMake failed (``output``) because it needs CUDA and there is no toolkit, else None."""
     if toolchain.cuda is not None or not any(_about_cuda(text) for text in output.split("CMake Error")[1:]):
         return None
     problem = toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit"
@@ -88,7 +88,7 @@ def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError
 
 
 def _about_cuda(error: str) -> bool:
-    """Say whether an error of CMake's is that of a search which ended at ``NO_TOOLKIT``; warnings may name it too."""
+    """Return whether an error of CMake's is from a search that ended at ``NO_TOOLKIT``; warnings may contain it too."""
     sentence = error.partition("Call Stack")[0][:_LONGEST_ERROR]
-    # FindCUDA looks on PATH after all, but gets no further than the version.
+    # FindCUDA searches PATH too, but fails when it asks for the version.
     return NO_TOOLKIT.name in sentence or "Could NOT find CUDA" in sentence

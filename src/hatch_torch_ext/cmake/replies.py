@@ -1,4 +1,4 @@
-"""CMake's File API: what a configured build folder says of its compilers, targets and install rules."""
+"""CMake's File API: what a configured build folder states of its compilers, targets and install rules."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 CLIENT = "client-hatch-torch-ext"
 OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=", "-fdiagnostics-color", "-fcolor-diagnostics")
-"""Options that say where files lie and how errors look, not how anything is compiled."""
+"""Options for the places of files and the look of errors, which do not affect the code."""
 API = Path(".cmake") / "api" / "v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the project. ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
+    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
 
-    ``outside`` are the artifacts that land outside the build folder, where every entry writes the same file.
+    ``outside`` are the artifacts outside of the build folder, where every entry would write the same file.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Target:
 
     @property
     def loadable(self) -> bool:
-        """Whether the target makes something that a wheel of ours carries."""
+        """Return whether the target makes a file that belongs into a wheel."""
         return self.type in ("MODULE_LIBRARY", "SHARED_LIBRARY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRule:
-    """An ``install()``: its destination as written, or None for one that runs code, and the file and line it is in.
+    """An ``install()``: its destination as written (None for one that runs code), and the file and line that it is in.
 
     ``files`` are (name below the destination, source) of what it installs that is no target; with ``folders`` they are
-    folders, of which patterns may leave files out.
+    folders, from which patterns may exclude files.
     """
 
     destination: str | None
@@ -55,10 +55,10 @@ class InstallRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallPlan:
-    """What will be in the install tree that is no target, as far as it is known before anything is compiled.
+    """What will be in the install tree besides targets, as far as it is known before anything is compiled.
 
-    ``files`` and ``folders`` are (place in the tree, source); ``code`` says that install rules run code, too, which may
-    bring anything.
+    ``files`` and ``folders`` are (place in the tree, source); ``code`` says that install rules also run code, which may
+    install anything.
     """
 
     files: tuple[tuple[str, Path], ...]
@@ -136,7 +136,7 @@ def _absolute(paths: Iterable[str], source: Path) -> tuple[Path, ...]:
 
 
 def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[str, str], ...]:
-    """Return (``target language``, flags) of all compiled targets, with the folders of this machine ``rename``-d."""
+    """Return (``target language``, flags) of all compiled targets; ``rename`` maps the machine's folders in them."""
     found = []
     for target in reply.targets:
         for language, options in target.flags:
@@ -148,7 +148,7 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
 
 
 def plan(reply: Reply, build: Path, *, prefix: Path, site: Path) -> InstallPlan:
-    """Return what the install rules will bring; what Ninja makes, or a rule may leave out, is not in it."""
+    """Return what the install rules will install, without what Ninja makes or a rule may exclude."""
     made = (build / "build.ninja").read_text(encoding="utf-8", errors="replace")
     found: dict[str, list[tuple[str, Path]]] = {"files": [], "folders": []}
     for rule in reply.rules:
@@ -191,7 +191,7 @@ def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
 
 
 def _paths(installer: dict[str, Any], *, source: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name below the destination, source): a path alone keeps its last part."""
+    """Yield (name below the destination, source): of a plain path, the last part is the name."""
     for path in installer.get("paths", []):
         pair = path if isinstance(path, dict) else {"from": path, "to": path.rpartition("/")[2]}
         yield pair["to"], source / pair["from"]
