@@ -135,9 +135,14 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
     write(source, CMakeLists=text.replace("VARIABLE", "CMAKE_PROJECT_own_INCLUDE_BEFORE"))
     assert (bench.build("", source=source).prefix / "said.txt").read_text() == "it ran"
     write(source, CMakeLists=text.replace("VARIABLE", "OTHER"))
-    define = (("CMAKE_PROJECT_INCLUDE_BEFORE", str(source / "authors.cmake")),)
-    tree = bench.build("", source=source, cmake=replace(QUICK, define=define))
-    assert (tree.prefix / "said.txt").read_text() == "it ran"
+    variable, file = "CMAKE_PROJECT_INCLUDE_BEFORE", str(source / "authors.cmake")
+    for cmake in (
+        replace(QUICK, define=((variable, file),)),
+        replace(QUICK, args=(f"-D{variable}:FILEPATH={file}",)),
+        replace(QUICK, args=("-D", f"{variable}={file}")),
+    ):
+        tree = bench.build("", source=source, cmake=cmake)
+        assert (tree.prefix / "said.txt").read_text() == "it ran"
 
 
 def test_a_log_without_cmakes_warnings_of_our_own_options(bench: Workbench) -> None:

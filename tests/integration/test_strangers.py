@@ -104,10 +104,28 @@ def test_code_that_brings_no_package(make: Make) -> None:
     assert not list(project.root.glob("dist/*"))
 
 
-def test_an_installed_file_that_the_package_has_otherwise(make: Make) -> None:
-    """CMake installs a module that is in the sources already, not the same: told before anything is compiled."""
-    files = {"src/my_pkg/__init__.py": INIT, "src/my_pkg/more.py": "OWN = 1\n", "csrc/more.py": "OTHER = 1\n"}
-    project = make({**files, "csrc/CMakeLists.txt": CMAKE + "install(FILES more.py DESTINATION my_pkg)\n"})
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "install(FILES py/more.py DESTINATION my_pkg)",
+        'install(DIRECTORY py/ DESTINATION my_pkg FILES_MATCHING PATTERN "*.py" PATTERN "none.py" EXCLUDE)',
+        "add_subdirectory(below)",
+        "find_package(Python)\ninstall(DIRECTORY py/ DESTINATION ${Python_SITEARCH}/my_pkg PATTERN none* EXCLUDE)",
+    ],
+)
+def test_an_installed_file_that_the_package_has_otherwise(make: Make, rule: str) -> None:
+    """CMake installs a module that is in the sources already, not the same: told before anything is compiled.
+
+    Patterns and rules that are not installed by default count as CMake counts them.
+    """
+    own = dict.fromkeys(("src/my_pkg/more.py", "src/my_pkg/none.py", "src/my_pkg/data.txt"), "OWN = 1\n")
+    other = dict.fromkeys(("csrc/py/more.py", "csrc/py/none.py"), "OTHER = 1\n")
+    below = """
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/py DESTINATION . EXCLUDE_FROM_ALL PATTERN none.py EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/py/" DESTINATION "my_pkg" REGEX "/(none.*|data)" EXCLUDE)
+"""
+    files = {"src/my_pkg/__init__.py": INIT, **own, **other, "csrc/below/CMakeLists.txt": below}
+    project = make({**files, "csrc/CMakeLists.txt": CMAKE + f"{rule}\n"})
     done = project.build()
     assert done.returncode == 1
     assert (
@@ -266,6 +284,31 @@ execute_process(COMMAND ${Python_EXECUTABLE} -c "import needed_here" COMMAND_ERR
     pyproject.write_text(text.replace('torch}.*"]', 'torch}.*", "needed_here"]'), encoding="utf-8")
     done = project.build(**environ)
     assert done.returncode == 0, said(done)
+
+
+@pytest.mark.parametrize("way", ["URL /nowhere/vendor.tar.gz", "GIT_REPOSITORY /nowhere/vendor.git"])
+def test_sources_that_cmake_cannot_fetch(make: Make, tmp_path: Path, way: str) -> None:
+    """cudf#9757, sphericart: FetchContent without a network; the variable that the message names is the remedy."""
+    fetch = f"""
+include(FetchContent)
+FetchContent_Declare(Vendor {way} EXCLUDE_FROM_ALL)
+FetchContent_MakeAvailable(Vendor)
+target_link_libraries(plain PRIVATE vendor)
+"""
+    project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": CMAKE + fetch})
+    text = said(project.build())
+    assert (
+        "The project fetches `vendor` while CMake configures, which failed. Where there is no network, name a folder "
+        "with its sources in the option `cmake.define`: FETCHCONTENT_SOURCE_DIR_VENDOR."
+    ) in text
+    vendor = tmp_path / "vendor"
+    vendor.mkdir()
+    (vendor / "CMakeLists.txt").write_text("add_library(vendor INTERFACE)\n")
+    pyproject = project.root / "pyproject.toml"
+    table = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    define = f'cmake.define = {{ FETCHCONTENT_SOURCE_DIR_VENDOR = "{vendor}" }}\n'
+    pyproject.write_text(pyproject.read_text().replace(table, table + define))
+    assert project.build().returncode == 0
 
 
 def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from hatch_torch_ext.cmake import (
     cuda,
     definitions,
     failures,
+    foreseen,
     launchers,
     ninja,
     package,
@@ -103,7 +104,7 @@ def build(
     before = written.snapshot(job)
     cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
-    configuring = [cmake, *where, *cache, *config.cmake.args]
+    configuring = [cmake, *where, *cache, *package.before(config.cmake)[1]]
     is_configured = configured.holds(job, configuring, run.env, before)
     configured.forget(job)
     if not is_configured:
@@ -117,7 +118,8 @@ def build(
     if not reply.rules:
         # Said before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
-    planned(entry.name, replies.plan(reply, job.build, prefix=job.prefix, site=environment.site_packages))
+    plan = replies.plan(reply, job.build, prefix=job.prefix, site=environment.site_packages)
+    planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
     for path in (path for target in reply.targets for path in target.outside):
         with contextlib.suppress(OSError):
             path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cmake.replies import Reply
 
+_FETCHING = re.compile(r"FetchContent\.cmake:\d+ \(message\):\s+Build step for (\S+) failed")
 FIRST_ERRORS = 5
 LAST_LINES = 20
 _ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|ld: cannot find |\(F\)")
@@ -91,6 +92,7 @@ def step_failed(
         parts += ["the first errors:", *(f"  {line}" for line in first)]
     parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
+    parts += _not_fetched(output)
     parts += _missing_modules(output, left_out)
     parts += filter(None, [empty_submodules(source)])
     if shutil.disk_usage(log.parent).free < _FULL:
@@ -99,6 +101,15 @@ def step_failed(
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
     options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
     return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
+
+
+def _not_fetched(output: str) -> list[str]:
+    """Return a sentence for each of the project's dependencies that FetchContent could not fetch."""
+    return [
+        f"The project fetches `{name}` while CMake configures, which failed. Where there is no network, name a folder "
+        f"with its sources in the option `cmake.define`: FETCHCONTENT_SOURCE_DIR_{name.upper()}."
+        for name in dict.fromkeys(_FETCHING.findall(output))
+    ]
 
 
 def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.config.declaration import CMakeConfig
     from hatch_torch_ext.sdk import Sdk
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
 BEFORE = "CMAKE_PROJECT_INCLUDE_BEFORE"
 """What CMake includes first in every project(): our file, which includes the author's."""
+_BEFORE = re.compile(rf"(?:-D)?{BEFORE}(?::\w+)?=(.*)", re.DOTALL)
 PYBIND11 = Path("pybind11-of-torch")
 """The folder, beside the SDK's, that holds no headers but those of torch's pybind11."""
 STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
@@ -42,6 +44,21 @@ def write(job: Job) -> None:
     for source in sorted(RESOURCES.rglob("*.cmake")):
         _write(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
     _write(job.package / FACTS, render(_facts(job)))
+
+
+def before(config: CMakeConfig) -> tuple[list[str], list[str]]:
+    """Return the author's files for ``BEFORE``, and the arguments of the configure step without them."""
+    files = [value for name, value in config.define if name == BEFORE]
+    arguments: list[str] = []
+    for argument in config.args:
+        match = _BEFORE.fullmatch(argument)
+        if match is None:
+            arguments.append(argument)
+            continue
+        files.append(match[1])
+        if arguments[-1:] == ["-D"]:
+            arguments.pop()
+    return files, arguments
 
 
 def render(facts: Iterable[tuple[str, Value | Sequence[Value]]]) -> str:
@@ -71,7 +88,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     return [
         ("VERSION", _release(sdk.version)),
         ("ROOT", job.config.root),
-        ("INCLUDE_BEFORE", [value for name, value in job.config.cmake.define if name == BEFORE]),
+        ("INCLUDE_BEFORE", before(job.config.cmake)[0]),
         ("PACKAGE_DIR", job.package),
         ("ANSWER_TORCH", not job.upstream),
         ("PREFIX", job.torch),

@@ -184,7 +184,7 @@ def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
                 destination=installer.get("destination"),
                 where=f"{where}{line}",
                 files=paths if installer["type"] == "file" and not installer.get("isExcludeFromAll") else (),
-                folders=paths if installer["type"] == "directory" else (),
+                folders=paths if installer["type"] == "directory" and not installer.get("isExcludeFromAll") else (),
             )
         )
     return found

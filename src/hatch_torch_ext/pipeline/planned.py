@@ -1,6 +1,6 @@
 """Checks CMake's install plan before compiling: a certain clash is reported at once instead of minutes later.
 
-Only what is certain is told here. What Ninja makes, what install rules with code or patterns bring, is seen afterwards.
+Only what is certain is told here. What Ninja makes, and what install rules with code bring, is seen afterwards.
 """
 
 from __future__ import annotations
