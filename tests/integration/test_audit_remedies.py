@@ -84,15 +84,20 @@ def test_the_lines_that_link_a_cuda_library(toolkit: Path, tmp_path: Path) -> No
     assert judged(build / "libnoise.so") == []
 
 
-def test_the_line_for_a_library_without_a_target_of_cmake(tmp_path: Path) -> None:
-    """CASE 41: NCCL is no part of the toolkit; CMake finds it by its name where the toolchain looks."""
+@pytest.mark.parametrize(
+    ("function", "soname"),
+    [("ncclAllReduce", "libnccl.so.2"), ("cudnnCreate", "libcudnn.so.9"), ("cusparseLtInit", "libcusparseLt.so.0")],
+)
+def test_the_line_for_a_library_without_a_target_of_cmake(function: str, soname: str, tmp_path: Path) -> None:
+    """CASE 41: NCCL, cuDNN and cuSPARSELt are no part of the toolkit; CMake finds them where the toolchain looks."""
     project = tmp_path / "project"
     project.mkdir()
-    (project / "sum.c").write_text("int ncclAllReduce(void); int sum(void) { return ncclAllReduce(); }")
+    (project / "sum.c").write_text(f"int {function}(void); int sum(void) {{ return {function}(); }}")
     lines = "cmake_minimum_required(VERSION 3.18)\nproject(sum C)\nadd_library(sum SHARED sum.c)\n"
     (found,) = judged(built(project, lines) / "libsum.so")
     added = re.findall(r"(?:find|target)\w+\((?:[^)]*)\)", found.remedy)
-    compiled(tmp_path, "libnccl.so", "-Wl,-soname,libnccl.so.2", c__cpp='extern "C" int ncclAllReduce() {return 0;}')
+    name = soname.rpartition(".")[0]
+    compiled(tmp_path, name, f"-Wl,-soname,{soname}", c__cpp=f'extern "C" int {function}() {{return 0;}}')
     build = built(project, lines + "\n".join(added) + "\n", f"-DCMAKE_LIBRARY_PATH={tmp_path}")
     assert judged(build / "libsum.so") == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,11 +159,18 @@ RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
 def test_a_table_that_nothing_reads(
     table: str, said: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`hooks` forgotten, or the name with an underscore: a plain wheel would come out, so it is told here."""
+    """`hooks` forgotten, or the name with an underscore: a plain wheel would come out, so it is told here.
+
+    With the table that the message gives, the hook is found.
+    """
     (project / "pyproject.toml").write_text(f"{SYSTEM}[project]\nname = 'my-pkg'\nversion = '1'\n{table}\n")
     monkeypatch.chdir(project)
     assert main(["matrix"]) == 1
     assert capsys.readouterr().err == f"hatch-torch-ext: {said}\n"
+    text = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(text.replace(table, "") + RIGHT.strip("`"))
+    assert main(["matrix"]) == 1
+    assert "Option `environment` for build hook `torch-ext` names `matrix`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -181,7 +189,7 @@ def test_a_table_that_nothing_reads(
 def test_a_build_system_that_would_not_call_the_hook(
     system: str, said: str | None, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command line works all the same, and says what other tools would do."""
+    """The command line works all the same, and says what other tools would do; with what it gives, it says nothing."""
     (project / "pyproject.toml").write_text(
         f"{system}[project]\nname = 'my-pkg'\nversion = '1'\n[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
     )
@@ -189,3 +197,9 @@ def test_a_build_system_that_would_not_call_the_hook(
     read()
     err = capsys.readouterr().err
     assert err.startswith(f"hatch-torch-ext: {said}") if said else err == ""
+    if said:
+        written = re.findall("`([^`]*)`", err)[-3:]
+        text = (project / "pyproject.toml").read_text().removeprefix(system)
+        (project / "pyproject.toml").write_text("\n".join([*written, text]))
+        read()
+        assert capsys.readouterr().err == ""
