@@ -50,7 +50,10 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     kind: FileKind = "module" if source.name.startswith("_") else "library"
     plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
     plain["ends"] = digest.ends(source)
-    plain["namespaces"] = tuple(sorted(registered.namespaces(registered.read(source)).whole))
+    found = registered.read(source)
+    spaces = registered.namespaces(found)
+    plain["namespaces"] = tuple(sorted(spaces.whole))
+    plain["operators"] = tuple(sorted(f"{space}::{name}" for space, name in registered.operators(found, spaces)))
     sha256 = hashlib.sha256(data).hexdigest()
     return VariantFile(path=f"it/{source.name}", kind=kind, sha256=sha256, size=len(data), **{**plain, **fields})
 
@@ -79,7 +82,8 @@ def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] =
     (folder / "it").mkdir(parents=True)
     for source in sources:
         shutil.copy(source, folder / "it")
-    chosen = variant_of(fields.pop("label", "it"), *(file_of(source) for source in sources), **fields)
+    files = [file_of(source, **fields.get("file", {})) for source in sources]
+    chosen = variant_of(fields.pop("label", "it"), *files, **{key: fields[key] for key in fields if key != "file"})
     placed = tuple(PlacedVariant(variant=each, places=()) for each in (chosen, *others))
     made = Layout(package=name, variants=placed, files=(), tag="", requires="", manifest="")
     (site / name / "__init__.py").write_text(INIT.format(name=name), encoding="utf-8")
@@ -430,6 +434,121 @@ def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: P
     assert torch.run("-c", NEIGHBOURS, str(place), "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
     shutil.rmtree(torch.site / "one_pkg")
     assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+
+
+def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """Libraries that share a namespace by TORCH_LIBRARY_FRAGMENT abort the process where both define one operator.
+
+    Told before, whoever was the first; each remedy works. Another overload is no second definition, nor are kernels
+    that somebody registers before the operator is defined.
+    """
+    other = tmp_path / "libops.so"
+    other.write_bytes((binaries / "libops.so").read_bytes() + b"another build")
+    install(torch.site, "one_pkg", binaries / "libops.so")
+    install(torch.site, "two_pkg", other, file={"namespaces": ()})
+    refused = (
+        "two_pkg: it cannot be loaded: {} has defined the operator `loading_ops::twice` in this process, and torch "
+        "ends a process that does it twice. Use the two in separate processes"
+    )
+    assert torch.run("-c", NEIGHBOURS, "one_pkg", "two_pkg").stdout.splitlines() == [
+        "loaded it",
+        refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
+        "2.0",
+    ]
+    fragment = "import torch; library = torch.library.Library('loading_ops', 'FRAGMENT'); library."
+    define = f"{fragment}define('twice{{}}(Tensor x) -> Tensor'); library.impl('twice{{}}', lambda x: x + x, 'CPU')\n"
+    strange = torch.run("-c", define.format("", "") + NEIGHBOURS, "two_pkg").stdout.splitlines()
+    assert strange == [refused.format("something else (its source: <string>:1)"), "2.0"]
+    overload = define.format(".other", ".other")
+    kernel = "import torch; kept = torch._C._dispatch_library('IMPL', 'loading_ops', 'Meta'); kept.impl_t_t('twice')\n"
+    for harmless in overload, kernel:
+        assert torch.run("-c", harmless + NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+    shutil.rmtree(torch.site / "one_pkg")
+    assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+
+
+LARGE = """
+__thread char large[20000] __attribute__((tls_model("initial-exec")));
+char *where(void) { return large; }
+"""
+
+
+def linked(folder: Path, source: str, *arguments: str) -> Path:
+    """Return a library of this C source that a loader opens; it registers nothing."""
+    (folder / "it.c").write_text(source, encoding="utf-8")
+    subprocess.run(["gcc", "-shared", "-fPIC", "it.c", "-o", "libit.so", *arguments], cwd=folder, check=True)
+    return folder / "libit.so"
+
+
+def test_static_thread_local_storage_is_explained(torch: Torch, tmp_path: Path) -> None:
+    """torch2trt#563: other libraries took the room. The variable of glibc that the message names gives more."""
+    install(torch.site, "my_pkg", linked(tmp_path, LARGE))
+    done = torch.run("-c", "import my_pkg", check=False)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert "cannot allocate memory in static TLS block. Libraries that were loaded before took the room" in line
+    name, value = line.rpartition(" ")[2].split("=", 1)
+    assert torch.run("-c", "import my_pkg; print('it works')", **{name: value}).stdout == "it works\n"
+
+
+def test_a_folder_that_forbids_programs_is_explained(torch: Torch, tmp_path: Path) -> None:
+    """pytorch#123054, sam2#360: site-packages on a mount without `exec`; in another folder the package works."""
+    other = tmp_path / "other"
+    install(other, "my_pkg", linked(tmp_path, "int it(void) { return 1; }"))
+    script = f"""
+mount -t tmpfs -o noexec none {torch.site} && cp -r {other}/my_pkg {torch.site} || exit 77
+{torch.python} -c 'import my_pkg'
+PYTHONPATH={other} {torch.python} -c 'import my_pkg; print("it works")'
+"""
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
+    environ = {**os.environ, "PYTHONPATH": str(torch.site)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
+    if done.returncode in (1, 77) and "ImportError" not in done.stderr:
+        pytest.skip(f"no mount can be made here: {done.stderr}")
+    assert "failed to map segment from shared object: Operation not permitted" in done.stderr
+    assert f"Its file system may be mounted without `exec` (findmnt -T {torch.site}/my_pkg/_torch_ext)" in done.stderr
+    assert "Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER" in done.stderr
+    assert done.stdout == "it works\n"
+
+
+def test_an_older_cxx_library_is_explained(torch: Torch, tmp_path: Path) -> None:
+    """slang-torch#7: the libstdc++ of a conda environment lacks a version that the compiler's has."""
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    (fake / "versions").write_text("GLIBCXX_9.9.9 { newest; };")
+    newest = linked(
+        fake, "int newest(void) { return 1; }", "-Wl,-soname,libstdc++.so.6", "-Wl,--version-script=versions"
+    )
+    needs = linked(tmp_path, "int newest(void); int it(void) { return newest(); }", "-Wl,--no-as-needed", str(newest))
+    install(torch.site, "my_pkg", needs)
+    done = torch.run("-c", "import my_pkg", check=False)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert "version `GLIBCXX_9.9.9' not found" in line
+    assert line.endswith("In a conda environment: conda install -c conda-forge 'libstdcxx-ng>=14'")
+
+
+def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch, binaries: Path) -> None:
+    """pyinstaller#7803: PyInstaller took the Python files alone; the command of the remedy takes all."""
+    place = install(torch.site, "my_pkg", binaries / "libops.so") / "it" / "libops.so"
+    place.rename(place.with_suffix(".left"))
+    frozen = "import sys; sys.frozen = True; import my_pkg; print('it works')"
+    said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
+    assert said.endswith(
+        "Repair it: make the program again with all files of the package: pyinstaller --collect-all my_pkg"
+    )
+    place.with_suffix(".left").rename(place)
+    assert torch.run("-c", frozen).stdout == "it works\n"
+
+
+def test_runfiles_of_links_beside_torch(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """rules_python#2125: Bazel gives each distribution a folder of its own, and puts links to files into another."""
+    real = tmp_path / "external" / "site-packages"
+    install(real, "my_pkg", binaries / "libops.so")
+    for file in (path for path in real.rglob("*") if path.is_file()):
+        link = torch.site / file.relative_to(real)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    code = "import my_pkg, torch; print(torch.ops.loading_ops.twice(torch.ones(1)).item())"
+    assert torch.run("-c", code).stdout == "2.0\n"
 
 
 def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:

@@ -217,14 +217,16 @@ def test_registration_is_seen(site: Site) -> None:
 
 
 def test_what_the_loader_compares_is_described(site: Site) -> None:
-    """The namespaces that a file opens, read before it is stripped, and the checksum of both ends, read after."""
+    """What a file registers with torch, read before it is stripped, and the checksum of both ends, read after."""
     register = "void _ZN5torch7LibraryC1Ev(void);"
     macro = "static int _ZL32TORCH_LIBRARY_static_init_vision __attribute__((used)) = 1;"
-    site.add("libcxx.so", f"{register} {macro} void f(void) {{ _ZN5torch7LibraryC1Ev(); }}")
+    schema = 'const char *schema(void) { return "nms.out(Tensor boxes, *, Tensor(a!) out) -> Tensor(a!)"; }'
+    site.add("libcxx.so", f"{register} {macro} {schema} void f(void) {{ _ZN5torch7LibraryC1Ev(); }}")
     site.add("libnone.so", TORCH_CALL)
     built = site.repair()
     cxx, none = file_of(built, "libcxx.so"), file_of(built, "libnone.so")
     assert (cxx.namespaces, none.namespaces) == (("vision",), ())
+    assert (cxx.operators, none.operators) == (("vision::nms.out",), ())
     assert b"TORCH_LIBRARY" not in built.source(cxx.path).read_bytes()
     for file in cxx, none:
         assert file.ends == digest.ends(built.source(file.path))

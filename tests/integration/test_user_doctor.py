@@ -209,12 +209,21 @@ def test_a_loader_that_answers_anything(
     assert (status, found["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
 
 
-def test_two_packages_of_one_namespace(environment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both register the same operators: importing the second would abort the process, which is said before."""
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"namespaces": ("ops",), "operators": ("ops::nms",)}, "register the operator namespace `ops`"),
+        ({"operators": ("ops::nms", "ops::roi")}, "define the operator `ops::nms`"),
+    ],
+)
+def test_two_packages_of_one_namespace(
+    environment: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, tuple[str, ...]], sentence: str
+) -> None:
+    """Both register the same operators: importing the second would abort the process, which is said before, once."""
     for name in ("my_pkg", "other_pkg"):
         files = {f"{CPU28}/lib{name}.so": b"x"}
         variant = wheels.variant(CPU28, files, machine=os.uname().machine)
-        file = replace(variant.files[0], namespaces=("ops",))
+        file = replace(variant.files[0], **fields)
         manifest = {"distribution": name, "variants": [variants.to_json(replace(variant, files=(file,)))]}
         folder = site(environment) / name / "_torch_ext"
         folder.mkdir(parents=True)
@@ -224,4 +233,4 @@ def test_two_packages_of_one_namespace(environment: Path, capsys: pytest.Capture
         record.parent.mkdir()
         record.write_text(f"{name}/_torch_ext/manifest.json,,\n")
     _, said = doctor(environment, capsys)
-    assert said["problems"] == ["my_pkg and other_pkg both register the operator namespace `ops`"]
+    assert said["problems"] == [f"my_pkg and other_pkg both {sentence}"]

@@ -106,6 +106,23 @@ def test_two_libraries_of_one_source_with_a_macro_for_the_namespace(make: Making
     ]
 
 
+def test_overloads_of_one_operator(make: Making) -> None:
+    """An operator may have its overloads in several files; one overload in two files is a fault."""
+    opens = b"_ZL33TORCH_LIBRARY_FRAGMENT_init_pkg_0RN5torch7LibraryE"
+    tensor, scalar = b"\1\1add.Tensor(Tensor a, Tensor b) -> Tensor", b"add.Scalar(Tensor a, Scalar b) -> Tensor"
+    one, two, three = (
+        registering(make, f"a/lib{name}.so", opens, schema)
+        for name, schema in (("one", tensor), ("two", scalar), ("three", tensor))
+    )
+    assert make.all(one, two, ours=True) == []
+    assert make.all(one, two, three, ours=True) == [
+        (
+            "operator-twice",
+            "defines pkg::add.Tensor, and so does a/libone.so: torch refuses the second that is loaded",
+        )
+    ]
+
+
 def test_a_generic_namespace_by_a_definition(make: Making) -> None:
     """CASE 65: `-DLIBRARY_NAME=_C` is seen."""
     flags = ("one CXX", "-DLIBRARY_NAME=_C")

@@ -193,6 +193,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     },
     "file needed": field("files", 0, "needed", value=[EVIL]),
     "file namespaces": field("files", 0, "namespaces", value=[EVIL]),
+    "file operators": field("files", 0, "operators", value=[EVIL]),
     "file versions": field("files", 0, "versions", value=[EVIL]),
     **{f"build {name}": field("build", name, value=EVIL) for name in ("entry", "torch_version", "python", "compiler")},
     "build flags": field("build", "flags", value=[[EVIL, f"-march=native {EVIL}"]]),

@@ -80,6 +80,7 @@ BLOCK = f"""\
                     "module": None,
                     "registers": True,
                     "namespaces": [],
+                    "operators": [],
                 }},
             ],
         }},
@@ -160,7 +161,7 @@ TABLE = VariantFile(path="a/table.bin", kind="data", sha256=SHA, size=8, install
 
 def test_the_literal_holds_what_the_loader_needs() -> None:
     """Every field of the choice, every file that is opened or needed, data too, and its place."""
-    registering = replace(MODULE, ends=77, namespaces=("one", "two"))
+    registering = replace(MODULE, ends=77, namespaces=("one", "two"), operators=("one::add.Tensor",))
     made = variant(
         "a", torch="2.10", stable_abi=True, cuda="13.0", archs=("9.0", "9.0+PTX"), files=(TABLE, registering, GRAFT)
     )
@@ -194,11 +195,15 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                         "module": module,
                         "registers": registers,
                         "namespaces": namespaces,
+                        "operators": operators,
                     }
-                    for path, name, kind, size, ends, module, registers, namespaces in (
-                        ("shared/4567/_C.so", "_C.so", "module", 9, 77, "sub._C", True, ["one", "two"]),
-                        ("a/table.bin", "table.bin", "data", 8, None, None, False, []),
-                        ("shared/0123/libz.so", "", "graft", 8, None, None, False, []),
+                    for path, name, kind, size, ends, module, registers, namespaces, operators in (
+                        (
+                            *("shared/4567/_C.so", "_C.so", "module", 9, 77, "sub._C", True),
+                            *(["one", "two"], ["one::add.Tensor"]),
+                        ),
+                        ("a/table.bin", "table.bin", "data", 8, None, None, False, [], []),
+                        ("shared/0123/libz.so", "", "graft", 8, None, None, False, [], []),
                     )
                 ],
             }

@@ -38,10 +38,8 @@ class _Read:
 
     @property
     def operators(self) -> frozenset[tuple[str | None, str]]:
-        """Return (namespace, operator); None where nothing tells which of the file's namespaces it is."""
-        sure = self.spaces.known if not self.spaces.unknown else frozenset()
-        only = next(iter(sure)) if len(sure) == 1 else None
-        return frozenset((namespace or only, name) for namespace, name in self.found.schemas)
+        """Return what the file defines, as ``registered.operators`` says."""
+        return registered.operators(self.found, self.spaces)
 
 
 def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -74,7 +72,9 @@ def check(
     for binary, read in found.items():
         named = read.spaces.known | {namespace for namespace, _ in read.found.schemas if namespace}
         # Python's view: the library defines `op`, and the package calls it `torch.ops.<generic>.op`.
-        called = {space for _, operator in read.found.schemas for space in (used or {}).get(operator, ())}
+        called = {
+            space for _, operator in read.found.schemas for space in (used or {}).get(operator.partition(".")[0], ())
+        }
         yield from _generic(binary, named or called, subject)
         for word in sorted(read.spaces.unexpanded - GENERIC):
             message = (

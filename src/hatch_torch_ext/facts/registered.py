@@ -22,8 +22,10 @@ EXPANDS_MACROS: releases.Minor = (2, 11)
 """The first release whose TORCH_LIBRARY(MACRO, m) registers what the macro stands for; before, the word ``MACRO``."""
 
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
-_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*)(?:\.\w+)?\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
+_SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
 _ARROW = b") -> "
+_UNPRINTABLE = bytes([*range(0x20), *range(0x7F, 0x100)])
+"""What may stand right before a text: constants of other kinds, in files that are not optimised."""
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
 _DEFINITION = re.compile(r"(?<!\S)-D(\w+)=\"?(\w+)\"?(?!\S)")
 MAX_SCHEMA = 4096
@@ -40,7 +42,7 @@ class Registered:
     whole: frozenset[str] = frozenset()
     fragments: frozenset[str] = frozenset()
     schemas: frozenset[tuple[str, str]] = frozenset()
-    """(namespace or "", operator)."""
+    """(namespace or "", operator with its overload: ``add.Tensor``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,13 @@ def namespaces(
     )
 
 
+def operators(found: Registered, spaces: Namespaces) -> frozenset[tuple[str | None, str]]:
+    """Return (namespace, operator) of what the file defines; None where nothing tells which of its namespaces it is."""
+    sure = spaces.known if not spaces.unknown else frozenset()
+    only = next(iter(sure)) if len(sure) == 1 else None
+    return frozenset((namespace or only, name) for namespace, name in found.schemas)
+
+
 def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozenset[str]]:
     """Return macro -> values that the build defined for ``file``, of ``BuildRecord.flags``.
 
@@ -158,7 +167,7 @@ def _schemas(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, str]]:
         if end < 0:
             return
         if start and end - at < MAX_SCHEMA and data.find(b"\n", start, end) < 0:
-            match = _SCHEMA.fullmatch(data, start, end)
+            match = _SCHEMA.fullmatch(data[start:end].lstrip(_UNPRINTABLE))
             if match is not None:
                 yield (match[1] or b"").decode(), match[2].decode()
         at = data.find(_ARROW, end)

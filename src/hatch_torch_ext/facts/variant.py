@@ -39,7 +39,8 @@ class VariantFile:
     ``registers`` says that the file registers operators or classes with torch (it must be opened by the loader).
     ``versions`` are the symbol versions that the file needs (``GLIBC_2.17``), sorted.
     ``ends`` is the CRC-32 of both its ends (``digest.ends``), for files that are opened.
-    ``namespaces`` are those that the file opens with TORCH_LIBRARY, sorted, as far as the build could tell.
+    ``namespaces`` are those that the file opens with TORCH_LIBRARY, and ``operators`` what it defines
+    (``ns::add.Tensor``), each sorted, as far as the build could tell.
     """
 
     path: str
@@ -59,6 +60,7 @@ class VariantFile:
     """The package opens it itself (option `unopened`): the loader does not."""
     ends: int | None = None
     namespaces: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
     origin: str | None = None
     """Where a graft came from, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 

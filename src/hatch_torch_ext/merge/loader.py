@@ -98,6 +98,7 @@ def _files(placed: PlacedVariant) -> list[object]:
             "module": file.module,
             "registers": file.registers and not file.unopened,
             "namespaces": list(file.namespaces),
+            "operators": list(file.operators),
         }
         for file in sorted(placed.variant.files, key=lambda file: file.path)
     ]

@@ -282,19 +282,19 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> 
         registers=registers,
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=digest.ends(facts.path),
-        namespaces=_namespaces(binary, tree, sdk) if registers else (),
+        **(_registered(binary, tree, sdk) if registers else {}),
         origin=binary.origin,
     )
 
 
-def _namespaces(binary: Binary, tree: InstallTree, sdk: Sdk) -> tuple[str, ...]:
-    """Return the namespaces that the file opens with TORCH_LIBRARY: as CMake installed it, it tells more."""
-    found = registered.namespaces(
-        registered.read(binary.source),
-        torch=sdk.version,
-        definitions=registered.definitions(tree.flags, binary.name),
+def _registered(binary: Binary, tree: InstallTree, sdk: Sdk) -> dict[str, tuple[str, ...]]:
+    """Return the fields of what the file registers with torch: as CMake installed it, it tells more."""
+    found = registered.read(binary.source)
+    spaces = registered.namespaces(
+        found, torch=sdk.version, definitions=registered.definitions(tree.flags, binary.name)
     )
-    return tuple(sorted(found.whole))
+    known = [f"{space}::{name}" for space, name in registered.operators(found, spaces) if space is not None]
+    return {"namespaces": tuple(sorted(spaces.whole)), "operators": tuple(sorted(known))}
 
 
 def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:

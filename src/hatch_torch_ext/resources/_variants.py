@@ -812,6 +812,8 @@ def _update() -> str:
 
 def _again() -> str:
     """Return the command that installs again from where it came from; a shell takes it as it is."""
+    if getattr(sys, "frozen", False):  # a program of PyInstaller's and the like, which takes Python files alone
+        return f"make the program again with all files of the package: pyinstaller --collect-all {PACKAGE}"
     if "editable" in DATA:
         import shlex
         from importlib.metadata import PackageNotFoundError, distribution
@@ -932,26 +934,28 @@ def _open(variant: Variant, shared: Any) -> bool:
             _inspect(file)
     unopened = [file for file in registering if file["sha256"] not in {*shared.files, *shared.modules}]
     for file in unopened:
-        _refuse_taken_namespaces(file, variant, shared)
+        _refuse_what_is_taken(file, variant, shared)
     for file in unopened:
         if not file["module"]:
             _open_library(file, variant)
             shared.files[file["sha256"]] = _path(file)
-    namespaces = [name for file in registering for name in file["namespaces"]]
-    loaded = {"label": variant["label"], "root": ROOT, "digests": digests, "namespaces": namespaces}
+    loaded = {"label": variant["label"], "root": ROOT, "digests": digests}
+    for kind in ("namespaces", "operators"):
+        loaded[kind] = [name for file in registering for name in file[kind]]
     shared.packages.setdefault(key, loaded)
     return not before
 
 
-def _refuse_taken_namespaces(file: File, variant: Variant, shared: Any) -> None:
-    """Raise ImportError where another library has opened a namespace of this one with TORCH_LIBRARY.
+def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
+    """Raise ImportError where another library opened a namespace of this one with TORCH_LIBRARY, or has an operator.
 
     torch ends the process when that happens a second time.
     """
-    for namespace in file["namespaces"]:
-        where = _registered_at(namespace)
-        if where and not _is_open(_path(file)):  # opened by hand before, it registers nothing now
-            raise ImportError(_taken(namespace, where, variant, shared))
+    for kind, ask in (("namespaces", _registered_at), ("operators", _defined_at)):
+        for name in file[kind]:
+            where = ask(name)
+            if where and not _is_open(_path(file)):  # opened by hand before, it registers nothing now
+                raise ImportError(_taken(kind, name, where, variant, shared))
 
 
 def _registered_at(namespace: str) -> str:
@@ -971,16 +975,35 @@ def _registered_at(namespace: str) -> str:
     return ""
 
 
-def _taken(namespace: str, where: str, variant: Variant, shared: Any) -> str:
-    """Say who has the namespace, and what to do."""
-    owner = next((key[0] for key, each in shared.packages.items() if namespace in each.get("namespaces", ())), "")
+def _defined_at(operator: str) -> str:
+    """Return the place in the sources at which ``operator`` was defined, "" if it was not."""
+    from torch import _C
+
+    try:
+        if not _C._dispatch_has_kernel(operator):  # a dictionary is asked; what follows takes longer
+            return ""
+        name, _, overload = operator.partition(".")
+        _C._dispatch_find_schema_or_throw(name, overload)
+        _, _, rest = _C._dispatch_dump(operator).partition("registered at ")
+    except (AttributeError, RuntimeError, TypeError):  # kernels alone; or a torch that can no longer be asked so
+        return ""
+    return rest.partition("\n")[0] or "not known"
+
+
+def _taken(kind: str, name: str, where: str, variant: Variant, shared: Any) -> str:
+    """Say who has the namespace or the operator, and what to do."""
+    owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
     who = f"the distribution {owner}" if owner else f"something else (its source: {_plain(where, 200)})"
     remedy = "Use the two in separate processes"
     if owner:
         remedy += f", or keep one of them: pip uninstall {owner}"
+    if kind == "namespaces":
+        what = f"has registered the operators' namespace `{name}` (TORCH_LIBRARY)"
+    else:
+        what = f"has defined the operator `{name}`"
     return (
-        f"{PACKAGE}: {variant['label']} cannot be loaded: {who} has registered the operators' namespace `{namespace}` "
-        f"(TORCH_LIBRARY) in this process, and torch ends a process that does it twice. {remedy}"
+        f"{PACKAGE}: {variant['label']} cannot be loaded: {who} {what} "
+        f"in this process, and torch ends a process that does it twice. {remedy}"
     )
 
 
@@ -1003,8 +1026,28 @@ def _open_library(file: File, variant: Variant) -> None:
         torch.ops.load_library(_path(file))
     except OSError as error:
         _inspect(file, whole=True)
-        words = str(error.__cause__ or error)  # torch wraps the dynamic linker's own
-        raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {_plain(words, 1000)}") from error
+        words = _plain(str(error.__cause__ or error), 1000)  # torch wraps the dynamic linker's own
+        raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {words}{_advice(words)}") from error
+
+
+def _advice(words: str) -> str:
+    """Say what helps where the dynamic linker's ``words`` are known to be about the machine, not about the file."""
+    if "failed to map segment" in words:
+        return (
+            f". Its file system may be mounted without `exec` (findmnt -T {_plain(ROOT, 400)}), or memory be limited "
+            "(ulimit -v). Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER"
+        )
+    if "static TLS" in words:
+        return (
+            f". Libraries that were loaded before took the room for such variables. Import {PACKAGE} first, or start "
+            "Python with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
+        )
+    if "GLIBCXX_" in words or "CXXABI_" in words:
+        return (
+            ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
+            "conda install -c conda-forge 'libstdcxx-ng>=14'"
+        )
+    return ""
 
 
 def _path(file: File) -> str:
@@ -1331,6 +1374,7 @@ def _check() -> str:
 #     registers     whether load() opens it: it registers operators or classes with torch, and the package does not
 #                   open it itself
 #     namespaces    the namespaces that it opens with TORCH_LIBRARY, as far as the build could tell
+#     operators     what it defines, with namespace and overload, likewise
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under

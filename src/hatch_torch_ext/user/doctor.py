@@ -44,6 +44,7 @@ class PackageHealth:
     chosen: str | None
     verdicts: tuple[tuple[str, str], ...]
     namespaces: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
     remedy: str | None = None
 
     @property
@@ -150,14 +151,15 @@ def _health(target: TargetPython, installed: pruning.InstalledPackage) -> Packag
     if not isinstance(said, dict):
         said, told = {}, told or "its loader cannot be run"
     label, verdicts = said.get("chosen"), said.get("verdicts")
-    known = {name for variant, _ in installed.variants for file in variant.files for name in file.namespaces}
+    files = [file for variant, _ in installed.variants for file in variant.files]
     return PackageHealth(
         distribution=installed.distribution,
         version=installed.version,
         package=".".join(installed.root.relative_to(installed.record.parent.parent).parts),
         chosen=label if isinstance(label, str) and label and label not in installed.pruned else None,
         verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(_items(verdicts))),
-        namespaces=tuple(sorted(known)),
+        namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
+        operators=tuple(sorted({name for file in files for name in file.operators})),
         remedy=told or None,
     )
 
@@ -198,13 +200,19 @@ def _of_torch(target: TargetPython, torch: Mapping[str, Any], machine: Machine) 
 
 
 def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
-    """Yield a problem for packages that register one operator namespace: the second import would abort the process."""
+    """Yield a problem for packages with one operator namespace or operator: the second import would abort the process."""
     holders: dict[str, str] = {}
     for each in health:
-        for namespace in each.namespaces:
-            before = holders.setdefault(namespace, each.distribution)
-            if before != each.distribution:
-                yield f"{before} and {each.distribution} both register the operator namespace `{namespace}`"
+        told = {each.distribution}
+        for what, names in (
+            ("register the operator namespace", each.namespaces),
+            ("define the operator", each.operators),
+        ):
+            for name in names:
+                before = holders.setdefault(name, each.distribution)
+                if before not in told:
+                    told.add(before)
+                    yield f"{before} and {each.distribution} both {what} `{name}`"
 
 
 def _ptx(installed: pruning.InstalledPackage, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
