@@ -242,6 +242,7 @@ def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
 def test_what_leads_to_one_library(site: Site) -> None:
     """An exported CMake package leads to the variant's own; what cannot be followed is left out; others are data."""
     site.add("lib/libops.so", TORCH_CALL)
+    site.add("lib/libanother.so", TORCH_CALL)
     texts = {
         "lib/cmake/ops/ops-targets-release.cmake": 'IMPORTED_LOCATION "${_IMPORT_PREFIX}/lib/libops.so"',
         "lib/cmake/ops/ops-config.cmake": "include(ops-targets.cmake)",

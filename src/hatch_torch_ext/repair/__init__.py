@@ -89,7 +89,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         )
     except (ElfError, FatbinError) as error:
         raise RepairError(entry.name, str(error)) from error
-    for line in (*_idle_globs(config, found), *_left_out(config, described, links)):
+    for line in (*_idle_globs(config, found), *_left_out(config, described)):
         report(f"{entry.name}: {line}")
     around = runpaths.Surroundings(
         package=config.package,
@@ -136,14 +136,13 @@ def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
                 yield f"`{glob}` of `{option}` matches nothing that CMake installed ({', '.join(places) or 'no file'})"
 
 
-def _left_out(config: Config, described: Exported, links: Iterable[Binary]) -> Iterator[str]:
+def _left_out(config: Config, described: Exported) -> Iterator[str]:
     if described.left:
-        first = min(binary.name for binary in links if binary.kind != "graft")
+        asked = " or ".join(f"`python -m {config.package}._variants --path {name}`" for name in described.libraries)
         yield (
             f"left out: {', '.join(described.left)}, since a wheel has one library for each variant, and these files "
-            f"name one in a way that cannot be redirected. C++ dependents ask `python -m {config.package}._variants "
-            "--path "
-            f"{first}`: docs/loader.md, C++ programs, has the lines for CMake"
+            f"name one in a way that cannot be redirected. C++ dependents ask {asked}: docs/loader.md, C++ programs, "
+            "has the lines for CMake"
         )
 
 

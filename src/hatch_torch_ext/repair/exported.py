@@ -28,11 +28,15 @@ _FIND = re.compile(r"\bfind_library\s*\(([^)]*)\)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What goes to the ``package`` and to the ``variant``; ``left`` are places that still lead to one library."""
+    """What goes to the ``package`` and to the ``variant``; ``left`` are places that lead to one library still.
+
+    ``libraries`` are the places of those libraries.
+    """
 
     package: tuple[tuple[str, Path], ...]
     variant: tuple[tuple[str, Path], ...]
     left: tuple[str, ...]
+    libraries: tuple[str, ...]
 
 
 def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, folder: Path) -> Exported:
@@ -41,18 +45,19 @@ def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, 
     Files are written below ``folder``. A CMake package is all ``.cmake`` files of its folder, changed or left as a
     whole.
     """
-    marks = {name: f"@torch-ext:{binary.place}@" for binary in binaries for name in binary.names}
-    stems = {name.partition(".so")[0].removeprefix("lib") for name in marks}
-    words = {*marks, *(f"-l{stem}" for stem in stems)}
+    names = {name: binary.place for binary in binaries for name in binary.names}
+    stems = {name.partition(".so")[0].removeprefix("lib"): place for name, place in names.items()}
+    words = {**names, **{f"-l{stem}": place for stem, place in stems.items()}}
     texts = {
         place: path.read_text(encoding="utf-8", errors="replace")
         for place, path in data.items()
         if place.endswith((".cmake", ".pc"))
     }
     groups = {place: re.sub(r"[^/]*\.cmake$", "*.cmake", place) for place in texts}
-    leading = {groups[place] for place, text in texts.items() if _leads(text, words, stems)}
-    marked = {place: _marked(text, marks) for place, text in texts.items() if groups[place] in leading}
-    lost = {groups[place] for place, text in marked.items() if _leads(text, words, stems)}
+    leading = {groups[place] for place, text in texts.items() if _led_to(text, words, stems)}
+    marked = {place: _marked(text, names) for place, text in texts.items() if groups[place] in leading}
+    still = {place: found for place, text in marked.items() if (found := _led_to(text, words, stems))}
+    lost = {groups[place] for place in still}
     taken = {place: text for place, text in sorted(marked.items()) if groups[place] not in lost}
     for place, text in taken.items():
         for path, content in ((f"{FOLDER}/{place}", text), (place, redirect(place, package))):
@@ -62,6 +67,7 @@ def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, 
         package=tuple((place, folder / place) for place in taken),
         variant=tuple((f"{FOLDER}/{place}", folder / FOLDER / place) for place in taken),
         left=tuple(sorted(marked.keys() - taken.keys())),
+        libraries=tuple(sorted(set().union(*still.values()))),
     )
 
 
@@ -72,11 +78,15 @@ def redirect(place: str, package: str) -> str:
     return template.replace("@PACKAGE@", package).replace("@PLACE@", f"{FOLDER}/{place}").replace("@UP@", up)
 
 
-def _leads(text: str, words: set[str], stems: set[str]) -> bool:
-    if words.intersection(re.split(r"[^\w.+-]+", re.sub(r"@torch-ext:[^@]+@", "", text))):
-        return True
-    return any(stems.intersection(re.split(r"[^\w.+-]+", match[1])) for match in _FIND.finditer(text))
+def _led_to(text: str, words: Mapping[str, str], stems: Mapping[str, str]) -> set[str]:
+    """Return the places of the libraries that ``text`` names, but for marks."""
+    found = words.keys() & set(re.split(r"[^\w.+-]+", re.sub(r"@torch-ext:[^@]+@", "", text)))
+    searched = {word for match in _FIND.finditer(text) for word in re.split(r"[^\w.+-]+", match[1])}
+    return {words[word] for word in found} | {stems[word] for word in stems.keys() & searched}
 
 
-def _marked(text: str, marks: Mapping[str, str]) -> str:
-    return _PLACE.sub(lambda match: marks.get(match[1], match[0]), _SONAME.sub("", text))
+def _marked(text: str, names: Mapping[str, str]) -> str:
+    def mark(match: re.Match[str]) -> str:
+        return f"@torch-ext:{names[match[1]]}@" if match[1] in names else match[0]
+
+    return _PLACE.sub(mark, _SONAME.sub("", text))
