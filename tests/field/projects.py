@@ -25,9 +25,10 @@ class Project:
     """One project. ``package`` is its import name; ``check`` the script in ``checks/`` that compares with a reference.
 
     ``folder`` is where the package lies, ``source`` the folder of CMakeLists.txt. ``options`` are lines of the hook's
-    table, ``edits`` what must be changed by hand, ``needs`` what the check needs installed, ``beside`` the keys of
-    projects whose wheels it needs, built before. ``built`` is False for a project that is read and turned, but not
-    compiled; ``why`` says why.
+    table, ``edits`` what must be changed by hand, ``dependencies`` what the hatch environment and the check need
+    installed, ``needs`` what the check needs besides, ``beside`` the keys of projects whose wheels it needs, built
+    before. ``unpack`` is a glob of archives in the sources that setup.py would unpack. ``built`` is False for a project
+    that is read and turned, but not compiled; ``why`` says why.
     """
 
     name: str
@@ -39,7 +40,9 @@ class Project:
     source: str = "."
     options: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
+    dependencies: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    unpack: str = ""
     beside: tuple[str, ...] = ()
     init: tuple[str, ...] = ()
     fast: bool = False
@@ -115,22 +118,52 @@ PROJECTS = (
             Edit(file="vesin_torch/__init__.py", start="_load_library()", end="\0", text=""),
         ),
     ),
+    # From 2.0 on, its CMake clones a repository.
     Project(
         name="sphericart-torch",
-        version="2.0.4",
+        version="1.0.9",
         way="cmake",
         package="sphericart.torch",
         check="sphericart_torch",
         folder="python/sphericart",
-        options=("cmake.define = { SPHERICART_TORCH_BUILD_FOR_PYTHON = true }",),
+        options=(
+            "cmake.define = { SPHERICART_TORCH_BUILD_FOR_PYTHON = true, SPHERICART_ARCH_NATIVE = false }",
+            'variant-data = ["_build_torch_version.py"]',
+        ),
         edits=(
             Edit(
                 file="python/sphericart/torch/__init__.py",
-                start="from .register",
-                end="from .spherical",
+                start="Version = namedtuple",
+                end="\0",
                 text=LOAD.format("sphericart.torch"),
             ),
-            Edit(file="python/sphericart/torch/__init__.py", start="register()", end="\0", text=""),
+        ),
+    ),
+    Project(
+        name="metatensor-torch",
+        version="0.10.8",
+        way="cmake",
+        package="metatensor_torch",
+        check="metatensor_torch",
+        options=(
+            'exclude = ["libmetatensor.so*"]',
+            'cmake.define = { METATENSOR_TORCH_SOURCE_DIR = "metatensor-torch-cxx-0.10.8" }',
+        ),
+        dependencies=("metatensor-core==0.2.6",),
+        unpack="metatensor-torch-cxx-*.tar.gz",
+        edits=(
+            Edit(
+                file="metatensor_torch/_c_lib.py",
+                start="from ._build_versions",
+                end="from ._version",
+                text='BUILD_METATENSOR_CORE_VERSION = "0.2.6"\n',
+            ),
+            Edit(
+                file="metatensor_torch/_c_lib.py",
+                start="    if _already_loaded(_lib_name())",
+                end="    lib_version",
+                text="    from metatensor_torch import _variants\n\n    _variants.load()\n\n",
+            ),
         ),
     ),
     _pyg("torch_spline_conv", "1.2.2"),

@@ -49,7 +49,7 @@ source = "{source}"
 {options}
 [tool.hatch.envs.matrix]
 skip-install = true
-dependencies = ["torch=={{matrix:torch}}.*"]
+dependencies = [{dependencies}]
 
 [[tool.hatch.envs.matrix.matrix]]
 torch = [{releases}]
@@ -136,6 +136,9 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
     """Make ``root`` of the sources: theirs, and what our side adds."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(source, root, symlinks=True)
+    for archive in root.glob(project.unpack) if project.unpack else ():
+        with tarfile.open(archive) as tarred:
+            tarred.extractall(root, filter="data")
     before = _texts(root)
     if project.way == "init":
         options = [part for release in releases for part in ("--torch", release)]
@@ -154,6 +157,7 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
             package=project.package,
             source=project.source,
             options="".join(f"{line}\n" for line in project.options),
+            dependencies=", ".join(f'"{line}"' for line in ("torch=={matrix:torch}.*", *project.dependencies)),
             releases=", ".join(f'"{release}"' for release in releases),
             python=PYTHON,
         )
@@ -197,8 +201,8 @@ def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) 
     install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
     others = [work / key.replace(":", "-") / "dist" for key in project.beside]
     process.run([*install, "--no-deps", wheel, *(each for other in others for each in other.glob("*.whl"))])
-    if project.needs:
-        process.run([*install, *project.needs])
+    if project.dependencies or project.needs:
+        process.run([*install, *project.dependencies, *project.needs])
     said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     (site,) = (folder / "lib").glob("python*/site-packages")
     (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")

@@ -504,7 +504,7 @@ PYTHONPATH={other} {torch.python} -c 'import my_pkg; print("it works")'
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
     if done.returncode in (1, 77) and "ImportError" not in done.stderr:
         pytest.skip(f"no mount can be made here: {done.stderr}")
-    assert "failed to map segment from shared object: Operation not permitted" in done.stderr
+    assert "failed to map segment from shared object" in done.stderr
     assert f"Its file system may be mounted without `exec` (findmnt -T {torch.site}/my_pkg/_torch_ext)" in done.stderr
     assert "Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER" in done.stderr
     assert done.stdout == "it works\n"

@@ -141,6 +141,8 @@ def test_requirement_that_contradicts_the_variable(value: str, requirement: str,
     """A requirement that cannot give the torch that the variable names, or would give another, is told early."""
     said = f"a: the variable `torch` is `{value}`, but the requirement `{requirement}` {problem}"
     assert problems({"a": {"torch": value}}, {"a": [requirement]}) == [said]
+    required = problem.partition("require ")[2].strip('"').replace("{matrix:torch}", value)
+    assert expand({"a": {"torch": value}}, {"a": [required]})
 
 
 def test_all_problems_of_all_entries_at_once() -> None:
@@ -187,6 +189,17 @@ def test_all_problems_of_all_entries_at_once() -> None:
         stable,
         "m.abi: the variable `abi` must be `stable` or `exact`, not `limited`",
     ]
+    envs |= {
+        "m.latest": {"torch": "2.8"},
+        "m.major": {"torch": "2.8"},
+        "m.rocm": {"torch": "2.8", "cuda": "cu128"},
+        "m.old": {"torch": "2.10", "abi": "stable"},
+        "m.abi": {"torch": "2.10", "abi": "exact"},
+    }
+    pins = {name: [PIN.strip('"').replace("{matrix:torch}", variables["torch"])] for name, variables in envs.items()}
+    assert len(expand(envs, {**pins, "m.two": ["TORCH==2.8.1"], "m.local": ["torch==2.8.0+cu128"]})) == len(envs)
+    del envs["m.old"]["abi"]
+    assert len(expand(envs, pins)) == len(envs)
 
 
 def test_matrix_without_any_torch() -> None:

@@ -1,0 +1,76 @@
+"""Every remedy has a test that performs it, or a reason why none does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import remedies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TESTS = Path(__file__).resolve().parent.parent
+SOURCES = TESTS.parent / "src" / "hatch_torch_ext"
+_VERBS = (
+    "add|allow|build|change|check|choose|compile|correct|create|cut|declare|delete|do|drop|export|fetch|free|get|give|"
+    "go|import|include|install|keep|leave|let|link|list|make|merge|move|name|patch|pip|preload|publish|put|raise|"
+    "remove|rename|repair|repeat|replace|require|run|say|see|set|skip|start|take|tell|try|type|unpack|unset|"
+    "update|upgrade|use|wait|write"
+)
+_VERB = f"{_VERBS}|{'|'.join(verb.capitalize() for verb in _VERBS.split('|'))}"
+_REMEDY = re.compile(rf"(?:^|[.;:,] |, or | or |\(|, and | and )(?:{_VERB})\b")
+SHORTEST = 25
+"""Shorter texts are no sentences."""
+REASONS = {remedies.ORDINARY, remedies.REPEAT, remedies.SYSTEM, remedies.JUDGEMENT, remedies.NONE}
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Yield the texts of a module that tell somebody to do something, help and documentation of options apart."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    passed: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr() | ast.JoinedStr():
+                passed |= {id(child) for child in ast.iter_child_nodes(node)}
+            case ast.keyword(arg="help" | "description") | ast.Call(func=ast.Name(id="option")):
+                passed |= {id(child) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) not in passed and isinstance(node, (ast.Constant, ast.JoinedStr)):
+            text = " ".join(_text(node).split())
+            if len(text) >= SHORTEST and _REMEDY.search(text):
+                yield text
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(value) if isinstance(value, ast.Constant) else "{}" for value in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_every_message_has_its_row() -> None:
+    """A new message that says what to do needs a row; a row whose words are gone is to go."""
+    missing, used = [], set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = path.relative_to(SOURCES).as_posix()
+        for text in messages(path):
+            words = [each for each in remedies.REMEDIES.get(name, {}) if each in text]
+            used |= {(name, each) for each in words}
+            if not words:
+                missing.append(f"{name}: {text}")
+    assert missing == []
+    assert {(name, words) for name, rows in remedies.REMEDIES.items() for words in rows} - used == set()
+
+
+def test_every_row_names_a_test_or_a_reason() -> None:
+    """A test that is named is there."""
+    found = {
+        f"{path.relative_to(TESTS).as_posix()}::{node.name}"
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    named = {value for rows in remedies.REMEDIES.values() for value in rows.values()}
+    assert named - found - REASONS == set()
