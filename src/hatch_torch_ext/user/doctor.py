@@ -200,7 +200,7 @@ def _of_torch(target: TargetPython, torch: Mapping[str, Any], machine: Machine) 
 
 
 def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
-    """Yield a problem for packages with one operator namespace or operator: the second import would abort the process."""
+    """Yield a problem for packages that share a namespace or an operator: the second import would abort the process."""
     holders: dict[str, str] = {}
     for each in health:
         told = {each.distribution}
