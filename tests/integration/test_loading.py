@@ -551,6 +551,37 @@ def test_runfiles_of_links_beside_torch(torch: Torch, binaries: Path, tmp_path: 
     assert torch.run("-c", code).stdout == "2.0\n"
 
 
+WORKERS = """
+import multiprocessing
+import torch
+import my_pkg
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.ops.loading_ops.twice(torch.tensor([float(index)]))
+
+def twice(number):
+    return torch.ops.loading_ops.twice(torch.tensor([number])).item()
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, pool.map(twice, [1.0, 3.0]))
+    print([batch.tolist() for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1)])
+"""
+
+
+def test_workers_have_the_operators(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """pytorch#46409: processes that are forked or started anew, and the workers of a DataLoader."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    program = tmp_path / "program.py"
+    program.write_text(WORKERS, encoding="utf-8")
+    assert torch.run(str(program)).stdout.splitlines() == ["fork [2.0, 6.0]", "spawn [2.0, 6.0]", "[[[0.0], [2.0]]]"]
+
+
 def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """No library can be opened inside an archive: the message names the archive, and what to do."""
     install(torch.site, "my_pkg", binaries / "libops.so")

@@ -74,6 +74,7 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
             "needs LIB_11 of libcudart.so.11.0, but libcudart.so.11.0 is not in NEEDED: ld.so stops the process",
         ),
         ({"needed": ("libc.so.6", "libpython3.11.so.1.0")}, "libpython", "needs libpython3.11.so.1.0"),
+        ({"needed": ("libc.so.6", "libpython3.14t.so.1.0")}, "libpython", "needs libpython3.14t.so.1.0"),
         (
             {"needed": ("libc.so.6", "libyaml-0.so.2", "libfoo.so")},
             "missing-library",
