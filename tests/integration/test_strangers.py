@@ -116,11 +116,13 @@ def test_code_that_brings_no_package(make: Make) -> None:
 def test_an_installed_file_that_the_package_has_otherwise(make: Make, rule: str) -> None:
     """CMake installs a module that is in the sources already, not the same: told before anything is compiled.
 
-    Patterns and rules that are not installed by default count as CMake counts them.
+    Patterns and rules that are not installed by default count as CMake counts them; a folder may be made later.
     """
     own = dict.fromkeys(("src/my_pkg/more.py", "src/my_pkg/none.py", "src/my_pkg/data.txt"), "OWN = 1\n")
     other = dict.fromkeys(("csrc/py/more.py", "csrc/py/none.py"), "OTHER = 1\n")
     below = """
+add_custom_target(later ALL COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/later)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/later/ DESTINATION .)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/py DESTINATION . EXCLUDE_FROM_ALL PATTERN none.py EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/py/" DESTINATION "my_pkg" REGEX "/(none.*|data)" EXCLUDE)
 """

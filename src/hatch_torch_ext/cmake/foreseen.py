@@ -25,16 +25,18 @@ def files(job: Job, plan: InstallPlan) -> tuple[tuple[str, Path], ...]:
 
     CMake runs these rules alone, and makes links in a folder of ours.
     """
-    rules = list(_rules(job, [path for _, path in plan.folders]))
+    there = [path for _, path in plan.folders if path.is_dir() and not path.is_relative_to(job.build)]
+    rules = list(_rules(job, there))
     if not rules:
         return ()
     scratch, script = job.folder / "foreseen", job.folder / "foreseen.cmake"
     shutil.rmtree(scratch, ignore_errors=True)
     script.write_text("\n".join([f'set(CMAKE_INSTALL_PREFIX "{scratch}")', *rules, ""]), encoding="utf-8")
     links = {"CMAKE_INSTALL_MODE": "ABS_SYMLINK", "DESTDIR": None}
-    process.run([job.toolchain.cmake.path, "-P", script], env_changes=links)
+    # Where it fails, so will the installation, which then says why.
+    process.run([job.toolchain.cmake.path, "-P", script], env_changes=links, check=False)
     found = [(path.relative_to(scratch).as_posix(), path.resolve()) for path in sorted(scratch.rglob("*"))]
-    return tuple((place, path) for place, path in found if path.is_file() and not path.is_relative_to(job.build))
+    return tuple((place, path) for place, path in found if path.is_file())
 
 
 def _rules(job: Job, folders: list[Path]) -> Iterator[str]:
