@@ -217,7 +217,7 @@ def test_a_loader_that_answers_anything(
     ],
 )
 def test_two_packages_of_one_namespace(
-    environment: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, tuple[str, ...]], sentence: str
+    environment: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], sentence: str
 ) -> None:
     """Both register the same operators: importing the second would abort the process, which is said before, once."""
     for name in ("my_pkg", "other_pkg"):
