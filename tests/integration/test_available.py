@@ -122,6 +122,9 @@ def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixt
     assert (said["releases_from"], said["cuda_from"]) == (f"{address}/simple", f"{address}/whl")
     by = {(row["torch"], row["backend"]): row["entries"] for row in said["rows"]}
     assert by["2.8", "12.9"] == ["matrix.2.8-cu126"]
+    assert cli.main(["matrix", "--available"]) == 0
+    line = f'There are builds for {OTHER} too: `machine = ["{MACHINE}", "{OTHER}"]` in the matrix serves them.'
+    assert line in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_edit_serves_all(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served

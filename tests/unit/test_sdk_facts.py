@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,16 @@ def test_check_fails(requirement: str, version: str, cuda: str | None, variables
     assert str(caught.value) == (
         f"matrix.x: the matrix asks for {message} Remove the environment; the next build makes it again: `hatch env "
         "remove matrix.x`"
+    )
+
+
+def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
+    """Where wheels come from an index (torch 2.8 for aarch64 has no CUDA on PyPI), the one that has it is named."""
+    with pytest.raises(SdkError) as caught:
+        check(entry("torch==2.8.*", cuda="cu128"), replace(sdk("2.8.0+cpu", None), kind="thin"))
+    assert str(caught.value) == (
+        "matrix.x: the matrix asks for cuda = 'cu128', but torch 2.8.0+cpu is a build for the CPU alone. Correct the "
+        'matrix, or take the build of torch\'s own index: `index-url = "https://download.pytorch.org/whl/cu128"`'
     )
 
 

@@ -155,8 +155,9 @@ def _show(compared: Coverage) -> None:
         f"{share}, counted from the matrix's oldest torch on."
     )
     if compared.others:
+        machines = json.dumps([compared.machine, *compared.others])
         terminal.say(
-            f"There are builds for {', '.join(compared.others)} too: the same entries serve them, built there."
+            f"There are builds for {', '.join(compared.others)} too: `machine = {machines}` in the matrix serves them."
         )
 
 

@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
+from hatch_torch_ext.facts.releases import TORCH_INDEX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +91,9 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
     if wanted is None or (version := parse_cuda(wanted)) is None or version == sdk.cuda:
         return
     build = f"CUDA {sdk.cuda}" if sdk.cuda else "the CPU alone"
+    if sdk.kind == "thin":
+        label = f"cu{version.replace('.', '')}"
+        remedy = f'Correct the matrix, or take the build of torch\'s own index: `index-url = "{TORCH_INDEX}/{label}"`'
     raise SdkError(
         entry.name, f"the matrix asks for cuda = {wanted!r}, but torch {sdk.version} is a build for {build}. {remedy}"
     )
