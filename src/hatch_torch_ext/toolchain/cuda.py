@@ -205,7 +205,7 @@ def _cross_host(config: Config, entry: Entry, cxx: Tool, target: CrossTarget, wo
     words = [*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else [])]
     if host is not cxx or not words:
         return host
-    return replace(cxx, path=host_script(cxx.path, words, work / f"c++-{target.machine}"))
+    return replace(cxx, path=host_script(cxx, words, work / f"c++-{target.machine}"))
 
 
 def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: CrossTarget, work: Path) -> Path:

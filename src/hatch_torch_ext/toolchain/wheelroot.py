@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.toolchain.values import Tool
+
 PROGRAMS = (("bin/cudafe++", "nvcc"), ("nvvm/bin/cicc", "nvcc"))
 HEADERS = (
     ("include/crt/host_config.h", "nvcc"),
@@ -55,13 +57,15 @@ def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *
     return root
 
 
-def host_script(compiler: Path, words: Sequence[str], script: Path) -> Path:
+def host_script(compiler: Tool, words: Sequence[str], script: Path) -> Path:
     """Write a script that calls ``compiler`` with ``words`` first, and return it.
+
+    A compiler cache reads the script as nvcc's host compiler: it names the version, so that it changes with it.
 
     nvcc asks the host compiler for its target without the flags of ``-Xcompiler``: if ``--target`` were one of these,
     nvcc would use the types of this machine.
     """
-    text = f'#!/bin/sh\nexec {shlex.join([str(compiler), *words])} "$@"\n'
+    text = f'#!/bin/sh\n# {compiler.version}\nexec {shlex.join([str(compiler.path), *words])} "$@"\n'
     if not script.is_file() or script.read_text(encoding="utf-8") != text:
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(text, encoding="utf-8")
