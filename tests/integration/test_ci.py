@@ -101,6 +101,26 @@ def test_zizmor(file: Path | str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_actionlint(tmp_path: Path) -> None:
+    """No finding in our workflows, nor in the two that `ci init` writes; an input that is misspelt is found."""
+    program = shutil.which("actionlint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("actionlint is not installed")
+    written = tmp_path / ".github" / "workflows"
+    shutil.copytree(str(CI), written)
+    (tmp_path / ".git").mkdir()  # where the repository is, so that the caller's inputs are held against the other's
+
+    def found(*files: Path) -> str:
+        command = [program, "-no-color", "-oneline", *map(str, files)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+    assert found(*WORKFLOWS.glob("*.yml"), *written.glob("*.yml")) == ""
+    caller = written / "wheels.yml"
+    text = re.sub("(?m)^    uses: .*$", r"\g<0>\n    with:\n      shrads: 2", caller.read_text(encoding="utf-8"))
+    caller.write_text(text, encoding="utf-8")
+    assert 'input "shrads" is not defined' in found(caller)
+
+
 @pytest.mark.parametrize("file", sorted(WORKFLOWS.glob("*.yml")), ids=lambda file: file.name)
 def test_shellcheck(file: Path, tmp_path: Path) -> None:
     """Every `run` block is sound bash."""
