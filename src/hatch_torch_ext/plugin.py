@@ -68,10 +68,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
-        from hatch_torch_ext import pipeline
+        from hatch_torch_ext.pipeline import folders
 
         if self.target_name == "wheel":  # making an sdist again is no reason to compile again
-            pipeline.clean(Path(self.root), distribution=self._distribution, report=self._say)
+            folders.clean(Path(self.root), distribution=self._distribution, report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and add the result to ``build_data``. Targets other than the wheel are left alone."""
@@ -156,6 +156,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         environments.adopt(environments.parent())
         own_hatch.lend()
         from hatch_torch_ext import editable, matrix, metadata, pipeline, shipping, sources, views
+        from hatch_torch_ext.pipeline import selection
 
         pipeline.check_platform()
         config = self._config()
@@ -164,17 +165,17 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # set when hatchling read the project's metadata
         config, work = self._at_work(config)
-        entries = pipeline.expand(config, distribution=self._distribution, found=found)
+        entries = selection.expand(config, distribution=self._distribution, found=found)
         here, torch = None, None
         if version == "editable":
             torch = environments.installed_torch(Path(self.root))
-            selected = pipeline.select_editable(config, entries, torch=torch, report=self._say)
+            selected = selection.editable(config, entries, torch=torch, report=self._say)
         elif config.only == (matrix.CURRENT,) or (not config.only and environments.installs(environments.parent())):
             torch = environments.installed_torch(Path(self.root))
-            here = pipeline.select_here(config, entries, torch=torch, report=self._say, warn=self._warn)
+            here = selection.for_this_environment(config, entries, torch=torch, report=self._say, warn=self._warn)
             config, selected = here.config, here.entries
         else:
-            selected = pipeline.select(config, entries, report=self._say)
+            selected = selection.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
         held = None
         if config.fallback == "build" and version != "editable":
@@ -214,10 +215,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _at_work(self, config: Config) -> tuple[Config, Path]:
         """Return the configuration to build with, and the work folder."""
-        from hatch_torch_ext import environments, pipeline
+        from hatch_torch_ext import environments
+        from hatch_torch_ext.pipeline import folders
 
-        from_sdist = pipeline.is_unpacked(config.root) and not environments.installs(environments.parent())
-        work = pipeline.work_folder(
+        from_sdist = folders.is_unpacked(config.root) and not environments.installs(environments.parent())
+        work = folders.work(
             config.root, distribution=self._distribution, aside=self._work_is_shipped(), from_sdist=from_sdist
         )
         # Variants compiled in a temporary folder cannot be resumed, so their build trees are not kept.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import locks, pipeline, process
+from hatch_torch_ext import locks, process
+from hatch_torch_ext.pipeline import folders
 from plain import CMAKE, Project, make_wheels
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_a_value_that_cmake_would_change_is_refused(tmp_path: Path, shared: Path
 def test_a_build_waits_and_says_for_whom(tmp_path: Path, shared: Path) -> None:
     """While another process holds the work folder, a build says which, and then goes on."""
     built = project(tmp_path / "project", shared, cmake=CMAKE)
-    work = pipeline.work_folder(built.root, distribution="my-pkg")
+    work = folders.work(built.root, distribution="my-pkg")
     with locks.held(work / "lock", what="it"):
         started = built.started(FROM_OUTSIDE="unused")
         assert started.stdout is not None

@@ -13,7 +13,7 @@ import pytest
 from hatch_torch_ext.cli import main
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.pipeline import jobs
+from hatch_torch_ext.pipeline import github
 
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -29,7 +29,7 @@ def entry(name: str, cuda: str | None = None) -> Entry:
 def test_jobs_by_machine_and_image() -> None:
     """Each image has its own jobs, each machine its own; parts are counted over all of them."""
     entries = [entry("a"), entry("b", "cpu"), entry("c", "12.8"), entry("d", "13.0")]
-    found = jobs.builds(
+    found = github.builds(
         entries,
         count=4,
         images={"12": "cuda12_{machine}", "*": "plain_{machine}"},
@@ -53,8 +53,8 @@ def test_entries_go_to_the_runner_of_their_machine() -> None:
     images = {"aarch64": "cross", "*": "plain_{machine}"}
 
     def told(runners: dict[str, str]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-        built = jobs.builds(entries, count=1, images=images, runners=runners)
-        tested = jobs.tests(entries, runners)
+        built = github.builds(entries, count=1, images=images, runners=runners)
+        tested = github.tests(entries, runners)
         return (
             [(job["runner"], job["image"], job["only"]) for job in built],
             [(job["entry"], job["runner"], job["emulated"]) for job in tested],
@@ -74,7 +74,7 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
     """Whatever the number of shards."""
     entries = [entry(f"e{number}", "12.8" if number % 3 else None) for number in range(20)]
     for count in (1, 2, 7, 100):
-        found = jobs.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
+        found = github.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
         names = [name for job in found for name in job["only"].split(",")]
         assert sorted(names) == sorted(each.name for each in entries)
 
@@ -83,25 +83,25 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
     ("ask", "message"),
     [
         (
-            lambda: jobs.builds([entry("a", "12.8")], count=1, images={"13": "i"}, runners={"x86_64": "r"}),
+            lambda: github.builds([entry("a", "12.8")], count=1, images={"13": "i"}, runners={"x86_64": "r"}),
             "a: `--images` has no image for `12.8`: add `12.8=IMAGE`, or `*=IMAGE` for all others",
         ),
         (
-            lambda: jobs.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
+            lambda: github.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
             "`--shards 0` must be at least 1",
         ),
         (
-            lambda: jobs.builds(
+            lambda: github.builds(
                 [entry(f"e{n}") for n in range(300)], count=300, images={"*": "i"}, runners={"x86_64": "r"}
             ),
             "300 jobs are more than the 256 that a matrix of GitHub may have: take fewer `--shards`",
         ),
         (
-            lambda: jobs.pairs("12", "--images"),
+            lambda: github.pairs("12", "--images"),
             "`--images`: `12` must be NAME=VALUE, several of them separated by spaces",
         ),
         (
-            lambda: jobs.pairs(" ", "--images"),
+            lambda: github.pairs(" ", "--images"),
             "`--images` is empty: write NAME=VALUE, several of them separated by spaces",
         ),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.pipeline import cluster, record
+from hatch_torch_ext.pipeline import cluster, record, worker
 
 metadata = pytest.importorskip("importlib.metadata")
 pytest.importorskip("distributed", reason="dask.distributed, the extra `dask`, is not installed")
@@ -72,5 +72,5 @@ def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) ->
 
 def test_an_order_is_data() -> None:
     """What a worker is given survives JSON: nothing in it belongs to this process."""
-    order = cluster.Order(name="m.2.8", environ={"CXXFLAGS": "-O2"}, topic="t", builder="b", sources="s")
-    assert cluster.Order(**json.loads(json.dumps(dataclasses.asdict(order)))) == order
+    order = worker.Order(name="m.2.8", environ={"CXXFLAGS": "-O2"}, topic="t", builder="b", sources="s")
+    assert worker.Order(**json.loads(json.dumps(dataclasses.asdict(order)))) == order

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import locks, pipeline
+from hatch_torch_ext import locks
+from hatch_torch_ext.pipeline import folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,11 +128,11 @@ def test_shared(tmp_path: Path) -> None:
 
 def test_cleaning_waits_for_a_build(tmp_path: Path) -> None:
     """`clean` does not take the work folder from under a build; it says what it waits for."""
-    work = pipeline.work_folder(tmp_path, distribution="my-pkg")
+    work = folders.work(tmp_path, distribution="my-pkg")
     (work / "matrix.2.8").mkdir()
     said: list[str] = []
     with holder(work / "lock") as other:
-        cleaning = threading.Thread(target=lambda: pipeline.clean(tmp_path, distribution="my-pkg", report=said.append))
+        cleaning = threading.Thread(target=lambda: folders.clean(tmp_path, distribution="my-pkg", report=said.append))
         cleaning.start()
         time.sleep(0.4)
         assert (work / "matrix.2.8").is_dir()
@@ -149,6 +150,6 @@ def test_cleaning_does_not_follow_a_link(tmp_path: Path) -> None:
     (elsewhere / "precious").touch()
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "torch-ext").symlink_to(elsewhere)
-    pipeline.clean(tmp_path, distribution="my-pkg", report=print)
+    folders.clean(tmp_path, distribution="my-pkg", report=print)
     assert (elsewhere / "precious").exists()
     assert not (tmp_path / "build" / "torch-ext").exists()

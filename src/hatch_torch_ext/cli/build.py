@@ -42,10 +42,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. Like `hatch build`, it resumes what earlier builds finished."""
-    from hatch_torch_ext import matrix, pipeline
+    from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.outlets import merging
-    from hatch_torch_ext.pipeline import shards
+    from hatch_torch_ext.pipeline import folders, selection, shards
 
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
@@ -59,13 +59,13 @@ def run(options: argparse.Namespace) -> int:
     shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
     config, name = project.read()
     if options.fresh:
-        pipeline.clean(Path.cwd(), distribution=name, report=project.say)
+        folders.clean(Path.cwd(), distribution=name, report=project.say)
     if shard is None or shard.count == 1:
         for artifact in _build(options.directory):
             terminal.say(artifact)
         return 0
     if options.shard:
-        entries = pipeline.expand(config, distribution=name)
+        entries = selection.expand(config, distribution=name)
         selected = matrix.select(entries, only=config.only, skip=config.skip)
         chosen = shards.split(selected, shard.count, times=options.times)[shard.number - 1]
         project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")

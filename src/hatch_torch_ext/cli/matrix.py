@@ -44,21 +44,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext import matrix, pipeline
+    from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import project
-    from hatch_torch_ext.pipeline import jobs
+    from hatch_torch_ext.pipeline import github, selection
 
     config, name = project.read()
-    entries = pipeline.expand(config, distribution=name)
+    entries = selection.expand(config, distribution=name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
     if options.available:
         return _available(options, config, selected)
     if options.github:
-        images, runners = jobs.pairs(options.images, "--images"), jobs.pairs(options.runners, "--runners")
+        images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
         found = (
-            jobs.tests(selected, runners)
+            github.tests(selected, runners)
             if options.tests
-            else jobs.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
+            else github.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
         )
         terminal.say(json.dumps({"include": found}))  # one line, as a step's output requires
         return 0

@@ -22,11 +22,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext import pipeline
-    from hatch_torch_ext.pipeline import events
+    from hatch_torch_ext.pipeline import events, folders
     from hatch_torch_ext.views import timeline
 
-    file = pipeline.events_file(Path.cwd())
+    file = folders.events_file(Path.cwd())
     if file is None:
         raise ConfigurationError([f"{Path.cwd()} has no record of a build: run `hatch build` here first."])
     options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")

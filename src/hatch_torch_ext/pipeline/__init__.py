@@ -6,28 +6,20 @@ variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import platform
-import shutil
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
-from hatch_torch_ext import audit, environments, locks, matrix, merge, scrub, store
-from hatch_torch_ext.environments import TorchFolders
+from hatch_torch_ext import audit, merge, store
 from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.pipeline import capacity, events, schedule, shards
+from hatch_torch_ext.pipeline import capacity, events, folders, schedule, shards
 from hatch_torch_ext.pipeline.history import History
 from hatch_torch_ext.pipeline.planned import Planned, no_package
 from hatch_torch_ext.pipeline.record import Records
@@ -35,10 +27,10 @@ from hatch_torch_ext.pipeline.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import InstalledTorch, Matrix
+    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.facts.fallback import Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
@@ -47,9 +39,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.record import Kept
 
     Report = Callable[[str], None]
-
-PROJECT = "project"
-"""A file in the work folder of sdists: it holds the path of the project's own work folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,178 +63,6 @@ def check_platform() -> None:
                 f"{platform.machine()}: build in a manylinux container or on a Linux machine."
             ]
         )
-
-
-def work_folder(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool = False) -> Path:
-    """Return the folder of all work: ``build/torch-ext`` of the project, else one in the user's cache.
-
-    With ``aside``, and if the project's folder is read-only, it is in the cache. A build ``from_sdist`` runs in a
-    folder that is removed afterwards, so its work folder is in the cache too, one for each distribution; the path of
-    the project's own work folder is recorded there.
-    """
-    preferred, fallback = _work_folders(root)
-    unpacked = _of_sdists(distribution)
-    found = unpacked if from_sdist else preferred if not aside and _inside(preferred) else fallback
-    if found != preferred:
-        store.private(store.path(os.environ))
-        found.mkdir(parents=True, exist_ok=True)
-    if not from_sdist and not is_unpacked(root):
-        with contextlib.suppress(OSError):  # a read-only cache: sdists are built from the start
-            store.private(store.path(os.environ))
-            unpacked.mkdir(parents=True, exist_ok=True)
-            (unpacked / PROJECT).write_text(str(found), encoding="utf-8")
-    return found
-
-
-def is_unpacked(root: Path) -> bool:
-    """Return whether ``root`` is an unpacked sdist."""
-    return (root / "PKG-INFO").is_file()
-
-
-def _of_sdists(distribution: str) -> Path:
-    """Return the work folder for a distribution's sdists, wherever they are unpacked."""
-    return store.path(os.environ) / "work" / f"sdist-{canonicalize_name(distribution)}"
-
-
-def _earlier(work: Path) -> Path | None:
-    """Return the work folder of the project whose sdist is built in ``work``."""
-    try:
-        return Path((work / PROJECT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _inside(folder: Path) -> bool:
-    """Make the work folder of a project; return whether it is writable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    if not os.access(folder, os.W_OK):
-        return False
-    # For projects whose own .gitignore lacks `build`. hatchling reads only the .gitignore of the root.
-    (folder / ".gitignore").write_text("*\n", encoding="ascii")
-    return True
-
-
-def _work_folders(root: Path) -> tuple[Path, Path]:
-    name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
-    return root / "build" / "torch-ext", store.path(os.environ) / "work" / name
-
-
-def events_file(root: Path) -> Path | None:
-    """Return the file of the last build's events, or None if no build of the project in ``root`` has left one."""
-    found = [file for folder in _work_folders(root) if (file := folder / events.FILE).is_file()]
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
-
-
-def expand(config: Config, *, distribution: str, found: Matrix | None = None) -> tuple[Entry, ...]:
-    """Return every entry of the matrix, before ``only`` and ``skip``.
-
-    ``found`` is hatch's answer, if it was asked before.
-    """
-    optional = config.fallback == "build"
-    audit.settle((), ignore=config.ignore)  # an unknown code is reported before any work
-    files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
-    scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
-    if found is None:
-        found = environments.remembered(
-            config.root, config.environment, project_name=distribution, optional=optional, environ=os.environ
-        )
-    for variables in found.env_vars.values():
-        scrub.learn_environ(dict(variables))
-    return matrix.expanded(found)
-
-
-def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
-    selected = matrix.select(entries, only=config.only, skip=config.skip)
-    skipped = matrix.reached(entries, config.skip)
-    for entry in entries:
-        if entry not in selected:
-            report(f"{entry.name}: left out by {_named('skip' if entry.name in skipped else 'only')}")
-    return selected
-
-
-def _named(option: str) -> str:
-    """Return where the globs of ``option`` come from: its variable overrides it."""
-    variable = f"HATCH_TORCH_EXT_{option.upper()}"
-    return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
-
-
-def select_editable(
-    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report
-) -> tuple[Entry, ...]:
-    """Return the entries of an editable install: those that were requested, else those for ``torch``, else the newest.
-
-    ``torch`` is that of the environment, if it is known; the choice is reported.
-    """
-    only = () if config.only == (CURRENT,) else config.only or config.editable_only
-    if only:
-        return matrix.select(entries, only=only, skip=config.skip)
-    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
-    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
-    if torch is not None:
-        if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
-            report(f"editable: for torch {torch.version} of {torch.python}")
-            return chosen
-        report(f"editable: no entry of the matrix serves torch {torch.version} of {torch.python}: the newest is built")
-    return matrix.newest(fitting)
-
-
-def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` if there are none."""
-    if (found := matrix.of_this_machine(entries)) or not entries:
-        return found
-    raise ConfigurationError(
-        [
-            f"Every entry of the matrix is for another machine than {platform.machine()}, on which it is installed: "
-            f"add entries without the variable `machine`, or with `{platform.machine()}`."
-        ]
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """What is built for the environment into which a wheel is installed; ``installed`` if its torch is known."""
-
-    config: Config
-    entries: tuple[Entry, ...]
-    installed: TorchFolders | None
-
-
-def select_here(
-    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
-) -> Here:
-    """Return what is built for the installed ``torch`` alone; if it is unknown, for the newest entry.
-
-    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
-    for it by name, or if there is no entry either.
-    """
-    if torch is not None:
-        found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
-        report(f"for torch {torch.version} of {torch.python}, and for no other")
-        own = matrix.current(matrix.common(entries), torch=torch.version)
-        return Here(config=replace(config, environment=""), entries=(own,), installed=found)
-    where = f"No torch is to be seen from this build (its Python is {sys.executable})"
-    if config.only == (CURRENT,):
-        raise ConfigurationError(
-            [
-                f"HATCH_TORCH_EXT_ONLY={CURRENT} asks for the torch that is installed. {where}: install torch first, "
-                "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
-            ]
-        )
-    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
-    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
-    newest = matrix.newest(fitting)
-    names = ", ".join(entry.name for entry in newest) or "nothing but the sources"
-    warn(
-        f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "
-        "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
-    )
-    return Here(config=config, entries=newest, installed=None)
 
 
 def build(
@@ -276,7 +93,7 @@ def build(
     waiting = events.Stream(None, views)
     with (
         store.using(),
-        _lock(work, lambda line: waiting(events.Note(text=line))),
+        folders.lock(work, lambda line: waiting(events.Note(text=line))),
         (work / events.FILE).open("w", encoding="utf-8") as file,
     ):
         stream = events.Stream(file, views)
@@ -284,7 +101,7 @@ def build(
             Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
             for entry in entries
         ]
-        records = Records(config, work, earlier=_earlier(work))
+        records = Records(config, work, earlier=folders.earlier(work))
         wheels = _wheels(config, entries)
         planned = Planned(config, shipped, wheels)
         built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
@@ -351,21 +168,6 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
     found = audit.settle(audit.check_loading(config.package, files), ignore=config.ignore)
     if found:
         report(audit.text(found))
-
-
-def clean(root: Path, *, distribution: str, report: Report) -> None:
-    """Remove everything that builds of the project in ``root`` left, wherever they worked, once none is running."""
-    for folder in (*_work_folders(root), _of_sdists(distribution)):
-        if folder.is_symlink():
-            folder.unlink()
-        elif folder.is_dir():
-            with _lock(folder, report):
-                shutil.rmtree(folder)
-
-
-def _lock(work: Path, report: Report) -> AbstractContextManager[None]:
-    """Exclude other builds in this folder; a message says which build is waited for."""
-    return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
 def _build_all(

@@ -7,8 +7,6 @@ the scheduler gives the entry to another worker.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import glob
 import hashlib
 import io
 import json
@@ -17,28 +15,24 @@ import platform
 import shlex
 import shutil
 import socket
-import sys
 import tarfile
-import tempfile
-import threading
 import uuid
 import warnings
 import zlib
-from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import __version__, foreign, process
-from hatch_torch_ext.errors import ConfigurationError, EntryError, Stopped, WheelError
+from hatch_torch_ext import __version__
+from hatch_torch_ext.errors import ConfigurationError, EntryError, WheelError
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import digests, events, record, schedule
-from hatch_torch_ext.process import Family
+from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
@@ -52,26 +46,8 @@ FIRST_WORKER = 600.0
 """Timeout in seconds for the first worker: a batch system may take its time."""
 RETRIES = 2
 """How often an entry is restarted after a failure of Dask; Dask's own setting counts lost workers."""
-LOOK = 0.5
 FLAGS = ("CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "SOURCE_DATE_EPOCH")
 EXTRA = 'pip install "hatch-torch-ext[dask]"'
-_FORWARDED = (events.Step, events.Fetched, events.Progress, events.Compiled, events.Note)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a worker needs to build an entry, as plain values; ``environ`` are variables that affect the build."""
-
-    name: str
-    environ: Mapping[str, str]
-    topic: str
-    builder: str
-    """The digest of the hatch-torch-ext that sends the order, and its Python."""
-    sources: str
-    """The digest of the packed project."""
-
-
-# 1. This side --------------------------------------------------------------------------------------------------------
 
 
 class Cluster:
@@ -149,7 +125,7 @@ class Cluster:
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
         by_future = {}
         for task in tasks:
-            order = Order(name=task.name, environ=self._environ, topic=topic, builder=_builder(), sources=digest)
+            order = Order(name=task.name, environ=self._environ, topic=topic, builder=builder(), sources=digest)
             future = client.submit(
                 build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,
                 retries=RETRIES, resources={RESOURCE: 1},
@@ -286,12 +262,12 @@ def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
     This is checked first, since data sent to another Python may end its worker. ``workers`` is from
     ``Client.get_versions``.
     """
-    here = {"Python": _minor(platform.python_version()), "dask.distributed": metadata.version("distributed")}
+    here = {"Python": minor(platform.python_version()), "dask.distributed": metadata.version("distributed")}
     problems = []
     for address, said in sorted(workers.items()):
-        there = {"Python": _minor(said["host"]["python"]), "dask.distributed": said["packages"].get("distributed")}
+        there = {"Python": minor(said["host"]["python"]), "dask.distributed": said["packages"].get("distributed")}
         if differing := _differing(there, here):
-            problems.append(f"The worker {address} has {differing}: {_same()}")
+            problems.append(f"The worker {address} has {differing}: {same()}")
     if problems:
         raise ConfigurationError(problems)
 
@@ -302,7 +278,7 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
     for address, said in sorted(workers.items()):
         where = f"The worker {address} on {said['host']}"
         if differing := _differing({"hatch-torch-ext": said["version"]}, {"hatch-torch-ext": __version__}):
-            problems.append(f"{where} has {differing}: {_same()}")
+            problems.append(f"{where} has {differing}: {same()}")
         elif said["builder"] != record.own_digest():
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
         elif said["compiler"] is None:
@@ -319,22 +295,6 @@ def _differing(there: Mapping[str, str | None], here: Mapping[str, str]) -> str:
         for what, version in here.items()
         if there[what] != version
     )
-
-
-def _minor(python: str) -> str:
-    return ".".join(python.split(".")[:2])
-
-
-def _same() -> str:
-    return (
-        "install the same there, in an environment of the same Python: "
-        f'pip install "hatch-torch-ext[dask]=={__version__}" "distributed=={metadata.version("distributed")}"'
-    )
-
-
-def _builder() -> str:
-    """Return what all workers, including those that join later, must have in common with this side."""
-    return f"{record.own_digest()} {_minor(platform.python_version())}"
 
 
 def _probe() -> Callable[[], dict[str, Any]]:
@@ -388,128 +348,3 @@ def _lost(error: Exception) -> str:
 
 def _reason(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-# 2. On a worker ------------------------------------------------------------------------------------------------------
-
-
-def build_entry(order: Order, packed: bytes) -> dict[str, Any]:
-    """Build an entry on the worker that runs this; return the bytes of its wheel, or the error, and the log.
-
-    The project is unpacked below the worker's own folder, and stays there for the next entry.
-    """
-    from distributed import get_worker
-
-    worker: Any = get_worker()
-    if _builder() != order.builder:
-        said = f"the worker {worker.address}, which joined later, has another hatch-torch-ext or Python: {_same()}"
-        return {"error": said, "log": ""}
-    key = worker.get_current_task()
-
-    def tell(event: Mapping[str, Any]) -> None:
-        worker.log_event(order.topic, {"entry": order.name, "worker": worker.address, "event": event})
-
-    def wanted() -> bool:
-        state = worker.state.tasks.get(key)
-        return state is not None and state.state != "cancelled"
-
-    folder = Path(worker.local_directory) / "torch-ext"
-    return built_in(folder, order, packed, jobs=worker.state.nthreads, tell=tell, wanted=wanted)
-
-
-def built_in(
-    folder: Path,
-    order: Order,
-    packed: bytes,
-    *,
-    jobs: int,
-    tell: Callable[[Mapping[str, Any]], None],
-    wanted: Callable[[], bool],
-) -> dict[str, Any]:
-    """Build an entry of the packed project below ``folder``; end the build as soon as it is not ``wanted`` any more."""
-    root = _unpacked(folder, order.sources, packed)
-    work = root / "build" / "torch-ext"
-    (work / events.FILE).unlink(missing_ok=True)
-    family = Family(hashlib.sha256(os.fspath(root).encode()).hexdigest()[:16])
-    family.end_orphans()
-    ended = threading.Event()
-    out = Path(tempfile.mkdtemp(prefix="out-", dir=folder))
-    follower = threading.Thread(
-        target=_follow,
-        args=(work / events.FILE, order.name),
-        kwargs={"tell": tell, "wanted": wanted, "family": family, "ended": ended},
-    )
-    environ: dict[str, str | None] = {**order.environ, "HATCH_TORCH_EXT_JOBS": str(jobs), "HATCH_TORCH_EXT_DASK": None}
-    command = [sys.executable, "-m", "hatch_torch_ext", "build", "--only", glob.escape(order.name), "-d", str(out)]
-    try:
-        with family.guarded(), family.active():
-            follower.start()
-            try:
-                done = process.run(command, cwd=root, env_changes=environ, check=False)
-            finally:
-                ended.set()
-                follower.join()
-        said = list(events.read(work / events.FILE)) if (work / events.FILE).is_file() else []
-        log = "".join(
-            Path(event.log).read_text(encoding="utf-8", errors="replace")
-            for _, event in said
-            if isinstance(event, (events.Done, events.Failed)) and event.log and Path(event.log).is_file()
-        )
-        failed = [event.message for _, event in said if isinstance(event, events.Failed)]
-        wheels = sorted(out.glob("*.whl"))
-        if done.returncode or not wheels:
-            error = failed[0] if failed else process.tail(f"{done.stdout}\n{done.stderr}")
-            return {"error": error, "log": log}
-        finished = [dataclasses.asdict(event) for _, event in said if isinstance(event, events.Done)]
-        return {
-            "error": None,
-            "log": log,
-            "name": wheels[0].name,
-            "wheel": wheels[0].read_bytes(),
-            "done": finished[0] if finished else {},
-        }
-    except Stopped:
-        return {"error": "stopped", "log": ""}
-    finally:
-        shutil.rmtree(out, ignore_errors=True)
-
-
-def _unpacked(folder: Path, digest: str, packed: bytes) -> Path:
-    """Return the folder of the unpacked project, and unpack it if it is not there."""
-    root = folder / digest[:16]
-    if not root.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
-        with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed))) as archive:
-            archive.extractall(scratch, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))  # type: ignore[arg-type]  # noqa: S202
-        scratch.chmod(0o755)
-        scratch.rename(root)
-    return root
-
-
-def _follow(
-    file: Path,
-    name: str,
-    *,
-    tell: Callable[[Mapping[str, Any]], None],
-    wanted: Callable[[], bool],
-    family: Family,
-    ended: threading.Event,
-) -> None:
-    """Send every event of the entry as it is written, and stop its program when it is not wanted any more."""
-    told = 0
-    while True:
-        last = ended.wait(LOOK)
-        with contextlib.suppress(OSError, ValueError):
-            lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-            for event in map(foreign.json, lines[told:]):
-                if event.get("entry") == name and event["event"] in _NAMES:
-                    tell(event)
-            told = len(lines)
-        if last:
-            return
-        if not wanted():
-            family.stop()
-
-
-_NAMES = frozenset(kind.__name__.lower() for kind in _FORWARDED)

@@ -65,20 +65,20 @@ def run(
     affect the others, or if ``keep_going`` is false stops them. Any other exception, Ctrl-C and SIGTERM stop the whole
     family and are raised once nothing runs any more.
     """
-    crew = _Crew(items, work, family, keep_going=keep_going)
+    running = _Threads(items, work, family, keep_going=keep_going)
     with signals_raise(), family.active():
         try:
             with ahead.of(items, prepare) as made:
-                crew.start(made, threads)
-                crew.wait()
+                running.start(made, threads)
+                running.wait()
         except BaseException as error:
-            _stop(family, pool, crew.threads)
-            if not (isinstance(error, Stopped) and any(outcome.error for outcome in crew.outcomes)):
+            _stop(family, pool, running.threads)
+            if not (isinstance(error, Stopped) and any(outcome.error for outcome in running.outcomes)):
                 raise
-    return crew.outcomes
+    return running.outcomes
 
 
-class _Crew(Generic[Item, Made, Value]):
+class _Threads(Generic[Item, Made, Value]):
     """The threads, and what they share."""
 
     def __init__(

@@ -1,0 +1,133 @@
+"""Which entries are built: all that ``only`` and ``skip`` leave, or what the environment of an installation needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import audit, environments, matrix, scrub
+from hatch_torch_ext.environments import TorchFolders
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import labels
+from hatch_torch_ext.matrix import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.environments import InstalledTorch, Matrix
+    from hatch_torch_ext.matrix import Entry
+
+    Report = Callable[[str], None]
+
+
+def expand(config: Config, *, distribution: str, found: Matrix | None = None) -> tuple[Entry, ...]:
+    """Return every entry of the matrix, before ``only`` and ``skip``.
+
+    ``found`` is hatch's answer, if it was asked before.
+    """
+    optional = config.fallback == "build"
+    audit.settle((), ignore=config.ignore)  # an unknown code is reported before any work
+    files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
+    scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
+    if found is None:
+        found = environments.remembered(
+            config.root, config.environment, project_name=distribution, optional=optional, environ=os.environ
+        )
+    for variables in found.env_vars.values():
+        scrub.learn_environ(dict(variables))
+    return matrix.expanded(found)
+
+
+def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
+    selected = matrix.select(entries, only=config.only, skip=config.skip)
+    skipped = matrix.reached(entries, config.skip)
+    for entry in entries:
+        if entry not in selected:
+            report(f"{entry.name}: left out by {_named('skip' if entry.name in skipped else 'only')}")
+    return selected
+
+
+def _named(option: str) -> str:
+    """Return where the globs of ``option`` come from: its variable overrides it."""
+    variable = f"HATCH_TORCH_EXT_{option.upper()}"
+    return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
+
+
+def editable(
+    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report
+) -> tuple[Entry, ...]:
+    """Return the entries of an editable install: those that were requested, else those for ``torch``, else the newest.
+
+    ``torch`` is that of the environment, if it is known; the choice is reported.
+    """
+    only = () if config.only == (CURRENT,) else config.only or config.editable_only
+    if only:
+        return matrix.select(entries, only=only, skip=config.skip)
+    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
+    if torch is not None:
+        if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
+            report(f"editable: for torch {torch.version} of {torch.python}")
+            return chosen
+        report(f"editable: no entry of the matrix serves torch {torch.version} of {torch.python}: the newest is built")
+    return matrix.newest(fitting)
+
+
+def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` if there are none."""
+    if (found := matrix.of_this_machine(entries)) or not entries:
+        return found
+    raise ConfigurationError(
+        [
+            f"Every entry of the matrix is for another machine than {platform.machine()}, on which it is installed: "
+            f"add entries without the variable `machine`, or with `{platform.machine()}`."
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """What is built for the environment into which a wheel is installed; ``installed`` if its torch is known."""
+
+    config: Config
+    entries: tuple[Entry, ...]
+    installed: TorchFolders | None
+
+
+def for_this_environment(
+    config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
+) -> Here:
+    """Return what is built for the installed ``torch`` alone; if it is unknown, for the newest entry.
+
+    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
+    for it by name, or if there is no entry either.
+    """
+    if torch is not None:
+        found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
+        report(f"for torch {torch.version} of {torch.python}, and for no other")
+        own = matrix.current(matrix.common(entries), torch=torch.version)
+        return Here(config=replace(config, environment=""), entries=(own,), installed=found)
+    where = f"No torch is to be seen from this build (its Python is {sys.executable})"
+    if config.only == (CURRENT,):
+        raise ConfigurationError(
+            [
+                f"HATCH_TORCH_EXT_ONLY={CURRENT} asks for the torch that is installed. {where}: install torch first, "
+                "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
+            ]
+        )
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
+    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
+    newest = matrix.newest(fitting)
+    names = ", ".join(entry.name for entry in newest) or "nothing but the sources"
+    warn(
+        f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "
+        "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
+    )
+    return Here(config=config, entries=newest, installed=None)
