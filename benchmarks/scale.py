@@ -5,9 +5,10 @@
 Parts, all by default: `example` (ten exact entries beside their bare commands, nothing changed, one file changed),
 `overhead` (what an entry costs besides CMake's commands), `many` (200 trivial entries), `kernels` (CUDA 13 entries of
 three releases, kernels compiled once), `scikit` (one entry beside scikit-build-core). SDKs and environments are warm,
-no compiler cache but in `kernels`. Needs an index; `scikit` needs a Python with torch 2.13 (`--torch`, else
-HTE_TORCH_CPU_PYTHON). Takes about ten minutes on two idle cores; with `--store`, SDKs are fetched once for many runs. A
-busy machine shows in seconds of processor beside seconds that passed, and in the line on what two cores share.
+no compiler cache but in `kernels`. Python keeps the bytecode of what it imports, as after an installation by pip. Needs
+an index; `scikit` needs a Python with torch 2.13 (`--torch`, else HTE_TORCH_CPU_PYTHON). Takes about ten minutes on two
+idle cores; with `--store`, SDKs are fetched once for many runs. A busy machine shows in seconds of processor beside
+seconds that passed, and in the line on what two cores share.
 """
 
 from __future__ import annotations
@@ -313,8 +314,8 @@ def scikit(folder: Path, python: str) -> list[Line]:
     asked = "import torch; print(torch.utils.cmake_prefix_path)"
     prefix = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
     site = folder / "scikit-site"
-    install = ("pip", "install", "--quiet", "--python", sys.executable, "--target", site, "scikit-build-core")
-    timed(uv.find_uv_bin(), *install, cwd=folder)
+    installing = ("pip", "install", "--quiet", "--compile-bytecode", "--python", sys.executable, "--target", site)
+    timed(uv.find_uv_bin(), *installing, "scikit-build-core", cwd=folder)
     ours = prepare(folder / "ours", ("2.13",))
     theirs = folder / "theirs"
     shutil.copytree(ours, theirs, ignore=LEFT_OUT)
@@ -365,6 +366,7 @@ def main() -> None:
         folder, store = Path(name), (options.store or Path(name) / "store").resolve()
         settings = {"COMPILER_LAUNCHER": "none", "JOBS": str(jobs), "CACHE": str(store)}
         os.environ.update({f"HATCH_TORCH_EXT_{key}": value for key, value in settings.items()})
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         runs = {
             "example": lambda: example(folder, jobs, RELEASES[: options.releases]),
             "overhead": lambda: overhead(folder),
