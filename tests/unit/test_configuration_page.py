@@ -50,12 +50,14 @@ def test_examples_are_configurations(example: str, tmp_path: Path) -> None:
 
 
 def test_matrix_page_has_the_table_of_builds() -> None:
-    """The page's table of torch and CUDA is the one that pairs are compared with."""
-    written = {}
+    """The page's table of torch and CUDA is the one that pairs are compared with; the bold one is what PyPI has."""
+    written, bold = {}, {}
     for torches, cudas in re.findall(r"^\| ([\d., ]+) \| ([\d., *]+) \|$", MATRIX, re.MULTILINE):
         for torch in torches.split(", "):
             written[releases.minor_of(torch)] = tuple(cudas.replace("*", "").split(", "))
+            bold[releases.minor_of(torch)] = cudas.split("**")[1]
     assert written == {line: cudas for line, cudas in releases.PUBLISHED_CUDA.items() if line >= (1, 13)}
+    assert bold == {line: releases.INDEX_CUDA[line] for line in written}
 
 
 def test_matrix_page_has_true_requirements() -> None:

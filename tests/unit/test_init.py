@@ -10,7 +10,7 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import migrating, rendering, sources, splitting, targets
+from hatch_torch_ext.init import cmakelists, migrating, project, pyproject, served, sources, splitting, targets
 from hatch_torch_ext.init.recording import Extension, Face, Note
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_what_cuda_adds_is_apart(tmp_path: Path) -> None:
     )
     (target,), notes = joined(tmp_path, face(cpu), face(cuda), k_cu="")
     assert notes == ()
-    text = rendering.cmake("pkg", [target])
+    text = cmakelists.text("pkg", [target])
     head, _, rest = text.partition("if(WITH_CUDA)\n  target_sources(")
     assert "project(pkg LANGUAGES CXX)" in head
     assert "Python_add_library(_C MODULE WITH_SOABI\n  a.cpp\n)" in head
@@ -76,7 +76,7 @@ def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path
     assert targets.cuda_only(both, both)
     assert targets.cuda_only(None, both)
     assert not targets.cuda_only(both, None)
-    text = rendering.cmake("pkg", [target], cuda_only=True)
+    text = cmakelists.text("pkg", [target], cuda_only=True)
     assert "project(pkg LANGUAGES CXX CUDA)" in text
     assert "WITH_CUDA" not in text
 
@@ -86,7 +86,7 @@ def test_a_library_is_told_from_a_module_by_what_linux_compiles(tmp_path: Path) 
     windows = "#ifdef _WIN32\nPyMODINIT_FUNC PyInit__C(void) { return NULL; }\n#endif\n" + LIBRARY
     (target,), _ = joined(tmp_path, face(extension()), a_cpp=windows)
     assert target.kind == "library"
-    assert "add_library(_C SHARED" in rendering.cmake("pkg", [target])
+    assert "add_library(_C SHARED" in cmakelists.text("pkg", [target])
     (target,), _ = joined(tmp_path, face(extension()), a_cpp=LIBRARY + MODULE)
     assert target.kind == "module"
 
@@ -120,7 +120,7 @@ def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, 
     assert target.flags.nvcc == kept
     assert texts(notes) == ([told] if told else [])
     assert target.device_linked == flags[0].startswith("-rdc")
-    text = rendering.cmake("pkg", [target])
+    text = cmakelists.text("pkg", [target])
     assert ("PROPERTIES CUDA_SEPARABLE_COMPILATION ON" in text) == target.device_linked
 
 
@@ -142,7 +142,7 @@ def test_libraries_and_folders(tmp_path: Path) -> None:
         "the RPATH `$ORIGIN/../z` is not carried over: INSTALL_RPATH of the target, where a library is found by it",
         "the folder `/opt/x/lib` lies outside the project: find the library with find_package() instead",
     ]
-    assert "find_package(CUDAToolkit REQUIRED)" in rendering.cmake("pkg", [target])
+    assert "find_package(CUDAToolkit REQUIRED)" in cmakelists.text("pkg", [target])
 
 
 def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
         tmp_path, face(extension("pkg.a._C"), extension("pkg.b._C"), extension("pkg.test"), extension("pkg.torch"))
     )
     assert [each.name for each in found] == ["pkg_a__C_ext", "pkg_b__C_ext", "pkg_test_ext", "pkg_torch_ext"]
-    text = rendering.cmake("pkg", found)
+    text = cmakelists.text("pkg", found)
     assert "set_target_properties(pkg_a__C_ext PROPERTIES OUTPUT_NAME _C)" in text
     assert "target_compile_definitions(pkg_a__C_ext PRIVATE TORCH_EXTENSION_NAME=_C)" in text
     assert "install(TARGETS pkg_a__C_ext LIBRARY DESTINATION a)" in text
@@ -181,7 +181,7 @@ def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
 def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
     """A plain C extension stays one."""
     (target,), _ = joined(tmp_path, face(extension("pkg.plain", "other", ("p.c",))), p_c="PyMODINIT_FUNC PyInit_plain")
-    text = rendering.cmake("pkg", [target])
+    text = cmakelists.text("pkg", [target])
     assert "LANGUAGES C CXX" in text
     assert "Torch::Python" not in text
     assert "TORCH_EXTENSION_NAME" not in text
@@ -200,7 +200,7 @@ def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Pa
     """A module on it is built once for all Pythons."""
     (target,), _ = joined(tmp_path, face(extension(**more)), a_cpp="PyMODINIT_FUNC PyInit__C(void)")
     assert target.python_abi == abi
-    text = rendering.cmake("pkg", [target])
+    text = cmakelists.text("pkg", [target])
     assert (f"USE_SABI {abi}" in text) == (abi is not None)
     assert ("Development.SABIModule" in text) == (abi is not None)
 
@@ -220,17 +220,17 @@ def tables_of(text: str) -> dict[str, Any]:
     return plain
 
 
-def pyproject(root: Path, metadata: dict[str, Any], found: tuple[Target, ...], **more: Any) -> dict[str, Any]:
+def written_tables(root: Path, metadata: dict[str, Any], found: tuple[Target, ...], **more: Any) -> dict[str, Any]:
     """Return the tables that are written."""
     given: dict[str, Any] = {"package": "pkg", "sources": ".", "torch": ["2.8", "2.13"], "pythons": ["3.11"], **more}
-    text = rendering.pyproject(given.pop("existing", None), metadata, found, root=root, **given)
+    text = pyproject.text(given.pop("existing", None), metadata, found, root=root, **given)
     return tables_of(text)
 
 
 def test_metadata_are_carried_over(tmp_path: Path) -> None:
     """What `setup()` is given becomes [project]; torch's requirement comes of the matrix."""
     found, _ = joined(tmp_path, face(extension()), README_md="", LICENSE="")
-    tables = pyproject(
+    tables = written_tables(
         tmp_path,
         {
             "name": "pkg", "version": "1.2", "description": "a\n b", "author": "A, B", "author_email": "a@x.org",
@@ -260,7 +260,7 @@ def test_metadata_are_carried_over(tmp_path: Path) -> None:
 def test_every_package_and_module_goes_along(tmp_path: Path) -> None:
     """As setuptools would install them all: the wheel has them too."""
     found, _ = joined(tmp_path, face(extension()), pkg____init___py="", more__a_py="", alone_py="")
-    tables = pyproject(tmp_path, {"packages": ["more", "pkg", "gone"], "py_modules": ["alone"]}, found)
+    tables = written_tables(tmp_path, {"packages": ["more", "pkg", "gone"], "py_modules": ["alone"]}, found)
     assert tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["pkg", "more", "alone.py"]
 
 
@@ -271,7 +271,7 @@ def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
     )
     existing += 'dependencies = ["torch", "six"]\n[tool.ruff]\nline-length = 99\n'
     found, _ = joined(tmp_path, face(extension()))
-    text = rendering.pyproject(
+    text = pyproject.text(
         existing, {"version": "3"}, found, root=tmp_path, package="pkg", sources=".", torch=["2.8"], pythons=["3.11"]
     )
     assert text.startswith("# mine\n")
@@ -288,44 +288,53 @@ def test_the_matrix(tmp_path: Path) -> None:
     library = replace(module, kind="library")
 
     def matrix(found: Target, **more: Any) -> dict[str, Any]:
-        environment = pyproject(tmp_path, {}, (found,), **more)["tool"]["hatch"]["envs"]["matrix"]
+        environment = written_tables(tmp_path, {}, (found,), **more)["tool"]["hatch"]["envs"]["matrix"]
         return {name: environment[name] for name in ("matrix", "overrides") if name in environment}
 
     assert matrix(library) == {"matrix": [{"torch": ["2.8", "2.13"]}]}
     assert matrix(module) == {"matrix": [{"torch": ["2.8", "2.13"], "python": ["3.11"]}]}
     compiler = {"value": "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", "if": ["cu130"]}
     assert matrix(library, backends=("cpu", "cuda")) == {
-        "matrix": [{"torch": ["2.8", "2.13"], "cuda": ["cpu"]}, {"torch": ["2.13"], "cuda": ["cu130"]}],
+        "matrix": [{"torch": ["2.8"], "cuda": ["cpu"]}, {"torch": ["2.13"], "cuda": ["cpu", "cu130"]}],
         "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}},
     }
     assert matrix(library, backends=("cuda",))["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
-    assert rendering.with_compiler(["2.8", "2.9", "2.11", "2.99"]) == ["2.11", "2.99"]
+    newer = matrix(library, backends=("cpu", "cuda"), torch=["2.14", "2.15"])
+    assert newer["matrix"] == [
+        {"torch": ["2.14"], "cuda": ["cpu", "cu130"]},
+        {"torch": ["2.15"], "cuda": ["cpu", "cu132"]},
+    ]
+    assert newer["overrides"]["matrix"]["cuda"]["extra-dependencies"] == [
+        compiler,
+        {"value": "cuda-toolkit[nvcc,cudart,cccl]==13.2.*", "if": ["cu132"]},
+    ]
+    assert served.with_compiler(["2.8", "2.9", "2.11", "2.99"]) == {"2.11": "13.0", "2.99": "13.2"}
 
 
 def test_pythons_that_are_named() -> None:
     """Classifiers or a range name them, as far as the chosen releases have them; else all that those have."""
-    every = rendering.pythons({}, ["2.8", "2.9"])
+    every = served.pythons({}, ["2.8", "2.9"])
     assert every == ["3.10", "3.11", "3.12", "3.13"]
-    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.10"]}, ["2.8", "2.9"]) == every[:1]
-    assert rendering.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}, ["2.8", "2.9"]) == every
-    assert rendering.pythons({"python_requires": ">=3.8,<3.12"}, ["2.8", "2.9"]) == every[:2]
-    assert rendering.pythons({"python_requires": "<3"}, ["2.8", "2.9"]) == every
+    assert served.pythons({"classifiers": ["Programming Language :: Python :: 3.10"]}, ["2.8", "2.9"]) == every[:1]
+    assert served.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}, ["2.8", "2.9"]) == every
+    assert served.pythons({"python_requires": ">=3.8,<3.12"}, ["2.8", "2.9"]) == every[:2]
+    assert served.pythons({"python_requires": "<3"}, ["2.8", "2.9"]) == every
 
 
 def test_releases_that_are_named() -> None:
     """The project's requirement of torch chooses among all releases; without one, the newest are taken."""
-    newest = rendering.torch_releases()
-    assert len(newest) == rendering.NEWEST
-    assert rendering.torch_wanted(["numpy", "not one!", "torch"]) is None
-    assert rendering.torch_releases(rendering.torch_wanted(["numpy", "Torch>=2.0,<2.4"])) == [
+    newest = served.torch_releases()
+    assert len(newest) == served.NEWEST
+    assert served.torch_wanted(["numpy", "not one!", "torch"]) is None
+    assert served.torch_releases(served.torch_wanted(["numpy", "Torch>=2.0,<2.4"])) == [
         "2.0",
         "2.1",
         "2.2",
         "2.3",
     ]
-    assert rendering.torch_releases(rendering.torch_wanted(["torch==2.3.1"])) == ["2.3"]
-    assert rendering.torch_releases(rendering.torch_wanted(["torch>=1.4"])) == newest
-    assert rendering.torch_releases(rendering.torch_wanted(["torch==1.7"])) == []
+    assert served.torch_releases(served.torch_wanted(["torch==2.3.1"])) == ["2.3"]
+    assert served.torch_releases(served.torch_wanted(["torch>=1.4"])) == newest
+    assert served.torch_releases(served.torch_wanted(["torch==1.7"])) == []
 
 
 @pytest.mark.parametrize(
@@ -343,9 +352,9 @@ def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written
     found, _ = joined(tmp_path, face(extension()), src__pkg__about_py="", VERSION="5.6\n")
     (tmp_path / "src" / "pkg" / "about.py").write_text("__version__: str = '3.4'\n", encoding="utf-8")
     existing = f'[project]\nname = "p"\ndynamic = ["version"]\n{existing}\n'
-    assert rendering.versioned(existing, metadata, tmp_path)
-    assert not rendering.versioned('[project]\nname = "p"\ndynamic = ["version"]\n', {}, tmp_path)
-    tables = pyproject(tmp_path, metadata, found, existing=existing)
+    assert project.versioned(existing, metadata, tmp_path)
+    assert not project.versioned('[project]\nname = "p"\ndynamic = ["version"]\n', {}, tmp_path)
+    tables = written_tables(tmp_path, metadata, found, existing=existing)
     assert tables["project"] == {"name": "p", "dynamic": ["dependencies", "version"]}
     asked = tables["tool"]["hatch"]["version"]
     if written is None:
@@ -363,7 +372,7 @@ def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
     """`package_dir` gives the folder `frameworks/torch` the name `pkg`: the wheel has it under that name."""
     found, _ = joined(tmp_path, face(extension()), frameworks__torch____init___py="", src__more__x_py="")
     metadata = {"package_dir": {"pkg": "frameworks/torch", "": "src"}, "packages": ["pkg", "more"]}
-    wheel = pyproject(tmp_path, metadata, found)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wheel = written_tables(tmp_path, metadata, found)["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["only-include"] == ["frameworks/torch", "src/more"]
     assert wheel["sources"] == {"frameworks/torch": "pkg", "src": ""}
     assert "packages" not in wheel
@@ -385,12 +394,12 @@ def test_headers_of_python_packages(tmp_path: Path) -> None:
     both = ("numpy", "pybind11")
     found, notes = joined(tmp_path, face(extension(packages=both), extension("pkg.p", "other", packages=both)))
     assert notes == ()
-    text = rendering.cmake("pkg", found)
+    text = cmakelists.text("pkg", found)
     assert "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)" in text
     assert "target_link_libraries(_C PRIVATE Python::NumPy)" in text
     assert "find_package(pybind11 CONFIG REQUIRED)" in text
     assert "target_link_libraries(p PRIVATE Python::NumPy pybind11::headers)" in text
-    assert "pybind11" in pyproject(tmp_path, {}, found)["tool"]["hatch"]["envs"]["matrix"]["dependencies"]
+    assert "pybind11" in written_tables(tmp_path, {}, found)["tool"]["hatch"]["envs"]["matrix"]["dependencies"]
     _, notes = joined(tmp_path, face(extension(packages=("other_headers",))))
     assert texts(notes) == ["headers of the Python package `other_headers` are not carried over: find them in CMake"]
 
@@ -408,7 +417,7 @@ def test_operators_under_the_name_of_the_extension(tmp_path: Path) -> None:
     text = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\nTORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {}\n"
     (target,), _ = joined(tmp_path, face(extension()), a_cpp=text)
     assert target.kind == "library"
-    assert "target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)" in rendering.cmake("pkg", [target])
+    assert "target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)" in cmakelists.text("pkg", [target])
 
 
 GAIN = splitting.Gain(entries=4, pythons=3)
@@ -433,7 +442,7 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     ]
     assert (library.kind, library.sources, library.cuda_sources) == ("library", ("ops.cpp",), ("k.cu",))
     assert (module.kind, module.sources, module.cuda_sources) == ("module", ("bind.cpp",), ())
-    text = rendering.cmake("pkg", (library, module))
+    text = cmakelists.text("pkg", (library, module))
     assert "target_compile_definitions(pkg_c_ops PRIVATE X TORCH_EXTENSION_NAME=_C)" in text
     assert "target_link_libraries(_C PRIVATE pkg_c_ops)" in text
 

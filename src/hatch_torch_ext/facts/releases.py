@@ -54,6 +54,27 @@ PUBLISHED_CUDA: dict[Minor, tuple[str, ...]] = {
     (2, 14): ("12.6", "13.0", "13.2"),
 }
 
+# The one of these that PyPI has, as its wheels for Linux on x86-64 say themselves.
+INDEX_CUDA: dict[Minor, str] = {
+    (1, 13): "11.7",
+    (2, 0): "11.7",
+    (2, 1): "12.1",
+    (2, 2): "12.1",
+    (2, 3): "12.1",
+    (2, 4): "12.1",
+    (2, 5): "12.4",
+    (2, 6): "12.4",
+    (2, 7): "12.6",
+    (2, 8): "12.8",
+    (2, 9): "12.8",
+    (2, 10): "12.8",
+    (2, 11): "13.0",
+    (2, 12): "13.0",
+    (2, 13): "13.0",
+    (2, 14): "13.0",
+    (2, 15): "13.2",
+}
+
 # The first and the last CPython (39, 313: cp39 to cp313) of the wheels on PyPI for manylinux x86-64 (November 2026).
 PUBLISHED_PYTHONS: dict[Minor, tuple[int, int]] = {
     (1, 13): (37, 311),
@@ -142,6 +163,11 @@ def cuda_majors(minor: Minor) -> tuple[int, ...]:
 def published_cuda(minor: Minor) -> tuple[str, ...]:
     """Return the CUDA versions for which this torch was published; empty if the table lacks the line."""
     return PUBLISHED_CUDA.get(minor, ())
+
+
+def index_cuda(minor: Minor) -> str:
+    """Return the CUDA version of this torch's wheel on PyPI; outside of the table, that of the line next to it."""
+    return INDEX_CUDA[min(max(minor, min(INDEX_CUDA)), max(INDEX_CUDA))]
 
 
 def published_pythons(line: str, *, later: bool) -> tuple[int, int]:

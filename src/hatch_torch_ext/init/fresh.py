@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init.rendering import torch_releases
+from hatch_torch_ext.init import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).parent.parent / "resources"
 TEMPLATES = RESOURCES / "fresh"
 WORKFLOWS = RESOURCES / "ci"
-CUDA = "cu130"
-CUDA_COMPILER = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
-"""The compiler of that CUDA, as the package index has it."""
 SUMMARY = "A PyTorch extension: one wheel for every torch."
 
 
@@ -123,19 +120,7 @@ def _cmake(package: str, choices: Choices) -> str:
 
 
 def _pyproject(name: str, package: str, choices: Choices) -> str:
-    stable = releases.format_minor(releases.FIRST_STABLE_ABI)
-    # The stable ABI serves the operators of every later torch; a module is for one torch and one Python.
-    exact = not choices.stable or choices.module
-    torches = torch_releases() if exact else ["2.11" if choices.cuda else stable]
-    requires = max(releases.PUBLISHED_PYTHONS[releases.minor_of(each)][0] for each in torches) if exact else 310
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    matrix = [f"torch = {_list(torches)}"]
-    if not exact:
-        matrix.append('abi = ["stable"]')
-    if choices.module:
-        matrix.append(f'python = ["{python}"]  # a module is built for each Python: add those that your users have')
-    if choices.cuda:
-        matrix.append(f'cuda = ["cpu", "{CUDA}"]')
+    requires, matrix = _matrix(choices)
     lines = [
         "[build-system]",
         'requires = ["hatchling", "hatch-torch-ext"]',
@@ -146,7 +131,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         'version = "0.1.0"',
         f'description = "{SUMMARY}"',
         'readme = "README.md"',
-        f'requires-python = ">={requires // 100}.{requires % 100}"',
+        f'requires-python = ">={requires}"',
         'dynamic = ["dependencies"]  # torch, by the matrix below',
         "",
         "[tool.hatch.metadata.hooks.torch-ext]",
@@ -164,9 +149,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         "skip-install = true",
         'dependencies = ["torch=={matrix:torch}.*", "numpy", "pytest"]',
         "",
-        "[[tool.hatch.envs.matrix.matrix]]",
         *matrix,
-        "",
         "[tool.hatch.envs.matrix.scripts]",
         "test = [",
         '  "python -m pip install --quiet --no-index --no-deps --force-reinstall --only-binary :all: '
@@ -174,13 +157,39 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         '  "python -P -m pytest {root}/tests {args}",',
         "]",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _matrix(choices: Choices) -> tuple[str, list[str]]:
+    """Return the oldest Python that all releases of its torch have, and the lines of the matrix."""
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    backends = ("cpu", "cuda") if choices.cuda else ()
+    # The stable ABI serves the operators of every later torch; a module is for one torch and one Python.
+    if choices.stable and not choices.module:
+        torch = [served.first_stable(with_compiler=choices.cuda)]
+        tables = served.matrix(torch, backends=backends, abi="stable")
+    else:
+        torch = served.torch_releases()
+        tables = served.matrix(torch, [python] if choices.module else [], backends)
+    lines = []
+    for table in tables["matrix"]:
+        lines += ["[[tool.hatch.envs.matrix.matrix]]", *(f"{name} = {_list(values)}" for name, values in table.items())]
+        if choices.module:
+            lines[-1 - choices.cuda] += "  # a module is built for each Python: add those that your users have"
+        lines.append("")
     if choices.cuda:
         lines += [
-            "",
             "[tool.hatch.envs.matrix.overrides]",
-            f'matrix.cuda.extra-dependencies = [{{ value = "{CUDA_COMPILER}", if = ["{CUDA}"] }}]',
+            "matrix.cuda.extra-dependencies = [",
+            *(
+                f'  {{ value = "{each["value"]}", if = {_list(each["if"])} }},'
+                for each in tables["overrides"]["matrix"]["cuda"]["extra-dependencies"]
+            ),
+            "]",
+            "",
         ]
-    return "\n".join(lines) + "\n"
+    first = max(releases.PUBLISHED_PYTHONS[releases.minor_of(each)][0] for each in torch)
+    return f"{first // 100}.{first % 100}", lines
 
 
 def _list(values: list[str]) -> str:

@@ -10,7 +10,7 @@ import tomlkit
 
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import recording, rendering, sources, splitting, targets
+from hatch_torch_ext.init import cmakelists, project, pyproject, recording, served, sources, splitting, targets
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -94,18 +94,18 @@ def migrate(
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     declared = tomlkit.parse(existing or "").get("project", {})
     torch = torch or _releases([*metadata.get("install_requires", []), *declared.get("dependencies", [])], notes)
-    pythons = pythons or rendering.pythons({**_of_project(declared), **metadata}, torch)
-    compiled = rendering.with_compiler(torch)
+    pythons = pythons or served.pythons({**_of_project(declared), **metadata}, torch)
+    compiled = served.with_compiler(torch)
     if left := [each for each in torch if "cuda" in backends and each not in compiled]:
         why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
     gain = splitting.Gain(entries=entries, pythons=len(pythons))
     parted, told = splitting.part(root, joined, package=package, gain=gain, write=split)
-    folder = rendering.package_folder(metadata, package, root)
+    folder = pyproject.package_folder(metadata, package, root)
     changes, places = sources.change(root, folder, package, parted)
     name = str(metadata.get("name") or declared.get("name") or root.name)
-    tables = rendering.pyproject(
+    tables = pyproject.text(
         existing,
         metadata,
         parted,
@@ -117,12 +117,12 @@ def migrate(
         backends=backends,
     )
     files = [
-        (CMAKE, rendering.cmake(name, parted, cuda_only=only_cuda)),
+        (CMAKE, cmakelists.text(name, parted, cuda_only=only_cuda)),
         (PYPROJECT, tables),
         *((each.name, each.text) for each in changes),
         *_ignored(root),
     ]
-    if not rendering.versioned(existing, metadata, root):
+    if not project.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
         notes.append(Note(line=0, text=text))
     if asked:
@@ -136,12 +136,12 @@ def migrate(
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
     """Return the releases of torch for the matrix: of those that the project asks for, the newest."""
-    required = rendering.torch_wanted(requirements)
-    found = rendering.torch_releases(required)
+    required = served.torch_wanted(requirements)
+    found = served.torch_releases(required)
     if not found:
         text = f"requires torch{required}, of which no release is known: the matrix has the newest"
         notes.append(Note(line=0, text=text))
-    return found or rendering.torch_releases()
+    return found or served.torch_releases()
 
 
 def _nothing(root: Path, asked: Sequence[str]) -> str:

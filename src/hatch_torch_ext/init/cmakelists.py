@@ -1,0 +1,142 @@
+"""Targets -> CMakeLists.txt: an ordinary file, the author's from then on."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hatch_torch_ext.init.targets import Flags, Target
+
+GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
+
+
+def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) -> str:
+    """Return CMakeLists.txt; ``cuda_only`` where nothing is built without CUDA."""
+    with_cuda = not cuda_only and any(
+        target.when != "always" or target.needs_cuda or target.cuda != type(target.cuda)() for target in targets
+    )
+    modules = [target for target in targets if target.kind == "module"]
+    languages = "C CXX" if any(name.endswith(".c") for target in targets for name in target.sources) else "CXX"
+    if cuda_only:
+        languages += " CUDA"
+    lines = [
+        "# Written by `hatch-torch-ext init` from setup.py, and yours from now on: ordinary CMake.",
+        "cmake_minimum_required(VERSION 3.26)",
+        f"project({re.sub(r'[^A-Za-z0-9_]', '_', project)} LANGUAGES {languages})",
+        "",
+    ]
+    if with_cuda:
+        lines += [
+            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
+            "set(WITH_CUDA OFF)",
+            f"if({GPU})",
+            "  set(WITH_CUDA ON)",
+            "  enable_language(CUDA)",
+            "endif()",
+            "",
+        ]
+    lines.append("find_package(Torch REQUIRED)")
+    libraries = {each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries)}
+    if modules:
+        kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
+        kinds |= {"NumPy"} & {each.removeprefix("Python::") for each in libraries}
+        lines.append(f"find_package(Python REQUIRED COMPONENTS Interpreter {' '.join(sorted(kinds))})")
+    if "pybind11::headers" in libraries:
+        lines += [
+            "execute_process(",
+            "  COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir",
+            "  OUTPUT_VARIABLE pybind11_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE",
+            ")",
+            "find_package(pybind11 CONFIG REQUIRED)",
+        ]
+    if any(each.startswith("CUDA::") for each in libraries):
+        lines += (
+            ["if(WITH_CUDA)", "  find_package(CUDAToolkit REQUIRED)", "endif()"]
+            if with_cuda
+            else ["find_package(CUDAToolkit REQUIRED)"]
+        )
+    for target in targets:
+        lines += ["", *_target(target)]
+    return "\n".join(lines) + "\n"
+
+
+def _target(target: Target) -> list[str]:
+    body = _body(target)
+    if target.when == "always":
+        return body
+    condition = "WITH_CUDA" if target.when == "cuda" else "NOT WITH_CUDA"
+    return [f"if({condition})", *(f"  {line}" if line else "" for line in body), "endif()"]
+
+
+def _body(target: Target) -> list[str]:
+    if target.kind == "module":
+        abi = f" USE_SABI {target.python_abi}" if target.python_abi else ""
+        head = f"Python_add_library({target.name} MODULE{abi} WITH_SOABI"
+    else:
+        head = f"add_library({target.name} SHARED"
+    lines = [head, *(f"  {_file(name)}" for name in target.sources), ")"]
+    links = "Torch::Python" if target.uses_torch else ""
+    if target.uses_torch and target.kind == "library":
+        lines.append(
+            "# Torch::Python for headers that include Python's: a library that needs none of it serves every Python."
+        )
+    if links:
+        lines.append(f"target_link_libraries({target.name} PRIVATE {links})")
+    if target.name != target.output:
+        lines.append(f"set_target_properties({target.name} PROPERTIES OUTPUT_NAME {target.output})")
+    if target.device_linked:
+        lines.append(f"set_target_properties({target.name} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)")
+    if target.kind == "module" and target.uses_torch:
+        lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.output})")
+    lines += _flags(target.name, target.flags)
+    extra = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda)]
+    if extra and target.when == "always":
+        lines += ["if(WITH_CUDA)", *(f"  {line}" for line in extra)]
+        lines += (
+            ["else()", *(f"  {line}" for line in _sources(target.name, target.cpu_sources))]
+            if target.cpu_sources
+            else []
+        )
+        lines.append("endif()")
+    else:
+        lines += extra
+    lines.append(f"install(TARGETS {target.name} LIBRARY DESTINATION {target.destination})")
+    return lines
+
+
+def _sources(name: str, files: Iterable[str]) -> list[str]:
+    listed = [f"  {_file(each)}" for each in files]
+    return [f"target_sources({name} PRIVATE", *listed, ")"] if listed else []
+
+
+def _file(name: str) -> str:
+    return f'"{name}"' if re.search(r"[\s;()#]", name) else name
+
+
+def _flags(name: str, flags: Flags) -> list[str]:
+    lines = []
+    if flags.include_dirs:
+        folders = " ".join(_file(each) for each in flags.include_dirs)
+        lines.append(f"target_include_directories({name} PRIVATE {folders})")
+    if flags.macros:
+        lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(_escaped(each) for each in flags.macros)})")
+    options = [f'"$<$<COMPILE_LANGUAGE:CXX>:{_escaped_text(each)}>"' for each in flags.cxx]
+    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_escaped_text(each)}>"' for each in flags.nvcc]
+    if options:
+        lines += [f"target_compile_options({name} PRIVATE", *(f"  {each}" for each in options), ")"]
+    if flags.link:
+        lines.append(f"target_link_options({name} PRIVATE {' '.join(_escaped(each) for each in flags.link)})")
+    if flags.libraries:
+        lines.append(f"target_link_libraries({name} PRIVATE {' '.join(_file(each) for each in flags.libraries)})")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return f'"{_escaped_text(text)}"' if re.search(r'[\s;"()#\\$]', text) else text
+
+
+def _escaped_text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")

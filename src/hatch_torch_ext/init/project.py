@@ -1,0 +1,104 @@
+"""What ``setup()`` was given -> the [project] table, and where the version comes from."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- tomlkit's table
+    """Return the table, made of what ``setup()`` was given."""
+    project = tomlkit.table()
+    project["name"] = str(metadata.get("name") or root.name)
+    project["version"] = str(metadata.get("version") or "0.1.0")
+    if metadata.get("description"):
+        project["description"] = " ".join(str(metadata["description"]).split())
+    readme = next((name for name in ("README.md", "README.rst", "README.txt") if (root / name).is_file()), None)
+    if readme:
+        project["readme"] = readme
+    if metadata.get("python_requires"):
+        project["requires-python"] = str(metadata["python_requires"])
+    if metadata.get("license"):
+        project["license"] = {"text": str(metadata["license"])}
+    _add(project, "license-files", sorted(path.name for path in root.glob("LICEN[CS]E*") if path.is_file()))
+    _add(project, "authors", _people(metadata.get("author"), metadata.get("author_email")))
+    keywords = metadata.get("keywords") or []
+    _add(
+        project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
+    )
+    _add(project, "classifiers", [str(each) for each in metadata.get("classifiers") or []])
+    urls = {"Homepage": metadata.get("url"), **(metadata.get("project_urls") or {})}
+    _add(project, "urls", {name: str(url) for name, url in urls.items() if url})
+    extras = (metadata.get("extras_require") or {}).items()
+    optional = {canonicalize_name(name): [requirement(each) for each in requirements] for name, requirements in extras}
+    _add(project, "optional-dependencies", optional)
+    points = metadata.get("entry_points")
+    scripts = points.get("console_scripts") or [] if isinstance(points, dict) else []
+    _add(project, "scripts", dict([part.strip() for part in each.split("=", 1)] for each in scripts))
+    return project
+
+
+def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> bool:
+    """Say whether something names the version of the project."""
+    document = tomlkit.parse(existing or "")
+    given = metadata.get("version") or "version" in document.get("project", {})
+    return bool(given or version(document, metadata, root))
+
+
+def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Return hatch's table for a version that setuptools reads out of tags or a file; empty where it does neither."""
+    tool = document.get("tool", {})
+    if metadata.get("version") or "version" in document.get("project", {}):
+        return {}
+    said = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
+    if "file" in said:
+        listed = said["file"] if isinstance(said["file"], str) else said["file"][0]
+        return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
+    if "attr" in said:
+        module, _, variable = str(said["attr"]).rpartition(".")
+        parts = module.replace(".", "/")
+        places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")]
+        for place in places:
+            if (root / place).is_file():
+                return {"path": place, "pattern": rf"^{variable}[^=]*= *['\"](?P<version>[^'\"]+)"}
+    required = " ".join(map(str, document.get("build-system", {}).get("requires", [])))
+    if metadata.get("use_scm_version") or "setuptools_scm" in tool or re.search(r"setuptools[-_]scm", required):
+        return {"source": "vcs"}
+    return {}
+
+
+def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+    """Return the file that setuptools-scm writes the version to."""
+    given = metadata.get("use_scm_version")
+    tables = [document.get("tool", {}).get("setuptools_scm", {}), given if isinstance(given, dict) else {}]
+    named = [each[key] for each in tables for key in ("version_file", "write_to") if each.get(key)]
+    return str(named[0]) if named else None
+
+
+def requirement(text: str) -> str:
+    """Return a requirement as it is written today; what is none, as it stands."""
+    try:
+        return str(Requirement(text))
+    except InvalidRequirement:
+        return text
+
+
+def _add(table: Any, key: str, value: object) -> None:  # noqa: ANN401 -- tomlkit's table
+    if value:
+        table[key] = value
+
+
+def _people(author: object, email: object) -> list[dict[str, str]]:
+    names = [each.strip() for each in str(author or "").split(",") if each.strip()]
+    mails = [each.strip() for each in str(email or "").split(",") if "@" in each]
+    if len(mails) == len(names):
+        return [{"name": name, "email": mail} for name, mail in zip(names, mails, strict=True)]
+    return [*({"name": name} for name in names), *({"email": mail} for mail in mails)]

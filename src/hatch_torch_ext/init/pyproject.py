@@ -1,0 +1,132 @@
+"""The whole of pyproject.toml: what is there stays, and what our build needs is added."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.init import project, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.targets import Target
+
+
+def text(
+    existing: str | None,
+    metadata: Mapping[str, Any],
+    targets: Sequence[Target],
+    *,
+    root: Path,
+    package: str,
+    sources: str,
+    torch: Sequence[str],
+    pythons: Sequence[str],
+    backends: Sequence[str] = (),
+) -> str:
+    """Return the text of pyproject.toml: what is there stays, and what our build needs is added.
+
+    ``sources`` is the folder of CMakeLists.txt; ``torch`` and ``pythons`` are what the matrix holds, the Pythons where
+    modules need them, and ``backends`` (``cpu``, ``cuda``) where there is code for CUDA. A ``[project]`` table that is
+    there already is kept; else it is made of what ``setup()`` was given.
+    """
+    document = tomlkit.parse(existing) if existing else tomlkit.document()
+    version = project.version(document, metadata, root)
+    build = tomlkit.table()
+    build["requires"] = ["hatchling", "hatch-torch-ext", *(["hatch-vcs"] if version.get("source") == "vcs" else [])]
+    build["build-backend"] = "hatchling.build"
+    document["build-system"] = build
+    own = [project.requirement(each) for each in metadata.get("install_requires") or []]
+    if "project" not in document:
+        document["project"] = project.table(metadata, root)
+    declared = document["project"]
+    if isinstance(declared, dict) and "dependencies" in declared:
+        own = [str(each) for each in declared.pop("dependencies")]
+    if isinstance(declared, dict):
+        kept = {*map(str, declared.get("dynamic", [])), "dependencies"} - {"version"}
+        declared["dynamic"] = sorted({*kept, *(["version"] if version else [])})
+        if version:
+            declared.pop("version", None)
+        elif "version" not in declared:
+            declared["version"] = str(metadata.get("version") or "0.1.0")
+    dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
+    tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
+    hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
+    about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root)
+    with_pythons = any(each.kind == "module" and each.python_abi is None for each in targets)
+    about["envs"]["matrix"] |= served.matrix(torch, list(pythons) if with_pythons else [], backends)
+    if version:
+        about = {"version": version, **about}
+    if version.get("source") == "vcs" and (written := project.version_file(document, metadata)):
+        about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
+    _merge(hatch, about)
+    return tomlkit.dumps(document)
+
+
+def _merge(into: Any, new: Mapping[str, Any]) -> None:  # noqa: ANN401 -- tomlkit's tables
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _hatch(
+    dependencies: Sequence[str],
+    targets: Sequence[Target],
+    metadata: Mapping[str, Any],
+    *,
+    package: str,
+    sources: str,
+    root: Path,
+) -> dict[str, Any]:
+    folder = package_folder(metadata, package, root)
+    folders = _packages(metadata, folder, package, root)
+    inside = [name for each in targets for name in (*each.sources, *each.cuda_sources) if name.startswith(f"{folder}/")]
+    wheel: dict[str, Any] = {"packages": folders}
+    if folder.rpartition("/")[2] != package:  # hatch gives a package the name of its folder
+        wheel = {"only-include": folders, "sources": {folder: package, **_bases(folders[1:])}}
+    if inside:  # sources that lie in the package have no use in the wheel
+        wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
+    wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
+    needed = ["pybind11"] if any("pybind11::headers" in each.flags.libraries for each in targets) else []
+    environment = {"skip-install": True, "dependencies": ["torch=={matrix:torch}.*", "numpy", *needed, "pytest"]}
+    about: dict[str, Any] = {"hooks": {"torch-ext": {"dependencies": list(dependencies)}}}
+    extras = [each for listed in (metadata.get("extras_require") or {}).values() for each in listed]
+    if any("@" in str(each) for each in (*dependencies, *extras)):
+        about = {"allow-direct-references": True, **about}  # setuptools takes addresses without being told
+    return {
+        "metadata": about,
+        "build": {"targets": {"wheel": wheel}},
+        "envs": {"matrix": environment},
+    }
+
+
+def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
+    """Return the folders of all packages that setuptools would install, and the modules that lie beside them."""
+    tops = {str(each).split(".")[0] for each in metadata.get("packages") or []} - {package}
+    others = [package_folder(metadata, each, root) for each in sorted(tops)]
+    modules = [f"{str(each).replace('.', '/')}.py" for each in metadata.get("py_modules") or []]
+    return [folder, *(each for each in [*others, *modules] if (root / each).exists())]
+
+
+def _bases(folders: Iterable[str]) -> dict[str, str]:
+    """Return where folders of packages lie that a wheel does not have, as ``src``."""
+    return {base: "" for each in folders if (base := each.rpartition("/")[0])}
+
+
+def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
+    """Return where an import package lies, POSIX, relative to the project."""
+    folders = metadata.get("package_dir") or {}
+    if package in folders:
+        return str(folders[package])
+    base = str(folders.get("", "")).strip("./")
+    path = package.replace(".", "/")
+    if not base and not (root / path).is_dir() and (root / "src" / path).is_dir():
+        base = "src"
+    return f"{base}/{path}" if base else path

@@ -1,0 +1,100 @@
+"""What a matrix serves: releases of torch, Pythons, and CUDA where the package index has its compiler."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.facts import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+NEWEST = 4
+"""Releases of torch that a new matrix has, and Pythons."""
+FIRST_COMPILER = 13
+"""The first major of CUDA whose compiler is on the package index."""
+
+
+def matrix(
+    torch: Sequence[str], pythons: Sequence[str] = (), backends: Sequence[str] = (), **more: str
+) -> dict[str, Any]:
+    """Return the tables of the matrix: releases of one CUDA in one table, its compiler among their dependencies.
+
+    ``backends`` are what is built, of ``cpu`` and ``cuda``; none where no entry says. ``more`` are variables of all.
+    """
+    axes = {**{name: [value] for name, value in more.items()}, **({"python": list(pythons)} if pythons else {})}
+    compiled = with_compiler(torch) if "cuda" in backends else {}
+    tables = []
+    for cuda in dict.fromkeys(compiled.get(each, "") for each in torch):
+        of_it = [each for each in torch if compiled.get(each, "") == cuda]
+        named = [*(["cpu"] if "cpu" in backends else []), *([tag(cuda)] if cuda else [])]
+        if named or not backends:
+            tables.append({"torch": of_it, **axes, **({"cuda": named} if named else {})})
+    if not compiled:
+        return {"matrix": tables}
+    compilers = [
+        {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*", "if": [tag(cuda)]}
+        for cuda in dict.fromkeys(compiled.values())
+    ]
+    return {"matrix": tables, "overrides": {"matrix": {"cuda": {"extra-dependencies": compilers}}}}
+
+
+def with_compiler(torch: Iterable[str]) -> dict[str, str]:
+    """Return the CUDA of each release's wheel on the package index, for those whose compiler is there too."""
+    minors = {each: releases.minor_of(each) for each in torch}
+    return {each: releases.index_cuda(minor) for each, minor in minors.items() if has_compiler(minor)}
+
+
+def first_stable(*, with_compiler: bool) -> str:
+    """Return the first release with the stable ABI, or the first of these that has a compiler for CUDA on the index."""
+    lines = (minor for minor in sorted(releases.PUBLISHED_PYTHONS) if minor >= releases.FIRST_STABLE_ABI)
+    return releases.format_minor(next(each for each in lines if not with_compiler or has_compiler(each)))
+
+
+def has_compiler(minor: releases.Minor) -> bool:
+    """Say whether the index has the compiler of the CUDA that its wheel of this torch is made with."""
+    return int(releases.index_cuda(minor).partition(".")[0]) >= FIRST_COMPILER
+
+
+def tag(cuda: str) -> str:
+    """Return ``cu130`` for 13.0, as matrices name it."""
+    return f"cu{cuda.replace('.', '')}"
+
+
+def torch_releases(wanted: SpecifierSet | None = None) -> list[str]:
+    """Return the newest releases of torch, of those that ``wanted`` has; none where it has none that is known."""
+    known = sorted(releases.PUBLISHED_PYTHONS)
+    kept = known if wanted is None else sorted({*known} & {*releases.minors_of(releases.admitted_versions(wanted))})
+    return [releases.format_minor(minor) for minor in kept[-NEWEST:]]
+
+
+def torch_wanted(requirements: Iterable[str]) -> SpecifierSet | None:
+    """Return what the requirements say about torch; None where they say nothing."""
+    for each in requirements:
+        try:
+            requirement = Requirement(each)
+        except InvalidRequirement:
+            continue
+        if canonicalize_name(requirement.name) == "torch" and requirement.specifier:
+            return requirement.specifier
+    return None
+
+
+def pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:
+    """Return the Pythons that the project names, in its classifiers or by a range, of those that every torch has."""
+    chosen = [releases.published_pythons(each, later=False) for each in torch]
+    newest = max(high for _, high in releases.PUBLISHED_PYTHONS.values())
+    first, last = max(low for low, _ in chosen) - 300, min(newest, *(high for _, high in chosen)) - 300
+    try:
+        asked = SpecifierSet(str(metadata.get("python_requires") or ""))
+    except InvalidSpecifier:
+        asked = SpecifierSet()
+    served = [f"3.{minor}" for minor in range(first, last + 1)]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(map(str, metadata.get("classifiers") or [])))
+    inside = [each for each in served if asked.contains(f"{each}.99")]
+    return [each for each in inside if each in named] or inside or served
