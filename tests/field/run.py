@@ -9,6 +9,7 @@ in ``--folder``, and the store is the user's own.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import sys
 from pathlib import Path
 
@@ -64,17 +65,20 @@ def installed(folder: Path, release: str) -> Path:
 
 def record(outcome: work.Outcome, *, turned: bool) -> None:
     """Put the row of ``outcome`` into the results, in the order of the projects; ``turned`` was not built this time."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.is_file() else []
-    rows = {}
-    for line in lines[len(HEAD.splitlines()) :]:
-        cells = [cell.strip() for cell in line.split("|")]
-        rows[f"{cells[1].split()[0]}:{cells[2]}"] = line
-    before, row = rows.get(outcome.project.key), outcome.row
-    if turned and before and outcome.project.built and not outcome.failed:
-        row = "|".join([*row.split("|")[:BUILT], *before.split("|")[BUILT:]])
-    rows[outcome.project.key] = row
-    order = [each.key for each in PROJECTS if each.key in rows]
-    RESULTS.write_text(HEAD + "".join(f"{rows[key]}\n" for key in order), encoding="utf-8")
+    with RESULTS.open("a+", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # another run may add its row at the same time
+        stream.seek(0)
+        rows = {}
+        for line in stream.read().splitlines()[len(HEAD.splitlines()) :]:
+            cells = [cell.strip() for cell in line.split("|")]
+            rows[f"{cells[1].split()[0]}:{cells[2]}"] = line
+        before, row = rows.get(outcome.project.key), outcome.row
+        if turned and before and outcome.project.built and not outcome.failed:
+            row = "|".join([*row.split("|")[:BUILT], *before.split("|")[BUILT:]])
+        rows[outcome.project.key] = row
+        order = [each.key for each in PROJECTS if each.key in rows]
+        stream.truncate(0)
+        stream.write(HEAD + "".join(f"{rows[key]}\n" for key in order))
 
 
 def main() -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from . import work
+from . import run, work
 from .projects import PROJECTS
 
 if TYPE_CHECKING:
@@ -31,3 +32,12 @@ def test_every_project_that_is_built_has_its_check() -> None:
     for project in PROJECTS:
         assert (work.CHECKS / f"{project.check}.py").is_file() == project.built, project.key
         assert bool(project.why) != project.built
+
+
+def test_runs_at_the_same_time_keep_each_others_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every project's row is there at the end, in the order of the projects, whoever wrote last."""
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "field.md")
+    with ThreadPoolExecutor(len(PROJECTS)) as pool:
+        list(pool.map(lambda each: run.record(work.Outcome(project=each), turned=False), PROJECTS))
+    rows = (tmp_path / "field.md").read_text(encoding="utf-8").removeprefix(run.HEAD).splitlines()
+    assert rows == [work.Outcome(project=each).row for each in PROJECTS]
