@@ -389,6 +389,22 @@ def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
     ]
 
 
+def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
+    """The folder of that project is named, not one of somebody else's, and how it is built: beside others, or alone."""
+    files = {"third-party__CMakeLists_txt": "project(x)", "csrc__CMakeLists_txt": "PROJECT (own CXX)\n"}
+    files |= {"csrc__sub__CMakeLists_txt": "project(below)", "cmake__CMakeLists_txt": "add_library(no_project x.c)"}
+    own = extension("pkg.own", "other", ())
+    _, beside = joined(tmp_path, face(own, extension()), **files)
+    told = (
+        "`pkg.own` names no sources, so that a command of the project builds it: there is a CMake project in `csrc`: "
+    )
+    assert texts(beside) == [f"{told}`add_subdirectory(csrc)`, and `install()` what it makes"]
+    _, alone = joined(tmp_path, face(own))
+    assert texts(alone) == [
+        f'{told}keep that, with `source = "csrc"` in the hook\'s table, and `install()` what it makes'
+    ]
+
+
 def test_headers_of_python_packages(tmp_path: Path) -> None:
     """Those of numpy come with CMake's target; pybind11's with torch, or with pybind11 where torch is not used."""
     both = ("numpy", "pybind11")

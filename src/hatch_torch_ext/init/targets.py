@@ -38,6 +38,9 @@ OF_TORCHS_TARGETS = frozenset({"_GLIBCXX_USE_CXX11_ABI", "TORCH_EXTENSION_NAME",
 """Macros that torch's targets define, each torch its own value."""
 RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
 """Flags of device code that is linked: CMake has a property of the target for it."""
+STARTS_PROJECT = re.compile(r"^\s*project\s*\(", re.IGNORECASE | re.MULTILINE)
+OF_OTHERS = frozenset({"third_party", "third-party", "thirdparty", "3rdparty", "external", "extern", "deps", "build"})
+"""Folders that hold what others wrote, or what a build left."""
 TAKEN = frozenset({
     "all", "ALL_BUILD", "c10", "c10_cuda", "clean", "edit_cache", "help", "install", "package", "package_source",
     "rebuild_cache", "test", "torch", "torch_cpu", "torch_cuda", "torch_library", "torch_python",
@@ -106,8 +109,8 @@ def join(
             notes.append(Note(line=0, text=f"`{name}` is for SYCL, which no variant is built for: it is left out"))
             continue
         if not first.sources and not (other and other.sources):
-            text = f"`{name}` names no sources, so that a command of the project builds it: add its target to CMake"
-            notes.append(Note(line=0, text=text))
+            alone = not any(each.sources for each in (*ours.values(), *theirs.values()))
+            notes.append(Note(line=0, text=_without_sources(root, name, alone=alone)))
             continue
         strange = [source for source in first.sources if _of_cython(root, source)]
         if strange:
@@ -130,6 +133,24 @@ def cuda_only(cpu: Face | None, cuda: Face | None) -> bool:
     if cpu is None or cuda is None:
         return cuda is not None
     return any(source.endswith(".cu") for extension in cpu.extensions for source in extension.sources)
+
+
+def _without_sources(root: Path, name: str, *, alone: bool) -> str:
+    """Return what is told of an extension that a command of the project builds; ``alone`` where all are such."""
+    text = f"`{name}` names no sources, so that a command of the project builds it: "
+    own = _own_cmake(root)
+    if own is None:
+        return f"{text}add its target to CMake"
+    use = f'keep that, with `source = "{own}"` in the hook\'s table' if alone else f"`add_subdirectory({own})`"
+    return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
+
+
+def _own_cmake(root: Path) -> str | None:
+    """Return the folder of the project's own CMake project, the one that lies highest; others' are passed over."""
+    found = [path.parent for path in root.rglob("CMakeLists.txt") if STARTS_PROJECT.search(source_text(root, path))]
+    folders = [each.relative_to(root) for each in found]
+    own = [each for each in folders if not OF_OTHERS & {part.lower() for part in each.parts}]
+    return min((each.as_posix() for each in own), key=lambda each: (each.count("/"), each), default=None)
 
 
 def _with_own_names(targets: Iterable[Target]) -> Iterable[Target]:
@@ -223,7 +244,7 @@ def _for_linux(text: str) -> str:
     return "\n".join(kept)
 
 
-def source_text(root: Path, source: str) -> str:
+def source_text(root: Path, source: str | Path) -> str:
     """Return a source file; nothing where it is not there."""
     try:
         return (root / source).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,68 @@
+"""A new package is green at once, with whatever options: built, installed beside torch, its own tests passing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.init import fresh
+from hatch_torch_ext.init.fresh import Choices
+
+from .conftest import build, outside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MACHINE = os.uname().machine
+COMBINATIONS = [
+    Choices(cuda=cuda, module=module, stable=stable, jit=jit)
+    for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
+]
+
+
+def named(choices: Choices) -> str:
+    """Return the options of a combination as a test's name."""
+    chosen = [name for name in ("cuda", "module", "stable", "jit") if getattr(choices, name)]
+    return "-".join(chosen) or "plain"
+
+
+@pytest.mark.parametrize("choices", COMBINATIONS, ids=named)
+def test_it_is_green_at_once(
+    choices: Choices,
+    store: Path,
+    torch_cpu_python: Path,
+    full_torch: Callable[[str], Path],
+    beside: Callable[[Path, Path], Path],
+    tmp_path: Path,
+) -> None:
+    """Nothing is changed but the number of GPU architectures, and one release of the matrix is built.
+
+    A package with CUDA is tested with its CUDA variant under a CUDA torch, which needs no GPU for the CPU's kernels.
+    """
+    fresh.create("my-ops", tmp_path, choices)
+    root = tmp_path / "my-ops"
+    configured = root / "pyproject.toml"
+    text = configured.read_text(encoding="utf-8")
+    configured.write_text(text.replace('source = "csrc"\n', 'source = "csrc"\narchs = ["9.0"]\n'), encoding="utf-8")
+    release = "2.15" if choices.cuda else "2.13"
+    exact = choices.module or not choices.stable
+    build(root, root / "dist", store, HATCH_TORCH_EXT_ONLY=f"matrix.*{release}*" if exact else "*")
+    (wheel,) = (root / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as zipped:
+        assert choices.jit == any(name.endswith("_torch_ext/sources/csrc/ops.cpp") for name in zipped.namelist())
+
+    python = beside(full_torch("2.15.0") if choices.cuda else torch_cpu_python, wheel)
+    done = outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests", cwd=tmp_path)
+    assert re.search(rf"^{3 + choices.module} passed in", done.stdout, re.MULTILINE), done.stdout
+    loaded = outside(python, "-c", "from my_ops import _variants; print(_variants.load().label)", cwd=tmp_path).stdout
+    if exact:
+        label = f"torch{release}_{'cu13.2' if choices.cuda else 'cpu'}_cxx11_{MACHINE}{'_cp311' * choices.module}"
+    else:
+        label = f"stable2.11_cu13.0_{MACHINE}" if choices.cuda else f"stable2.10_cpu_{MACHINE}"
+    assert loaded.split() == [label]
