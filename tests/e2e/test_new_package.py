@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import zipfile
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from combinations import COMBINATIONS, named
 from hatch_torch_ext.init import fresh
-from hatch_torch_ext.init.fresh import Choices
 
 from .conftest import build, outside
 
@@ -19,17 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hatch_torch_ext.init.fresh import Choices
+
 MACHINE = os.uname().machine
-COMBINATIONS = [
-    Choices(cuda=cuda, module=module, stable=stable, jit=jit)
-    for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
-]
-
-
-def named(choices: Choices) -> str:
-    """Return the options of a combination as a test's name."""
-    chosen = [name for name in ("cuda", "module", "stable", "jit") if getattr(choices, name)]
-    return "-".join(chosen) or "plain"
 
 
 @pytest.mark.parametrize("choices", COMBINATIONS, ids=named)

@@ -90,6 +90,53 @@ def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> 
     }
 
 
+def test_metadata_in_every_form_that_setuptools_takes(tmp_path: Path) -> None:
+    """Texts of several lines, iterators, extras with markers, entry points as an .ini file."""
+    text = """
+from setuptools import setup
+import versioneer
+setup(name="pkg", install_requires="torch\\n# no\\nnumpy>1; python_version > '3.8'", packages=iter(["pkg"]),
+      extras_require={"all": "six\\nattrs", ":os_name == 'a'": ["old"], "fast:os_name == 'b'": ["w ; x == '1'"]},
+      entry_points="[console_scripts]\\nRun = pkg:main\\n[other]\\na=b:c", data_files=[("share", ["x.txt"])])
+"""
+    cpu, _ = recording.record(project(tmp_path, text, **{"versioneer.py": ""}))
+    assert cpu.metadata == {
+        "name": "pkg",
+        "install_requires": ["torch", "numpy>1; python_version > '3.8'", "old; os_name == 'a'"],
+        "packages": ["pkg"],
+        "extras_require": {"all": ["six", "attrs"], "fast": ["w; (x == '1') and (os_name == 'b')"]},
+        "entry_points": {"console_scripts": ["Run = pkg:main"], "other": ["a = b:c"]},
+        "data_files": [["share", ["x.txt"]]],
+    }
+    assert [note.text for note in cpu.notes] == [
+        "its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs"
+    ]
+
+
+@pytest.mark.parametrize("packages", ['packages = ["pkg"]', ""], ids=["named", "found by setuptools"])
+def test_what_pyproject_says_to_setuptools(packages: str, tmp_path: Path) -> None:
+    """Packages of [tool.setuptools], or those that setuptools finds itself; requirements that lie in a file."""
+    tables = f"""
+[project]
+name = "pkg"
+version = "1"
+dynamic = ["dependencies", "optional-dependencies"]
+[tool.setuptools]
+{packages}
+[tool.setuptools.dynamic]
+dependencies = {{ file = ["requirements.txt"] }}
+optional-dependencies.test = {{ file = ["test.txt"] }}
+"""
+    setup = "from setuptools import setup\nsetup()\n"
+    files = {"pyproject.toml": tables, "requirements.txt": "torch\nsix\n", "test.txt": "pytest\n"}
+    cpu, _ = recording.record(project(tmp_path, setup, **files))
+    assert cpu.metadata == {
+        "packages": ["pkg"],
+        "install_requires": ["torch", "six"],
+        "extras_require": {"test": ["pytest"]},
+    }
+
+
 FAILS = "fails when it is recorded as a machine without CUDA: "
 
 
@@ -156,7 +203,7 @@ def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
     assert "by hand: setup.py:4: setup.py (line 4) fails when it is recorded as a machine without CUDA" in said.stderr
     assert "the project is carried over with CUDA alone" in said.stderr
     assert "by hand: torch 2.8 has no entry with CUDA, since the index has no compiler for its CUDA" in said.stderr
-    assert '+torch = ["2.13"]\n+cuda = ["cu130"]\n+python = ["3.11"]\n' in said.stdout
+    assert '+torch = ["2.13"]\n+python = ["3.11"]\n+cuda = ["cu130"]\n' in said.stdout
     assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
 
@@ -226,7 +273,7 @@ def test_extensions_that_a_variable_asks_for(tmp_path: Path, monkeypatch: pytest
     root = project(tmp_path, text, **{"plain.c": PLAIN, ".gitignore": "*.o\n/dist"})
     assert "It reads PKG_BUILD: `PKG_BUILD=1 hatch-torch-ext init` sets one" in command(root, check=False).stderr
     monkeypatch.setenv("PKG_BUILD", "1")
-    command(root)
+    assert "PKG_BUILD" not in command(root).stderr  # it is set, and what it does is carried over
     assert (root / ".gitignore").read_text(encoding="utf-8") == "*.o\n/dist\n/build/\n"
 
 

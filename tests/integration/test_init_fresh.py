@@ -1,33 +1,22 @@
-"""A new package is green at once: built for one release, installed beside torch, its own tests passing."""
+"""A new package: its name, its matrix, its folder. That it is green at once is shown end to end."""
 
 from __future__ import annotations
 
-import itertools
-import subprocess
 import sys
-import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+import tomlkit
 
+from combinations import COMBINATIONS, named
 from hatch_torch_ext import cli, process
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import fresh
 from hatch_torch_ext.init.fresh import Choices
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-COMBINATIONS = [
-    Choices(cuda=cuda, module=module, stable=stable, jit=jit)
-    for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
-]
-
-
-def named(choices: Choices) -> str:
-    """Return the options of a combination as a test's name."""
-    chosen = [name for name in ("cuda", "module", "stable", "jit") if getattr(choices, name)]
-    return "-".join(chosen) or "plain"
 
 
 @pytest.mark.parametrize("choices", COMBINATIONS, ids=named)
@@ -41,35 +30,22 @@ def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path
     assert done.stdout.count('"selected": true') >= (2 if choices.cuda else 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "choices",
-    [Choices(stable=True, jit=True), Choices(module=True)],
-    ids=["the stable ABI", "an operator and a module"],
-)
-def test_it_is_green_at_once(choices: Choices, torch_cpu_python: Path, tmp_path: Path) -> None:
-    """`hatch build`, then the package's own tests in the wheel, beside torch 2.13."""
+@pytest.mark.parametrize("choices", [each for each in COMBINATIONS if each.cuda], ids=named)
+def test_entries_with_cuda_are_for_the_cuda_of_the_index(choices: Choices, tmp_path: Path) -> None:
+    """A release is built for the CUDA that its wheel on the index is made with, by the compiler of that CUDA."""
     fresh.create("my-ops", tmp_path, choices)
-    root = tmp_path / "my-ops"
-    only = "matrix.*2.13*" if choices.module else "*"
-    process.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"],
-        cwd=root,
-        env_changes={"HATCH_TORCH_EXT_ONLY": only},
-    )
-    (wheel,) = (root / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as zipped:
-        assert choices.jit == any(name.endswith("_torch_ext/sources/csrc/ops.cpp") for name in zipped.namelist())
-    site = tmp_path / "site"
-    process.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel])
-    done = subprocess.run(
-        [torch_cpu_python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests"],
-        env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    environment = tomlkit.parse((tmp_path / "my-ops" / "pyproject.toml").read_text(encoding="utf-8"))
+    matrix = environment.unwrap()["tool"]["hatch"]["envs"]["matrix"]
+    compilers = {
+        name: each["value"]
+        for each in matrix["overrides"]["matrix"]["cuda"]["extra-dependencies"]
+        for name in each["if"]
+    }
+    for table in matrix["matrix"]:
+        for torch in table["torch"]:
+            cuda = releases.index_cuda(releases.minor_of(torch))
+            assert table["cuda"] == ["cpu", f"cu{cuda.replace('.', '')}"]
+            assert compilers[table["cuda"][1]] == f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*"
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "class", "torch", "json", "../up", "-x"])

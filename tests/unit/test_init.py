@@ -159,7 +159,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
     )
     assert texts(notes) == [
         "`pkg.fast` is made by Cython of `fast.pyx`: build it by hand in CMake",
-        "`pkg.slow` is made by Cython of `slow.c`: build it by hand in CMake",
+        "`pkg.slow` is made by Cython of `slow.pyx`: build it by hand in CMake",
         "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs in CMakeLists.txt",
         "`other._C` goes into `pkg`, since a wheel's variants lie in one package: import it from there",
     ]
@@ -173,7 +173,8 @@ def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
     )
     assert [each.name for each in found] == ["pkg_a__C_ext", "pkg_b__C_ext", "pkg_test_ext", "pkg_torch_ext"]
     text = cmakelists.text("pkg", found)
-    assert "set_target_properties(pkg_a__C_ext PROPERTIES OUTPUT_NAME _C)" in text
+    assert "set_target_properties(pkg_a__C_ext PROPERTIES\n  OUTPUT_NAME _C\n" in text
+    assert "  LIBRARY_OUTPUT_DIRECTORY pkg_a__C_ext " in text  # Ninja builds a file by one rule
     assert "target_compile_definitions(pkg_a__C_ext PRIVATE TORCH_EXTENSION_NAME=_C)" in text
     assert "install(TARGETS pkg_a__C_ext LIBRARY DESTINATION a)" in text
 
@@ -280,6 +281,50 @@ def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
     assert tables["project"] == {"name": "p", "version": "3", "dynamic": ["dependencies"]}
     assert tables["tool"]["ruff"] == {"line-length": 99}
     assert tables["tool"]["hatch"]["metadata"]["hooks"]["torch-ext"]["dependencies"] == ["six"]
+
+
+def test_what_setup_installs_besides_the_package(tmp_path: Path) -> None:
+    """Scripts, data files, maintainers and entry points of every group have their place in pyproject.toml."""
+    found, _ = joined(tmp_path, face(extension()))
+    points = {"gui_scripts": ["win = pkg:win"], "torch.backends": ["own = pkg:own"], "console_scripts": []}
+    metadata = {"scripts": ["bin/tool"], "data_files": [["share/pkg", ["data/a.txt"]]], "entry_points": points}
+    tables = written_tables(tmp_path, {**metadata, "maintainer": "M", "maintainer_email": "m@x.org"}, found)
+    assert tables["project"]["gui-scripts"] == {"win": "pkg:win"}
+    assert tables["project"]["entry-points"] == {"torch.backends": {"own": "pkg:own"}}
+    assert tables["project"]["maintainers"] == [{"name": "M", "email": "m@x.org"}]
+    wheel = tables["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["shared-scripts"] == {"bin/tool": "tool"}
+    assert wheel["shared-data"] == {"data/a.txt": "share/pkg/a.txt"}
+
+
+def test_what_a_project_table_leaves_to_setup_is_written_down(tmp_path: Path) -> None:
+    """Hatchling fills no dynamic field: what setup() or a file says stands in [project] itself."""
+    found, _ = joined(tmp_path, face(extension()), README_md="")
+    existing = '[project]\nname = "p"\nversion = "1"\ndynamic = ["description", "dependencies", "readme", "urls"]\n'
+    metadata = {"description": "d", "install_requires": ["six"]}
+    tables = written_tables(tmp_path, metadata, found, existing=existing)
+    expected = {"name": "p", "version": "1", "description": "d", "readme": "README.md"}
+    assert tables["project"] == {**expected, "dynamic": ["dependencies", "urls"]}
+    assert tables["tool"]["hatch"]["metadata"]["hooks"]["torch-ext"]["dependencies"] == ["six"]
+
+
+def test_a_package_in_a_namespace(tmp_path: Path) -> None:
+    """The namespace is shared with other projects: no `__init__.py` is put into it, and the wheel has its folders."""
+    found, _ = joined(tmp_path, face(extension("space.pkg._C")), src__space__pkg____init___py="")
+    metadata = {"package_dir": {"": "src"}, "packages": ["space.pkg"]}
+    tables = written_tables(tmp_path, metadata, found, package="space.pkg")
+    assert tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/space"]
+    (tmp_path / "setup.py").write_text(
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "setup(name='x', package_dir={'': 'src'}, packages=['space.pkg'],\n"
+        "      ext_modules=[CppExtension('space.pkg._C', ['a.cpp'])])\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "src" / "space" / "pkg" / "__init__.py").touch()
+    migration = migrating.migrate(tmp_path, torch=["2.13"])
+    assert [name for name, _ in migration.files if name.endswith(".py")] == ["src/space/pkg/__init__.py"]
+    assert 'package = "space.pkg"' in dict(migration.files)["pyproject.toml"]
+    assert "install(TARGETS _C LIBRARY DESTINATION .)" in dict(migration.files)["CMakeLists.txt"]
 
 
 def test_the_matrix(tmp_path: Path) -> None:
@@ -394,7 +439,7 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     files = {"third-party__CMakeLists_txt": "project(x)", "csrc__CMakeLists_txt": "PROJECT (own CXX)\n"}
     files |= {"csrc__sub__CMakeLists_txt": "project(below)", "cmake__CMakeLists_txt": "add_library(no_project x.c)"}
     own = extension("pkg.own", "other", ())
-    _, beside = joined(tmp_path, face(own, extension()), **files)
+    _, beside = joined(tmp_path, face(own, extension()), None, **files)
     told = (
         "`pkg.own` names no sources, so that a command of the project builds it: there is a CMake project in `csrc`: "
     )
@@ -402,6 +447,39 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     _, alone = joined(tmp_path, face(own))
     assert texts(alone) == [
         f'{told}keep that, with `source = "csrc"` in the hook\'s table, and `install()` what it makes'
+    ]
+
+
+def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:
+    """A flag or macro of other value without CUDA is said there; where all is for CUDA, nothing asks whether it is."""
+    cpu = extension(macros=(("GPU", "0"),), cxx=("-DFAST=0",))
+    cuda = extension(kind="cuda", sources=("a.cpp", "k.cu"), macros=(("GPU", "1"),), cxx=("-DFAST=1",))
+    found, _ = joined(tmp_path, face(cpu), face(cuda))
+    _, _, conditional = cmakelists.text("pkg", found).partition("\nif(WITH_CUDA)\n")
+    assert conditional.split("endif()")[0].split() == [
+        "target_sources(_C", "PRIVATE", "k.cu", ")",
+        "target_compile_definitions(_C", "PRIVATE", "GPU=1)",
+        "target_compile_options(_C", "PRIVATE", '"$<$<COMPILE_LANGUAGE:CXX>:-DFAST=1>"', ")",
+        "else()",
+        "target_compile_definitions(_C", "PRIVATE", "GPU=0)",
+        "target_compile_options(_C", "PRIVATE", '"$<$<COMPILE_LANGUAGE:CXX>:-DFAST=0>"', ")",
+    ]  # fmt: skip
+    alone = cmakelists.text("pkg", found, cuda_only=True)
+    assert "WITH_CUDA" not in alone
+    assert "GPU=1" in alone
+    assert "GPU=0" not in alone
+
+
+def test_flags_of_an_extension_in_c(tmp_path: Path) -> None:
+    """C gets them too, the standard with them where torch asks for none; folders of libraries go along."""
+    plain = extension("pkg.p", "other", ("p.c",), cxx=("-std=c99", "-O1"), library_dirs=("lib", "/opt/lib"))
+    found, notes = joined(tmp_path, face(plain), p_c="PyMODINIT_FUNC PyInit_p(void)")
+    text = cmakelists.text("pkg", found)
+    assert '"$<$<COMPILE_LANGUAGE:C,CXX>:-std=c99>"' in text
+    assert '"$<$<COMPILE_LANGUAGE:C,CXX>:-O1>"' in text
+    assert "target_link_directories(p PRIVATE lib)" in text
+    assert texts(notes) == [
+        "the folder `/opt/lib` lies outside the project: find the library with find_package() instead"
     ]
 
 

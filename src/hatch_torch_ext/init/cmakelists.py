@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,8 +16,11 @@ GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) -> str:
     """Return CMakeLists.txt; ``cuda_only`` where nothing is built without CUDA."""
+    if cuda_only:
+        targets = [replace(target, when="cuda") for target in targets]
     with_cuda = not cuda_only and any(
-        target.when != "always" or target.needs_cuda or target.cuda != type(target.cuda)() for target in targets
+        target.when != "always" or target.needs_cuda or {target.cuda, target.cpu} != {type(target.cuda)()}
+        for target in targets
     )
     modules = [target for target in targets if target.kind == "module"]
     languages = "C CXX" if any(name.endswith(".c") for target in targets for name in target.sources) else "CXX"
@@ -59,7 +63,7 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) ->
             else ["find_package(CUDAToolkit REQUIRED)"]
         )
     for target in targets:
-        lines += ["", *_target(target)]
+        lines += ["", *(_body(target) if cuda_only else _target(target))]
     return "\n".join(lines) + "\n"
 
 
@@ -86,25 +90,34 @@ def _body(target: Target) -> list[str]:
     if links:
         lines.append(f"target_link_libraries({target.name} PRIVATE {links})")
     if target.name != target.output:
-        lines.append(f"set_target_properties({target.name} PROPERTIES OUTPUT_NAME {target.output})")
+        lines += [
+            f"set_target_properties({target.name} PROPERTIES",
+            f"  OUTPUT_NAME {target.output}",
+            f"  LIBRARY_OUTPUT_DIRECTORY {target.name}  # where it is built: another may have the same file name",
+            ")",
+        ]
     if target.device_linked:
         lines.append(f"set_target_properties({target.name} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)")
     if target.kind == "module" and target.uses_torch:
         lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.output})")
-    lines += _flags(target.name, target.flags)
-    extra = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda)]
-    if extra and target.when == "always":
-        lines += ["if(WITH_CUDA)", *(f"  {line}" for line in extra)]
-        lines += (
-            ["else()", *(f"  {line}" for line in _sources(target.name, target.cpu_sources))]
-            if target.cpu_sources
-            else []
-        )
-        lines.append("endif()")
+    host = "C,CXX" if any(each.endswith(".c") for each in target.sources) else "CXX"
+    lines += _flags(target.name, target.flags, host)
+    with_cuda = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda, host)]
+    without = [*_sources(target.name, target.cpu_sources), *_flags(target.name, target.cpu, host)]
+    if target.when == "always":
+        lines += _either(with_cuda, without)
     else:
-        lines += extra
+        lines += with_cuda if target.when == "cuda" else without
     lines.append(f"install(TARGETS {target.name} LIBRARY DESTINATION {target.destination})")
     return lines
+
+
+def _either(with_cuda: Sequence[str], without: Sequence[str]) -> list[str]:
+    """Return what is said where there is CUDA, and what where there is none."""
+    if not with_cuda:
+        return ["if(NOT WITH_CUDA)", *(f"  {line}" for line in without), "endif()"] if without else []
+    rest = ["else()", *(f"  {line}" for line in without)] if without else []
+    return ["if(WITH_CUDA)", *(f"  {line}" for line in with_cuda), *rest, "endif()"]
 
 
 def _sources(name: str, files: Iterable[str]) -> list[str]:
@@ -116,19 +129,22 @@ def _file(name: str) -> str:
     return f'"{name}"' if re.search(r"[\s;()#]", name) else name
 
 
-def _flags(name: str, flags: Flags) -> list[str]:
+def _flags(name: str, flags: Flags, host: str) -> list[str]:
     lines = []
     if flags.include_dirs:
         folders = " ".join(_file(each) for each in flags.include_dirs)
         lines.append(f"target_include_directories({name} PRIVATE {folders})")
     if flags.macros:
         lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(_escaped(each) for each in flags.macros)})")
-    options = [f'"$<$<COMPILE_LANGUAGE:CXX>:{_escaped_text(each)}>"' for each in flags.cxx]
+    options = [f'"$<$<COMPILE_LANGUAGE:{host}>:{_escaped_text(each)}>"' for each in flags.cxx]
     options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_escaped_text(each)}>"' for each in flags.nvcc]
     if options:
         lines += [f"target_compile_options({name} PRIVATE", *(f"  {each}" for each in options), ")"]
     if flags.link:
         lines.append(f"target_link_options({name} PRIVATE {' '.join(_escaped(each) for each in flags.link)})")
+    if flags.link_dirs:
+        folders = " ".join(_file(each) for each in flags.link_dirs)
+        lines.append(f"target_link_directories({name} PRIVATE {folders})")
     if flags.libraries:
         lines.append(f"target_link_libraries({name} PRIVATE {' '.join(_file(each) for each in flags.libraries)})")
     return lines

@@ -39,7 +39,8 @@ class Migration:
             path = self.root / name
             before = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
             there = f"a/{name}" if before else "/dev/null"
-            shown += difflib.unified_diff(before, text.splitlines(keepends=True), there, f"b/{name}")
+            lines = difflib.unified_diff(before, text.splitlines(keepends=True), there, f"b/{name}")
+            shown += (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
         return "".join(shown)
 
     def write(self, *, force: bool) -> None:
@@ -84,15 +85,16 @@ def migrate(
     asked = sorted({name for each in faces for name in each.asked})
     if not faces[0].extensions:
         raise ConfigurationError([_nothing(root, asked)])
-    package = _package(root, metadata, [each.name for each in faces[0].extensions])
+    path = root / PYPROJECT
+    existing = path.read_text(encoding="utf-8") if path.is_file() else None
+    declared = tomlkit.parse(existing or "").get("project", {})
+    name = str(metadata.get("name") or declared.get("name") or root.name)
+    package = _package(root, metadata, name, [each.name for each in faces[0].extensions])
     joined, more = targets.join(root, cpu, cuda, package=package)
     if not joined:
         raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in more)])
     only_cuda = targets.cuda_only(cpu, cuda)
     backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
-    path = root / PYPROJECT
-    existing = path.read_text(encoding="utf-8") if path.is_file() else None
-    declared = tomlkit.parse(existing or "").get("project", {})
     torch = torch or _releases([*metadata.get("install_requires", []), *declared.get("dependencies", [])], notes)
     pythons = pythons or served.pythons({**_of_project(declared), **metadata}, torch)
     compiled = served.with_compiler(torch)
@@ -104,7 +106,6 @@ def migrate(
     parted, told = splitting.part(root, joined, package=package, gain=gain, write=split)
     folder = pyproject.package_folder(metadata, package, root)
     changes, places = sources.change(root, folder, package, parted)
-    name = str(metadata.get("name") or declared.get("name") or root.name)
     tables = pyproject.text(
         existing,
         metadata,
@@ -192,12 +193,12 @@ def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> 
     return ("cpu", "cuda") if has_cuda and not cpu_alone else ()
 
 
-def _package(root: Path, metadata: Mapping[str, Any], extensions: Sequence[str]) -> str:
+def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Sequence[str]) -> str:
     """Return the import package: that of the extensions, else the one that is named as the project, else the first."""
-    parents = {name.rpartition(".")[0].split(".")[0] for name in extensions} - {""}
+    parents = {_regular(root, metadata, parent) for name in extensions if (parent := name.rpartition(".")[0])}
     found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
-    named = str(metadata.get("name") or root.name).replace("-", "_")
+    named = name.replace("-", "_")
     there = [named] if any((root / base / named).is_dir() for base in ("", "src")) else []
     candidates = [*sorted(parents), *([named] if named in packages else []), *packages, *there]
     if not candidates:
@@ -205,3 +206,11 @@ def _package(root: Path, metadata: Mapping[str, Any], extensions: Sequence[str])
             [f"setup.py in {root} names no package: extensions need one to lie in. Make a folder with `__init__.py`."]
         )
     return candidates[0]
+
+
+def _regular(root: Path, metadata: Mapping[str, Any], dotted: str) -> str:
+    """Return the outermost package that has an ``__init__.py``: a namespace around it is not this project's."""
+    parts = dotted.split(".")
+    names = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    folders = {each: root / pyproject.package_folder(metadata, each, root) for each in names}
+    return next((each for each in names if (folders[each] / "__init__.py").is_file()), dotted)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+GROUPS = {"console_scripts": "scripts", "gui_scripts": "gui-scripts"}
+"""Groups of entry points that have a table of their own in [project]."""
+
 
 def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- tomlkit's table
     """Return the table, made of what ``setup()`` was given."""
@@ -29,7 +32,8 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
     if metadata.get("license"):
         project["license"] = {"text": str(metadata["license"])}
     _add(project, "license-files", sorted(path.name for path in root.glob("LICEN[CS]E*") if path.is_file()))
-    _add(project, "authors", _people(metadata.get("author"), metadata.get("author_email")))
+    for kind in ("author", "maintainer"):
+        _add(project, f"{kind}s", _people(metadata.get(kind), metadata.get(f"{kind}_email")))
     keywords = metadata.get("keywords") or []
     _add(
         project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
@@ -40,9 +44,12 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
     extras = (metadata.get("extras_require") or {}).items()
     optional = {canonicalize_name(name): [requirement(each) for each in requirements] for name, requirements in extras}
     _add(project, "optional-dependencies", optional)
-    points = metadata.get("entry_points")
-    scripts = points.get("console_scripts") or [] if isinstance(points, dict) else []
-    _add(project, "scripts", dict([part.strip() for part in each.split("=", 1)] for each in scripts))
+    for group, points in (metadata.get("entry_points") or {}).items():
+        listed = dict([part.strip() for part in each.split("=", 1)] for each in points)
+        if key := GROUPS.get(group):
+            _add(project, key, listed)
+        elif listed:
+            project.setdefault("entry-points", {})[group] = listed
     return project
 
 

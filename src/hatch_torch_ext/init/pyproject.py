@@ -48,7 +48,10 @@ def text(
     if isinstance(declared, dict) and "dependencies" in declared:
         own = [str(each) for each in declared.pop("dependencies")]
     if isinstance(declared, dict):
-        kept = {*map(str, declared.get("dynamic", [])), "dependencies"} - {"version"}
+        dynamic, found = {*map(str, declared.get("dynamic", []))}, project.table(metadata, root)
+        for name in sorted(dynamic & {*found} - {"dependencies", "version"}):  # setuptools read it elsewhere
+            declared[name] = found[name]
+        kept = {*dynamic, "dependencies"} - {"version", *found}
         declared["dynamic"] = sorted({*kept, *(["version"] if version else [])})
         if version:
             declared.pop("version", None)
@@ -89,8 +92,16 @@ def _hatch(
     folders = _packages(metadata, folder, package, root)
     inside = [name for each in targets for name in (*each.sources, *each.cuda_sources) if name.startswith(f"{folder}/")]
     wheel: dict[str, Any] = {"packages": folders}
-    if folder.rpartition("/")[2] != package:  # hatch gives a package the name of its folder
-        wheel = {"only-include": folders, "sources": {folder: package, **_bases(folders[1:])}}
+    inner = package.replace(".", "/")
+    if f"/{folder}".endswith(f"/{inner}"):  # hatch gives a package the name of its folder
+        folders[0] = folder.removesuffix(inner) + inner.partition("/")[0]
+    else:
+        wheel = {"only-include": folders, "sources": {folder: inner, **_bases(folders[1:])}}
+    scripts = [str(each) for each in metadata.get("scripts") or []]
+    if scripts:
+        wheel["shared-scripts"] = {each: each.rpartition("/")[2] for each in scripts}
+    if data := _data_files(metadata):
+        wheel["shared-data"] = data
     if inside:  # sources that lie in the package have no use in the wheel
         wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
     wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
@@ -109,10 +120,16 @@ def _hatch(
 
 def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
     """Return the folders of all packages that setuptools would install, and the modules that lie beside them."""
-    tops = {str(each).split(".")[0] for each in metadata.get("packages") or []} - {package}
+    tops = {str(each).split(".")[0] for each in metadata.get("packages") or []} - {package.partition(".")[0]}
     others = [package_folder(metadata, each, root) for each in sorted(tops)]
     modules = [f"{str(each).replace('.', '/')}.py" for each in metadata.get("py_modules") or []]
     return [folder, *(each for each in [*others, *modules] if (root / each).exists())]
+
+
+def _data_files(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return where the files go that are installed outside of packages, by their own place."""
+    listed = [each for each in metadata.get("data_files") or [] if isinstance(each, list)]
+    return {str(name): f"{folder}/{str(name).rpartition('/')[2]}" for folder, names in listed for name in names}
 
 
 def _bases(folders: Iterable[str]) -> dict[str, str]:

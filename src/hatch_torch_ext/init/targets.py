@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.init.recording import Extension, Face
 
@@ -32,6 +32,10 @@ TAKES_VALUE = frozenset(
     {"-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-include", "-isystem", "-I", "-L", "-maxrregcount"}
 )
 """Flags whose value, the next argument, may start with a dash."""
+LEFT_OUT = ("-std=", "--std=", "--threads=", "-t=")
+"""How flags start that CMake and torch's targets give in their own way."""
+OF_TORCHS_KINDS = frozenset({"cpp", "cuda"})
+"""Kinds of extensions that torch's own classes declare."""
 OF_PACKAGES = {"numpy": "Python::NumPy", "pybind11": "pybind11::headers"}
 """Targets that bring a Python package's headers; torch brings those of pybind11."""
 OF_TORCHS_TARGETS = frozenset({"_GLIBCXX_USE_CXX11_ABI", "TORCH_EXTENSION_NAME", "TORCH_API_INCLUDE_EXTENSION_H"})
@@ -56,6 +60,7 @@ class Flags:
     cxx: tuple[str, ...] = ()
     nvcc: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
+    link_dirs: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
@@ -65,7 +70,7 @@ class Target:
     """A target of the CMake project: ``name`` in CMake, ``output`` the file's.
 
     ``destination`` is its folder below the package (``.`` for the package itself). ``when`` says in which entries it is
-    built; ``cuda_sources`` and ``cuda`` are added where there is CUDA, ``cpu_sources`` where there is none.
+    built; ``cuda_sources`` and ``cuda`` are added where there is CUDA, ``cpu_sources`` and ``cpu`` where there is none.
     ``python_abi`` is ``3.9`` for a module on Python's limited API.
     """
 
@@ -80,6 +85,7 @@ class Target:
     cpu_sources: tuple[str, ...] = ()
     flags: Flags = field(default_factory=Flags)
     cuda: Flags = field(default_factory=Flags)
+    cpu: Flags = field(default_factory=Flags)
     python_abi: str | None = None
     uses_torch: bool = True
     device_linked: bool = False
@@ -114,7 +120,9 @@ def join(
             continue
         strange = [source for source in first.sources if _of_cython(root, source)]
         if strange:
-            notes.append(Note(line=0, text=f"`{name}` is made by Cython of `{strange[0]}`: build it by hand in CMake"))
+            made_of = Path(strange[0]).with_suffix(".pyx")
+            text = f"`{name}` is made by Cython of `{made_of if (root / made_of).is_file() else strange[0]}`"
+            notes.append(Note(line=0, text=f"{text}: build it by hand in CMake"))
             continue
         for source in dict.fromkeys([*first.sources, *(other.sources if other else ())]):
             if not (root / source).is_file():
@@ -175,7 +183,7 @@ def _target(
     first = cpu or cuda
     assert first is not None  # noqa: S101 -- the caller has one of them
     common = _flags(first, notes)
-    added = Flags()
+    added, without = Flags(), Flags()
     sources = first.sources
     cuda_sources: tuple[str, ...] = ()
     cpu_sources: tuple[str, ...] = ()
@@ -184,7 +192,8 @@ def _target(
         cuda_sources = tuple(each for each in cuda.sources if each not in cpu.sources)
         cpu_sources = tuple(each for each in cpu.sources if each not in cuda.sources)
         everything = _flags(cuda, notes)
-        common, added = _common(common, everything), _without(everything, common)
+        both = _common(common, everything)
+        common, added, without = both, _without(everything, both), _without(common, both)
     everywhere = (*sources, *cuda_sources, *cpu_sources)
     is_module = any(makes_module(root, each) for each in everywhere)
     if not is_module and any("TORCH_EXTENSION_NAME" in source_text(root, each) for each in everywhere):
@@ -204,8 +213,9 @@ def _target(
         cpu_sources=cpu_sources,
         flags=common,
         cuda=added,
+        cpu=without,
         python_abi=_limited(root, first, everywhere, notes),
-        uses_torch=first.kind in {"cpp", "cuda"},
+        uses_torch=first.kind in OF_TORCHS_KINDS,
         device_linked=any(_is_device_linked(each) for each in (cpu, cuda) if each is not None),
     )
 
@@ -292,7 +302,9 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         if entry not in notes:
             notes.append(entry)
 
-    cxx, nvcc = list(_kept(extension.cxx, leave)), list(_kept(extension.nvcc, leave))
+    with_torch = extension.kind in OF_TORCHS_KINDS
+    cxx = list(_kept(extension.cxx, leave, standard=not with_torch))
+    nvcc = list(_kept(extension.nvcc, leave))
     if not any(source.endswith(".cu") for source in extension.sources):
         nvcc = []
     for undefined in extension.undefined:
@@ -314,6 +326,7 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         cxx=tuple(cxx),
         nvcc=tuple(nvcc),
         link=tuple(link),
+        link_dirs=tuple(_path(each) for each in extension.library_dirs if not each.startswith("/")),
         include_dirs=tuple(_path(each) for each in folders if not each.startswith("/")),
         libraries=tuple(libraries),
     )
@@ -345,8 +358,11 @@ def _libraries(names: Iterable[str]) -> Iterable[str]:
             yield name
 
 
-def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
-    """Yield flags as CMake takes them; pairs are one item, so that CMake does not part them."""
+def _kept(flags: Iterable[str], leave: object, *, standard: bool = False) -> Iterable[str]:
+    """Yield flags as CMake takes them; pairs are one item, so that CMake does not part them.
+
+    The language's ``standard`` is kept where torch's targets do not ask for the one that its headers need.
+    """
     say = leave if callable(leave) else (lambda _: None)
     rest = list(flags)
     while rest:
@@ -358,9 +374,9 @@ def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
             say("architectures of CUDA are the option `archs`")
         elif flag in {"--threads", "-t", "-rdc", "--relocatable-device-code", "-std", "--std"} and rest:
             rest.pop(0)
-        elif flag.startswith(("-std=", "--std=", "--threads=", "-t=")) or flag in {"-fPIC", "-w64", *RELOCATABLE}:
-            continue  # torch's targets ask for the standard that its headers need
-        elif flag.startswith("-D") and _macro(flag)[0] in OF_TORCHS_TARGETS:
+        elif flag.startswith(("-std=", "--std=")) and standard:
+            yield flag
+        elif flag.startswith(LEFT_OUT) or flag in {"-fPIC", "-w64", *RELOCATABLE} or _is_torchs(flag):
             continue
         elif flag in {"-march=native", "-mtune=native"}:
             say(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
@@ -368,6 +384,10 @@ def _kept(flags: Iterable[str], leave: object) -> Iterable[str]:
             yield f"SHELL:{flag} {rest.pop(0)}"
         else:
             yield flag
+
+
+def _is_torchs(flag: str) -> bool:
+    return flag.startswith("-D") and _macro(flag)[0] in OF_TORCHS_TARGETS
 
 
 def _common(one: Flags, other: Flags) -> Flags:
@@ -378,7 +398,7 @@ def _without(flags: Flags, common: Flags) -> Flags:
     return Flags(**{name: tuple(e for e in getattr(flags, name) if e not in getattr(common, name)) for name in _NAMES})
 
 
-_NAMES = ("macros", "cxx", "nvcc", "link", "include_dirs", "libraries")
+_NAMES = ("macros", "cxx", "nvcc", "link", "link_dirs", "include_dirs", "libraries")
 
 
 def _object(path: str) -> str:

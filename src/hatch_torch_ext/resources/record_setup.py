@@ -5,6 +5,7 @@ not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
 """
 
 import ast
+import configparser
 import glob
 import inspect
 import json
@@ -14,8 +15,10 @@ import re
 import socket
 import subprocess
 import sys
+import textwrap
 import traceback
 import urllib.request
+import warnings
 
 RESULT, SETUP, FACE, *ARGUMENTS = sys.argv[1:]
 NVCC = (
@@ -73,7 +76,7 @@ PLAIN = (
     "name", "version", "description", "author", "author_email", "maintainer", "maintainer_email", "url", "download_url",
     "project_urls", "license", "python_requires", "install_requires", "extras_require", "classifiers", "keywords",
     "packages", "package_dir", "package_data", "include_package_data", "entry_points", "scripts", "py_modules", "options",
-    "use_scm_version",
+    "use_scm_version", "data_files",
 )  # fmt: skip
 
 
@@ -84,6 +87,53 @@ def plain(value):
     if isinstance(value, (list, tuple, set)):
         return [plain(item) for item in value]
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def lines(value):
+    """Return requirements or the like as a list: setuptools takes the lines of a text too, and whatever is iterated."""
+    parts = value.splitlines() if isinstance(value, str) else [str(each) for each in value or []]
+    return [each.strip() for each in parts if each.strip() and not each.strip().startswith("#")]
+
+
+def entry_points(value):
+    """Return entry points by group, which may be given as the text of an .ini file."""
+    if isinstance(value, str):
+        parser = configparser.ConfigParser(delimiters=("=",))
+        parser.optionxform = str
+        parser.read_string(textwrap.dedent(value))
+        return {group: ["{} = {}".format(*point) for point in parser.items(group)] for group in parser.sections()}
+    return {str(group): lines(points) for group, points in (value or {}).items()}
+
+
+def tidied(metadata):
+    """Return the metadata with each value in one form, of those that setuptools takes."""
+    found = dict(metadata)
+    for name in ("install_requires", "classifiers", "packages", "py_modules", "scripts"):
+        if name in found:
+            found[name] = lines(found[name])
+    if "entry_points" in found:
+        found["entry_points"] = entry_points(found["entry_points"])
+    extras = {}
+    for key, requirements in (found.get("extras_require") or {}).items():
+        name, _, marker = str(key).partition(":")  # "name:marker"; without a name they are required
+        listed = [marked(each, marker) for each in lines(requirements)]
+        if name:
+            extras.setdefault(name, []).extend(listed)
+        else:
+            found["install_requires"] = [*found.get("install_requires", []), *listed]
+    if extras:
+        found["extras_require"] = extras
+    else:
+        found.pop("extras_require", None)
+    return found
+
+
+def marked(requirement, marker):
+    """Return a requirement under a marker."""
+    if not marker:
+        return requirement
+    wanted, _, own = (each.strip() for each in requirement.partition(";"))
+    return "{}; {}".format(wanted, "({}) and ({})".format(own, marker) if own else marker)
 
 
 def setup(*args, **keywords):
@@ -97,9 +147,13 @@ def setup(*args, **keywords):
                     "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__),
                 }
             )
-    metadata = {name: plain(keywords[name]) for name in PLAIN if name in keywords}
+    if "versioneer" in sys.modules:
+        note("its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs")
+    metadata = {name: keywords[name] for name in PLAIN if name in keywords}
     metadata.update(configured())
-    finish({"extensions": [recorded(each) for each in keywords.get("ext_modules") or []], "metadata": metadata})
+    metadata = {**of_pyproject(metadata), **metadata}
+    extensions = [recorded(each) for each in keywords.get("ext_modules") or []]
+    finish({"extensions": extensions, "metadata": plain(tidied(metadata))})
     raise Done
 
 
@@ -123,10 +177,51 @@ def configured():
         return {}
     found = {}
     for section in ("metadata", "options"):
-        found.update({name: plain(value) for name, value in read.get(section, {}).items() if name in PLAIN and value})
+        found.update({name: value for name, value in read.get(section, {}).items() if name in PLAIN and value})
     return found
 
 
+DYNAMIC = {
+    "dependencies": "install_requires", "optional-dependencies": "extras_require", "classifiers": "classifiers",
+    "description": "description",
+}  # fmt: skip
+"""What setuptools reads out of files for pyproject.toml, by the names of ``setup()``."""
+
+
+def of_pyproject(metadata):
+    """Return what setuptools takes from pyproject.toml: packages, and what [project] calls dynamic."""
+    if not os.path.isfile("pyproject.toml"):
+        return {}
+    from setuptools.config.pyprojecttoml import load_file, read_configuration
+
+    try:
+        dynamic = load_file("pyproject.toml").get("project", {}).get("dynamic", [])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read = read_configuration("pyproject.toml", ignore_option_errors=True)
+    except Exception as error:
+        note("pyproject.toml cannot be read by setuptools ({}): carry over by hand what it says".format(error))
+        return {}
+    tables, project = read.get("tool", {}).get("setuptools", {}), read.get("project", {})
+    written = {key.replace("_", "-"): value for key, value in project.items()}  # setuptools writes one with `_`
+    found = {name: written[key] for key, name in DYNAMIC.items() if key in dynamic and key in written}
+    named = {"packages": "packages", "py-modules": "py_modules", "package-dir": "package_dir"}
+    found.update({name: tables[key] for key, name in named.items() if tables.get(key)})
+    if project and not {"packages", "py_modules"} & {*found, *metadata}:
+        found.update(discovered())
+    return found
+
+
+def discovered():
+    """Return the packages that setuptools finds where a [project] table names none."""
+    from setuptools.discovery import FlatLayoutPackageFinder, PEP420PackageFinder
+
+    if os.path.isdir("src"):
+        return {"packages": PEP420PackageFinder.find("src"), "package_dir": {"": "src"}}
+    return {"packages": FlatLayoutPackageFinder.find(".")}
+
+
+GIVEN = frozenset(os.environ)
 asked = []
 
 
@@ -148,7 +243,7 @@ ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", 
 
 def finish(found):
     """Write the result."""
-    found["asked"] = sorted(name for name in asked if name not in ANSWERED)
+    found["asked"] = sorted(name for name in asked if name not in ANSWERED and name not in GIVEN)
     unknown = getattr(sys.modules.get("torch._unknown"), "ASKED", [])
     if unknown:
         what = "asks torch for {}, which a recording does not know: taken for nothing".format(", ".join(unknown))
