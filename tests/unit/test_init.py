@@ -344,6 +344,7 @@ def test_the_matrix(tmp_path: Path) -> None:
         "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}},
     }
     assert matrix(library, backends=("cuda",))["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
+    assert matrix(library, backends=("cuda",), torch=["2.8"])["matrix"] == [{"torch": ["2.8"]}]
     newer = matrix(library, backends=("cpu", "cuda"), torch=["2.14", "2.15"])
     assert newer["matrix"] == [
         {"torch": ["2.14"], "cuda": ["cpu", "cu130"]},

@@ -43,7 +43,9 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) ->
             "",
         ]
     lines.append("find_package(Torch REQUIRED)")
-    libraries = {each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries)}
+    libraries = {
+        each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries, *target.cpu.libraries)
+    }
     if modules:
         kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
         kinds |= {"NumPy"} & {each.removeprefix("Python::") for each in libraries}

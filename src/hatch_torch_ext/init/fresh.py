@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).parent.parent / "resources"
 TEMPLATES = RESOURCES / "fresh"
 WORKFLOWS = RESOURCES / "ci"
+REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
+"""What is said beside a variable of the matrix."""
 SUMMARY = "A PyTorch extension: one wheel for every torch."
 
 
@@ -173,10 +175,9 @@ def _matrix(choices: Choices) -> tuple[str, list[str]]:
         tables = served.matrix(torch, [python] if choices.module else [], backends)
     lines = []
     for table in tables["matrix"]:
-        lines += ["[[tool.hatch.envs.matrix.matrix]]", *(f"{name} = {_list(values)}" for name, values in table.items())]
-        if choices.module:
-            lines[-1 - choices.cuda] += "  # a module is built for each Python: add those that your users have"
-        lines.append("")
+        lines += ["[[tool.hatch.envs.matrix.matrix]]"]
+        lines += [f"{name} = {_list(values)}{REMARKS.get(name, '')}" for name, values in table.items()]
+        lines += [""]
     if choices.cuda:
         lines += [
             "[tool.hatch.envs.matrix.overrides]",

@@ -36,7 +36,7 @@ def matrix(
         if named or not backends:
             tables.append({"torch": of_it, **axes, **({"cuda": named} if named else {})})
     if not compiled:
-        return {"matrix": tables}
+        return {"matrix": tables or [{"torch": list(torch), **axes}]}
     compilers = [
         {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*", "if": [tag(cuda)]}
         for cuda in dict.fromkeys(compiled.values())
