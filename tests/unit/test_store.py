@@ -309,6 +309,14 @@ def test_a_folder_of_everybody(tmp_path: Path) -> None:
     assert (other.root, len(said)) == (tmp_path / "mine", 1)
 
 
+def test_a_folder_with_other_things_is_not_tagged(tmp_path: Path) -> None:
+    """Backups skip a tagged folder, and here with it the user's own files."""
+    (tmp_path / "letters").touch()
+    store.opened(tmp_path)
+    assert not (tmp_path / "CACHEDIR.TAG").exists()
+    assert (store.opened(tmp_path / "empty").root / "CACHEDIR.TAG").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_another_users(tmp_path: Path) -> None:
     """A store that another user owns is not used; a file that another user put into one of ours is not used."""

@@ -68,7 +68,7 @@ def check(root: Path, report: Callable[[str], None]) -> None:
         _check(root / name, status, ours=ours, report=report)
     with tempfile.TemporaryFile(dir=root):
         pass
-    if not tag.exists():
+    if ours and not tag.exists():  # backups would skip whatever else the folder holds
         tag.write_text(TAG, encoding="utf-8")
 
 
