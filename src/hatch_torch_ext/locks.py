@@ -109,4 +109,8 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def _myself() -> str:
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    return f"process {os.getpid()} ({program} in {os.getcwd()})"  # noqa: PTH109 -- a text
+    try:
+        where = f" in {os.getcwd()}"  # noqa: PTH109 -- a text
+    except FileNotFoundError:
+        where = ""
+    return f"process {os.getpid()} ({program}{where})"

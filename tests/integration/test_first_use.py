@@ -190,6 +190,44 @@ def test_the_linkers_error_is_seen_and_its_output_kept(user: used.User) -> None:
     (log,) = (user.cache / "failed").iterdir()
     assert str(log) in said
     assert "cannot find -lgone" in log.read_text()
+    assert f"Unset LDFLAGS unless needed, or tell the authors of my-pkg; the whole log is {log}" in said.splitlines()
+
+
+def test_words_of_users(user: used.User) -> None:
+    """A word that means no forbids a build; a number of jobs that is none is told by the variable that the user set."""
+    assert last_lines(user.load(TORCH_EXT_BUILD="False"))[-1] == (
+        "(A build for this torch is forbidden by TORCH_EXT_BUILD=False.)"
+    )
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1", MAX_JOBS="all"))
+    assert lines[1] == "Environment variable `MAX_JOBS` must be a whole number of at least 1, not `all`"
+
+
+def test_streams_and_folders_that_are_odd(user: used.User) -> None:
+    """Messages that the streams' encoding lacks letters for, "~" in the cache's name, a current folder that is gone."""
+    program = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); import my_pkg; print(*my_pkg.load())"
+    home = user.root / "größe mit Leerzeichen"
+    done = user.run(
+        "-c",
+        program,
+        HOME=str(home),
+        PYTHONIOENCODING="ascii",
+        TORCH_EXT_BUILD="1",
+        TORCH_EXT_BUILD_CACHE="~/cache",
+    )
+    assert done.stdout == LOADED, done.stderr
+    assert (home / "cache" / "views").is_dir()
+
+
+def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
+    """A signal that one process got, as a notebook's kernel does: its builder ends at once, and says nothing more."""
+    paused = user.root / "paused"
+    started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1", PAUSE=str(paused))
+    deadline = time.monotonic() + 60
+    while not paused.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(started.pid, signal.SIGINT)
+    _, said = started.communicate(timeout=50)  # the builder holds stderr, and would go on for 60 s
+    assert said.count("Traceback") == 1, said
 
 
 def test_sources_that_were_changed_are_not_compiled(user: used.User, wheel: Path) -> None:
@@ -325,7 +363,8 @@ def test_without_a_home_the_error_names_a_way_out(user: used.User) -> None:
     lines = last_lines(user.run("-c", program, TORCH_EXT_BUILD_CACHE=None, **nowhere))
     assert lines == [
         "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: there is no home folder for a "
-        "cache (HOME is not set). Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+        "cache (HOME is not set, or is no absolute path). Name a folder of your own: "
+        "TORCH_EXT_BUILD_CACHE=/path/to/folder"
     ]
     assert user.run("-c", program, **nowhere).stdout == LOADED
 
@@ -364,6 +403,23 @@ def test_a_cache_on_a_read_only_file_system(user: used.User) -> None:
     assert (filled.stdout, filled.stderr) == (LOADED, "")
     other = in_namespace(user, read_only, CXXFLAGS="-O0")
     assert "cannot be used: Read-only file system" in other.stderr
+
+
+def test_a_full_folder_of_temporary_files(user: used.User) -> None:
+    """They go into the cache, so that only its place counts."""
+    temporary = user.root / "tmp"
+    temporary.mkdir()
+    done = in_namespace(user, 'mount -t tmpfs -o size=4k tmpfs "$TMPDIR"\necho >"$TMPDIR/full"', TMPDIR=str(temporary))
+    assert done.stdout == LOADED, done.stderr
+
+
+def test_a_cache_whose_files_cannot_be_executed(user: used.User) -> None:
+    """Said before anything is compiled, with a way out."""
+    user.cache.mkdir(mode=0o700)
+    done = in_namespace(user, 'mount -t tmpfs -o noexec,mode=700 tmpfs "$CACHE"')
+    assert f"the cache {user.cache} is on a file system mounted `noexec`" in done.stderr
+    assert "TORCH_EXT_BUILD_CACHE=/path/to/folder" in done.stderr
+    assert "building for torch" not in done.stderr
 
 
 SOMEBODY = 41234

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake.replies import Reply
 
 _FETCHING = re.compile(r"FetchContent\.cmake:\d+ \(message\):\s+Build step for (\S+) failed")
+IN_SOURCES = "Correct this in the project's sources"
+IN_OPTIONS = " or in the hook's options `cmake.*`"
 FIRST_ERRORS = 5
 LAST_LINES = 20
 _ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|ld: cannot find |\(F\)")
@@ -99,8 +101,8 @@ def step_failed(
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     elif (crowded := faults.crowded(output)) is not None:
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
-    options = " or in the hook's options `cmake.*`" if step == "configuring" else ""
-    return "\n".join([*parts, f"Correct this in the project's sources{options}; the whole log is {log}"])
+    remedy = f"{IN_SOURCES}{IN_OPTIONS}" if step == "configuring" else IN_SOURCES
+    return "\n".join([*parts, f"{remedy}; the whole log is {log}"])
 
 
 def _not_fetched(output: str) -> list[str]:

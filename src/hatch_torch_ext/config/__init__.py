@@ -147,9 +147,11 @@ def _unreadable(root: Path) -> list[str]:
     try:
         str(root).encode()
     except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        remedy = "rename the folder" if encoding == "utf-8" else "run `export PYTHONUTF8=1`, or rename the folder"
         return [
             f"The path of the project, {printable.name(root)}, is not text to this Python, which reads names of files "
-            f"as {sys.getfilesystemencoding()}: run `export PYTHONUTF8=1`, or rename the folder"
+            f"as {encoding}: {remedy}"
         ]
     return []
 

@@ -373,8 +373,11 @@ def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
     return choice
 
 
+_NO = ("0", "false", "no", "off")
+
+
 def _setting(name: str) -> Tuple[str, str]:
-    """Return the variable that counts, and its value, "" and "0" being nothing.
+    """Return the variable that counts, and its value, "" for what means no.
 
     What the user set for this package overrides what is set for all packages built this way.
     """
@@ -383,7 +386,7 @@ def _setting(name: str) -> Tuple[str, str]:
     if own in os.environ:
         variable = own
     value = os.environ.get(variable, "")
-    return variable, ("" if value == "0" else value)
+    return variable, ("" if value.lower() in _NO else value)
 
 
 # 3. A build at first use ---------------------------------------------------------------------------------------------
@@ -398,7 +401,7 @@ _ENVIRON = (  # what compilers are told by
 def _allowed() -> Optional[bool]:
     """Say whether the user, else the author, allows a build; None where only an earlier one may be taken."""
     variable, value = _setting("BUILD")
-    if os.environ.get(variable) == "0":
+    if os.environ.get(variable, "").lower() in _NO:
         return False
     return True if value or DATA["fallback"]["default"] else None
 
@@ -407,7 +410,7 @@ def _cache() -> str:
     """Return the folder of what was built here, "" where there is no place for it."""
     named = os.environ.get("TORCH_EXT_BUILD_CACHE", "")
     if named:
-        return os.path.abspath(named)
+        return os.path.abspath(os.path.expanduser(named))  # a Dockerfile's ENV leaves "~" as it is
     folder = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
     return os.path.join(folder, "hatch-torch-ext", "first-use") if os.path.isabs(folder) else ""
 
@@ -529,12 +532,17 @@ def _with(choice: Choice, variant: Variant) -> Choice:
 
 # Run in a process of its own: what builds, its threads and its handlers of signals are no business of the user's.
 _BUILD = """
-import json, sys
+import json, os, sys
+for stream in sys.stdin, sys.stdout:
+    stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever PYTHONIOENCODING says
 request = json.loads(sys.stdin.readline())
 sys.path[:] = request["path"]
 from hatch_torch_ext.user import first_use
-fault = first_use.build(request, say=lambda line: print(line, flush=True))
-print("\\0" + json.dumps(fault), flush=True)
+try:
+    fault = first_use.build(request, say=lambda line: print(line, flush=True))
+    print("\\0" + json.dumps(fault), flush=True)
+except (BrokenPipeError, KeyboardInterrupt):
+    os._exit(1)  # nobody waits any more: no traceback
 """
 
 
@@ -546,7 +554,7 @@ def _build(choice: Choice) -> Variant:
     cache = _cache()
     if not cache:
         raise ImportError(
-            f"{head} there is no home folder for a cache (HOME is not set). "
+            f"{head} there is no home folder for a cache (HOME is not set, or is no absolute path). "
             "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
         )
     fault = _run_builder(choice.here, cache)
@@ -595,6 +603,7 @@ def _run_builder(here: Facts, cache: str) -> str:
             [sys.executable, "-c", _BUILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=_folder_to_work_in(),
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(added), PYTHONSAFEPATH="1"),
         )
     except OSError as error:
@@ -607,13 +616,26 @@ def _run_builder(here: Facts, cache: str) -> str:
             running.stdin.close()
         except BrokenPipeError:
             pass  # it could not start, and says so itself
-        for raw in running.stdout:
-            line = raw.decode("utf-8", "replace").rstrip("\n")
-            if line.startswith("\0"):
-                fault = str(json.loads(line[1:]))
-            else:
-                _tell(line)
+        try:
+            for raw in running.stdout:
+                line = raw.decode("utf-8", "replace").rstrip("\n")
+                if line.startswith("\0"):
+                    fault = str(json.loads(line[1:]))
+                else:
+                    _tell(line)
+        except BaseException:  # Ctrl-C, or what a handler of signals raises: nobody wants the build any more
+            running.terminate()
+            raise
     return fault or (f"the builder ended with status {running.returncode}" if running.returncode else "")
+
+
+def _folder_to_work_in() -> Optional[str]:
+    """Return None, the current folder; where that was removed, a folder that exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return os.sep
+    return None
 
 
 def _tell(line: str) -> None:
@@ -668,7 +690,8 @@ def _refusal_of_all(choice: Choice) -> str:
 def _offer() -> Iterator[str]:
     """Say how the package is built for the torch that is here."""
     if _allowed() is False:
-        yield "(A build for this torch is forbidden by TORCH_EXT_BUILD=0.)"
+        variable, _ = _setting("BUILD")
+        yield f"(A build for this torch is forbidden by {variable}={_plain(os.environ[variable], 20)}.)"
         return
     yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
@@ -1288,7 +1311,7 @@ def _show_cache() -> str:
     """List what was built here for this package, in what folder, and for which torch."""
     import json
 
-    lines = [_cache() or "no folder: HOME is not set, and TORCH_EXT_BUILD_CACHE neither"]
+    lines = [_cache() or "no folder: neither HOME nor TORCH_EXT_BUILD_CACHE names one"]
     for folder in _kept():
         if os.path.isfile(f"{folder}/variant.json"):
             with open(f"{folder}/variant.json", encoding="utf-8") as stream:

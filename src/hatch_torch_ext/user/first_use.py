@@ -21,12 +21,13 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, locks, store
+from hatch_torch_ext import foreign, locks, printable, store
 from hatch_torch_ext.errors import ConfigurationError, EntryError, TorchExtError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ BUILT, VIEWS, FAILED = "built", "views", "failed"
 VARIANT = "variant.json"
 EVERY = 2.0
 """Seconds between two progress messages."""
+ELSEWHERE = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
 LOCAL = ("pre-release", "this-processor")
 """Audit codes that matter only for a wheel that others install."""
 
@@ -113,23 +115,50 @@ def _of_the_system(error: OSError, request: Request) -> str:
     if error.errno == errno.EAGAIN:
         return _unexpected(error)
     why = f"{error.strerror or error} ({error.filename or request.cache})"
-    elsewhere = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"the disk is full: {why}. Free some space; or another folder for the cache. {elsewhere}"
-    return f"the cache {request.cache} cannot be used: {why}. {elsewhere}"
+        return f"the disk is full: {why}. Free some space; or another folder for the cache. {ELSEWHERE}"
+    return f"the cache {request.cache} cannot be used: {why}. {ELSEWHERE}"
 
 
 def _build(request: Request, say: Say) -> None:
     cache = store.opened(request.cache, say)
+    _check_place(cache.root)
     os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
     cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
     what = f"the build of {request.distribution}"
     with locks.held(cache.root / "locks" / f"{request.view}.lock", what=what, report=say):
         if _is_whole(cache, request):
             return
-        with cache.scratch() as scratch:
+        with cache.scratch() as scratch, _temporary(scratch / "tmp"):
             _make(cache, request, scratch, say)
     _limit(cache, request, say)
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[None]:
+    """Let this process and what it starts put temporary files into ``folder``: /tmp may be full or read-only."""
+    folder.mkdir()
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        named, tempfile.tempdir = before
+        del os.environ["TMPDIR"]
+        if named is not None:
+            os.environ["TMPDIR"] = named
+
+
+def _check_place(cache: Path) -> None:
+    """Raise ``ConfigurationError`` if files in this folder cannot be loaded, or if CMake cannot name it."""
+    try:
+        str(cache).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError([f"the name of the cache {printable.name(cache)} is not text. {ELSEWHERE}"]) from error
+    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
+        raise ConfigurationError(
+            [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
+        )
 
 
 def _is_whole(cache: Store, request: Request) -> bool:
@@ -180,7 +209,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         folder, said = cache.make(BUILT, f"{_name(request.distribution)}-{key}", fill)
     except EntryError as error:
         kept = _kept_log(cache, request, log)
-        raise EntryError(error.entry, error.message.replace(str(log), str(kept))) from error
+        raise EntryError(error.entry, _for_the_user(error.message, request).replace(str(log), str(kept))) from error
     _show(cache, request, folder, said["variant"], scratch)
 
 
@@ -230,8 +259,12 @@ def _config(request: Request, fallback: Fallback, project: Path) -> Config:
 
     (project / request.package.replace(".", "/")).mkdir(parents=True, exist_ok=True)
     environ = dict(os.environ)
-    if jobs := environ.get("MAX_JOBS"):  # the variable of torch's own extension builder
+    if (jobs := environ.get("MAX_JOBS", "")).isdigit() and int(jobs):  # of torch's own extension builder
         environ.setdefault("HATCH_TORCH_EXT_JOBS", jobs)
+    elif jobs:
+        raise ConfigurationError(
+            [f"Environment variable `MAX_JOBS` must be a whole number of at least 1, not `{jobs}`"]
+        )
     parsed = configuration.parse(
         {**fallback.options, "package": request.package, "source": fallback.source},
         root=project,
@@ -354,6 +387,16 @@ class _Progress:
             if now - self._last >= EVERY and event.finished:
                 self._last = now
                 self._say(f"compiled {event.finished} of {event.total}")
+
+
+def _for_the_user(message: str, request: Request) -> str:
+    """Return the message of a failed build with what a user can do, in place of what an author can."""
+    from hatch_torch_ext.cmake import failures, surroundings
+
+    told = sorted(name for name in surroundings.READ_ONCE if os.environ.get(name) and name != "SOURCE_DATE_EPOCH")
+    mine = f"tell the authors of {request.distribution}"
+    mine = f"Unset {', '.join(told)} unless needed, or {mine}" if told else f"T{mine[1:]}"
+    return re.sub(f"{re.escape(failures.IN_SOURCES)}({re.escape(failures.IN_OPTIONS)})?", mine, message)
 
 
 def _kept_log(cache: Store, request: Request, log: Path) -> Path:
