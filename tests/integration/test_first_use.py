@@ -523,7 +523,40 @@ def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path,
     user.install(project.wheel())
     lines = last_lines(user.load(TORCH_EXT_BUILD="0"))
     assert lines[0] == "my_pkg: it holds no compiled variant, only the sources of one."
+    said = json.loads(command(user, "doctor", "--json").stdout)
+    assert said["problems"] == ["my-pkg 1 is not built yet for the torch that is here"]
+    assert said["type_next"] == f"{user.python} -m my_pkg._variants --build"
+    assert "removed 0 of 0 variants" in command(user, "prune", "my-pkg").stdout
     assert user.load().stdout == LOADED
+    assert command(user, "doctor").returncode == 0
+
+
+def command(user: used.User, *arguments: str) -> process.Completed:
+    """Run our command line for the user's environment, on a machine without a GPU."""
+    given = {"TORCH_EXT_BUILD_CACHE": str(user.cache), "TORCH_EXT_CUDA_DRIVER": "none"}
+    words: list[str | Path] = [sys.executable, "-m", "hatch_torch_ext", *arguments, "--python", user.python]
+    return process.run(words, cwd=user.root, env_changes=given, check=False)
+
+
+def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> None:
+    """Where the variant that loads was built here, all of the wheel's go, and doctor finds nothing wrong."""
+    assert command(user, "prune", "my-pkg").returncode == 1
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    done = command(user, "prune", "my-pkg")
+    assert "my-pkg: removed 1 of 1 variants" in done.stdout
+    assert f"loaded here: {LABEL}, which was built at first use and lies in your cache" in done.stdout
+    assert user.load().stdout == LOADED
+    assert command(user, "doctor").returncode == 0
+
+
+def test_a_cache_that_this_user_cannot_read_is_named(user: used.User) -> None:
+    """As of an image that the administrator filled; the permission is said to be lacking, as root here has it."""
+    user.cache.mkdir()
+    program = f"import os; os.access = lambda path, mode: path != {str(user.cache)!r}; import my_pkg"
+    lines = last_lines(user.run("-c", program))
+    assert lines[-3] == (
+        f"What was built in {user.cache} cannot be read by this user; its owner allows it: chmod -R a+rX {user.cache}"
+    )
 
 
 def test_every_outlet_carries_the_sources(tmp_path: Path, shared: Path) -> None:

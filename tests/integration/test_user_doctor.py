@@ -90,8 +90,21 @@ def test_nothing_fits(environment: Path, wheel: Path, capsys: pytest.CaptureFixt
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     status, said = doctor(environment, capsys)
     assert (status, said["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
-    assert said["type_next"].endswith(" my-pkg")
     assert said["type_next"].startswith("hatch-torch-ext install --python ")
+    assert said["type_next"].endswith(f" {wheel}")
+
+
+def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A package that did not come from an index is not asked for there: what has its name may be somebody else's."""
+    install(environment, wheel)
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
+    wheel.unlink()
+    _, said = doctor(environment, capsys)
+    assert said["type_next"] == 'pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu'
+    (record,) = site(environment).glob("my_pkg-*/direct_url.json")
+    record.unlink()  # as if from an index
+    _, said = doctor(environment, capsys)
+    assert said["type_next"].endswith(" my-pkg")
 
 
 def test_torch_that_does_not_import(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +172,7 @@ def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys
     assert cli.main(["prune", "my_pkg", "--python", str(environment)]) == 0
     said = capsys.readouterr().out
     assert "my-pkg: removed 1 of 2 variants" in said
-    assert "the way back: pip install --force-reinstall --no-deps my-pkg==1.0" in said
+    assert f"the way back: pip install --force-reinstall --no-deps {wheel}" in said
     assert sorted(path.name for path in (package / "_torch_ext").iterdir()) == ["manifest.json", "shared", CPU28]
     status, _ = doctor(environment, capsys)
     assert status == 0
@@ -195,7 +208,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     assert status == 1
     (problem,) = said["problems"]
     assert "my_pkg/_torch_ext/manifest.json is invalid: it is not JSON" in problem
-    assert problem.endswith(": pip install --force-reinstall --no-deps my_pkg==1.0")
+    assert problem.endswith(f": pip install --force-reinstall --no-deps {wheel}")
 
 
 @pytest.mark.parametrize("said", ["[]", '{"chosen": [], "verdicts": 7}', '{"a":' * 100_000, ""])

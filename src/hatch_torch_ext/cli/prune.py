@@ -47,8 +47,10 @@ def run(options: argparse.Namespace) -> int:
     rows = []
     for name in options.packages:
         each = installed[canonicalize_name(name)]
-        keep = options.keep or [chosen for chosen in [doctor.chosen(into, each)] if chosen]
-        pruned = pruning.prepare(each, keep)
+        state = None if options.keep else doctor.health(into, each)
+        built = state is not None and state.built
+        keep = options.keep or ([state.chosen] if state and state.chosen and not built else [])
+        pruned = pruning.prepare(each, keep, built=built)
         if not options.dry_run:
             pruning.apply(pruned)
         rows.append(
@@ -65,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
                 f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
             )
             terminal.say(f"the way back: {each.again}")
+            if built and state is not None:
+                terminal.say(f"loaded here: {state.chosen}, which was built at first use and lies in your cache")
     if options.json:
         terminal.say_json(rows)
     return 0

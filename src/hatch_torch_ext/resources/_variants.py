@@ -415,6 +415,17 @@ def _cache() -> str:
     return os.path.join(folder, "hatch-torch-ext", "first-use") if os.path.isabs(folder) else ""
 
 
+def _of_others() -> str:
+    """Return what to do about a cache that this user may not read, as one that the administrator made; else ""."""
+    folder = _cache()
+    if not os.path.isdir(folder) or os.access(folder, os.R_OK | os.X_OK):
+        return ""
+    import shlex
+
+    command = f"chmod -R a+rX {shlex.quote(folder)}"
+    return f"What was built in {_plain(folder, 400)} cannot be read by this user; its owner allows it: {command}"
+
+
 def _names(here: Facts) -> Tuple[str, str]:
     """Return the name of the view that serves this torch here: of what must agree, and of what compilers and GPUs say.
 
@@ -693,6 +704,8 @@ def _offer() -> Iterator[str]:
         variable, _ = _setting("BUILD")
         yield f"(A build for this torch is forbidden by {variable}={_plain(os.environ[variable], 20)}.)"
         return
+    if _of_others():
+        yield _of_others()
     yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
         yield _install_builder()
@@ -1279,7 +1292,10 @@ def _as_json() -> str:
     choice = choose(must=False)
     files = choice.variant["files"] if choice.variant else ()
     paths = {file["name"]: _path(file) for file in files if file["name"]}
-    found = {"root": ROOT, "facts": choice.here, "chosen": choice.label, "verdicts": choice.verdicts(), "paths": paths}
+    found: Dict[str, Any] = {"root": ROOT, "facts": choice.here, "chosen": choice.label}
+    found.update(verdicts=choice.verdicts(), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
+    if choice.variant is None and not choice.idle:
+        found["remedy"] = remedy(choice, choice.variants) if choice.variants else []
     return json.dumps({**DATA, **found}, indent=2)
 
 
@@ -1297,6 +1313,8 @@ def _build_now() -> str:
 
 def _kept() -> List[str]:
     """Return the folders that builds of this package left in the cache, for whatever torch."""
+    if _of_others():
+        raise ImportError(f"{PACKAGE}: {_of_others()}")
     found = []
     for folder in ("views", "built", "failed"):
         try:

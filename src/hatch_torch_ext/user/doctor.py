@@ -36,7 +36,12 @@ MEANS_PTX = re.compile(r"\+PTX$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageHealth:
-    """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each."""
+    """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each.
+
+    ``built`` says that this variant was built here at first use. ``again`` is what installs the package again, or None
+    if that is neither a requirement nor a wheel. ``build`` builds it for the torch that is here, where it has sources
+    and no variant; ``other_torch`` installs a torch that it has a variant for, as its loader says.
+    """
 
     distribution: str
     version: str
@@ -46,6 +51,10 @@ class PackageHealth:
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     remedy: str | None = None
+    built: bool = False
+    again: str | None = None
+    build: str | None = None
+    other_torch: str | None = None
 
     @property
     def works(self) -> bool:
@@ -95,12 +104,12 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
     installed = [each for site in site_folders for each in pruning.packages(site)]
     wanted = {canonicalize_name(each) for each in asked}
     here = [each for each in installed if not wanted or canonicalize_name(each.distribution) in wanted]
-    health = tuple(_health(target, each) for each in here if not each.fault)
+    states = tuple(health(target, each) for each in here if not each.fault)
     missing = sorted(wanted - {canonicalize_name(each.distribution) for each in installed})
     problems = [each.problem for each in here if each.fault]
-    problems += [*_of_packages(health, missing, target), *_of_torch(target, torch, machine), *machine.problems]
-    problems += _twice(health)
-    problems += [line for each in here for line in _ptx(each, health, machine)]
+    problems += [*_of_packages(states, missing, target), *_of_torch(target, torch, machine), *machine.problems]
+    problems += _twice(states)
+    problems += [line for each in here for line in _ptx(each, states, machine)]
     return Diagnosis(
         hatch_torch_ext=__version__,
         machine=machine,
@@ -108,9 +117,9 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
         facts=target.facts,
         torch={name: value for name, value in torch.items() if name != "sites"},
         tools=tuple(_tools(environ)),
-        packages=health,
+        packages=states,
         problems=tuple(dict.fromkeys(problems)),
-        type_next=_next(health, missing, target, torch),
+        type_next=_next(states, missing, target, torch),
     )
 
 
@@ -130,13 +139,11 @@ def sites(target: TargetPython) -> list[Path]:
     return [Path(each) for each in _torch(target).get("sites", [])]
 
 
-def chosen(target: TargetPython, installed: pruning.InstalledPackage) -> str | None:
-    """Return the label of the variant that the package loads in the target, or None."""
-    return _health(target, installed).chosen
+def health(target: TargetPython, installed: pruning.InstalledPackage) -> PackageHealth:
+    """Return what the package loads in the target.
 
-
-def _health(target: TargetPython, installed: pruning.InstalledPackage) -> PackageHealth:
-    """Run the package's own loader as a file, which works even if the package cannot be imported."""
+    Its own loader is run as a file, which works even if the package cannot be imported.
+    """
     module = installed.root / "_variants.py"
     said: Any = None
     told = ""
@@ -150,18 +157,37 @@ def _health(target: TargetPython, installed: pruning.InstalledPackage) -> Packag
         pass
     if not isinstance(said, dict):
         said, told = {}, told or "its loader cannot be run"
-    label, verdicts = said.get("chosen"), said.get("verdicts")
+    label, verdicts, built = said.get("chosen"), said.get("verdicts"), said.get("built") is True
+    package = ".".join(installed.root.relative_to(installed.record.parent.parent).parts)
     files = [file for variant, _ in installed.variants for file in variant.files]
     return PackageHealth(
         distribution=installed.distribution,
         version=installed.version,
-        package=".".join(installed.root.relative_to(installed.record.parent.parent).parts),
-        chosen=label if isinstance(label, str) and label and label not in installed.pruned else None,
+        package=package,
+        chosen=label if isinstance(label, str) and label and (built or label not in installed.pruned) else None,
         verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(_items(verdicts))),
         namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
         operators=tuple(sorted({name for file in files for name in file.operators})),
         remedy=told or None,
+        built=built,
+        again=installed.requirement,
+        build=_build_command(target, installed, package),
+        other_torch=_first_command(said.get("remedy")),
     )
+
+
+def _build_command(target: TargetPython, installed: pruning.InstalledPackage, package: str) -> str | None:
+    """Return what builds a package that has its sources and no variant; another torch would not help it."""
+    if installed.variants or "fallback" not in installed.head:
+        return None
+    return f"{shlex.quote(os.fspath(target.python))} -m {package}._variants --build"
+
+
+def _first_command(lines: object) -> str | None:
+    """Return the first command among the lines of a loader's remedy."""
+    if not isinstance(lines, list):
+        return None
+    return next((printable.line(line.strip()) for line in map(str, lines) if line.startswith("  ")), None)
 
 
 def _items(data: object) -> Iterable[tuple[str, object]]:
@@ -171,7 +197,8 @@ def _items(data: object) -> Iterable[tuple[str, object]]:
 def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: TargetPython) -> Iterable[str]:
     for each in health:
         if not each.works:
-            yield f"{each.distribution} {each.version} has no variant for what is here"
+            what = "is not built yet for the torch that is here" if each.build else "has no variant for what is here"
+            yield f"{each.distribution} {each.version} {what}"
     for name in missing:
         yield f"{name} is not installed in {target.python}, or was not made with hatch-torch-ext"
 
@@ -254,10 +281,13 @@ def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 def _next(
     health: Sequence[PackageHealth], missing: Sequence[str], target: TargetPython, torch: Mapping[str, Any]
 ) -> str | None:
-    broken = [each.distribution for each in health if not each.works]
-    names = [shlex.quote(name) for name in (*broken, *missing)]
-    if names or not target.facts["torch"] or torch.get("error"):
-        return (
-            f"hatch-torch-ext install --python {shlex.quote(os.fspath(target.python))} {' '.join(names or ['torch'])}"
-        )
-    return None
+    broken = [each for each in health if not each.works]
+    # No index serves a project that was installed from its folder; what has its name there is somebody else's.
+    requirements = [each.again for each in broken if each.again and not each.build]
+    names = [shlex.quote(name) for name in (*requirements, *missing)]
+    if not target.facts["torch"] or torch.get("error"):
+        names = names or ["torch"]
+    if names:
+        return f"hatch-torch-ext install --python {shlex.quote(os.fspath(target.python))} {' '.join(names)}"
+    commands = [each.build or each.other_torch for each in broken]
+    return next(filter(None, commands), None)

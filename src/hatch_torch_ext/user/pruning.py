@@ -18,6 +18,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -58,10 +59,37 @@ class InstalledPackage:
         return tuple(variant.label for variant, _ in self.variants)
 
     @property
+    def origin(self) -> Mapping[str, Any]:
+        """Return where the package was installed from (direct_url.json); empty if that was an index."""
+        try:
+            found = foreign.json(foreign.text(self.record.with_name("direct_url.json"), listing.MAX_BYTES))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            found = None
+        return found if isinstance(found, dict) and isinstance(found.get("url"), str) else {"url": "?"}
+
+    @property
+    def requirement(self) -> str | None:
+        """Return what ``install`` takes to install the package again: its name, or the wheel that it came from.
+
+        None if it came from a folder, a repository or a wheel that is gone: an index may have another of its name.
+        """
+        if not self.origin:
+            return self.distribution
+        parts = urlsplit(self.origin["url"])
+        path = unquote(parts.path)
+        return path if parts.scheme == "file" and path.endswith(".whl") and Path(path).is_file() else None
+
+    @property
     def again(self) -> str:
         """Return the command that reinstalls the package."""
-        requirement = shlex.quote(f"{self.distribution}=={self.version}")
-        return f"pip install --force-reinstall --no-deps {requirement}"
+        requirement = f"{self.distribution}=={self.version}"
+        if origin := self.origin:
+            vcs = origin.get("vcs_info")
+            prefix = f"{vcs.get('vcs')}+" if isinstance(vcs, dict) else ""
+            requirement = self.requirement or f"{self.distribution} @ {prefix}{origin['url']}"
+        return f"pip install --force-reinstall --no-deps {shlex.quote(printable.line(requirement))}"
 
     @property
     def problem(self) -> str:
@@ -124,14 +152,14 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     )
 
 
-def prepare(installed: InstalledPackage, keep: Collection[str]) -> Pruning:
-    """Return what is removed if only the variants ``keep`` stay.
+def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool = False) -> Pruning:
+    """Return what is removed if only the variants ``keep`` stay; none need stay if what is loaded was ``built`` here.
 
     Raises ``ConfigurationError`` if none would stay, or if the manifest names files that are not the package's own.
     """
     if installed.fault:
         raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
-    if not set(keep) & set(installed.labels):
+    if not built and installed.labels and not set(keep) & set(installed.labels):
         raise ConfigurationError(
             [
                 f"{installed.distribution} has no variant that this environment can load "
