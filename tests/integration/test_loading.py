@@ -533,7 +533,8 @@ def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch,
     frozen = "import sys; sys.frozen = True; import my_pkg; print('it works')"
     said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
     assert said.endswith(
-        "Repair it: make the program again with all files of the package: pyinstaller --collect-all my_pkg"
+        "Repair it: make the program again with all files as they are: "
+        "pyinstaller --collect-all my_pkg, without --strip"
     )
     place.with_suffix(".left").rename(place)
     assert torch.run("-c", frozen).stdout == "it works\n"

@@ -849,7 +849,9 @@ def _update() -> str:
 def _again() -> str:
     """Return the command that installs again from where it came from; a shell takes it as it is."""
     if getattr(sys, "frozen", False):  # a program of PyInstaller's and the like, which takes Python files alone
-        return f"make the program again with all files of the package: pyinstaller --collect-all {PACKAGE}"
+        return (
+            f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
+        )
     if "editable" in DATA:
         import shlex
         from importlib.metadata import PackageNotFoundError, distribution
