@@ -94,7 +94,8 @@ def show_commands(config: Config, entries: Sequence[Entry], work: Path) -> None:
 def main() -> None:
     """Build the project in the folder of the first argument into the site-packages folder of the second.
 
-    The finder of an editable install runs this with the interpreter in which the project is installed.
+    The finder of an editable install runs this with the interpreter in which the project is installed, and lets one
+    process at a time do so.
     """
     root, site = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,14 @@ def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
         raise ValueError("it is nested too deeply") from error
 
 
+def is_file(path: Path) -> bool:
+    """Return whether ``path`` is a file; one in a folder that this user may not enter is none.
+
+    ``Path.is_file`` raises ``PermissionError`` there, up to Python 3.13.
+    """
+    return os.path.isfile(path)  # noqa: PTH113 -- see above
+
+
 def text(path: Path, limit: int) -> str:
     """Return the text of a file of at most ``limit`` bytes.
 

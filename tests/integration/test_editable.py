@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 import uv
 
 import plain
-from hatch_torch_ext import process
+from hatch_torch_ext import locks, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,6 +238,124 @@ def test_rebuild_at_import(author: Author) -> None:
     assert author.answer() == f"{NEWEST} 5"
 
 
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+"""Runs a program as root for whom the permissions of files count, as for everybody else."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["of another", "with places of its own", "missing"])
+def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case: str) -> None:
+    """A container's user has none, or root's: neither hatch nor uv nor a look for .netrc ends the import."""
+    author.rebuilding()
+    author.install()
+    author.edit("return 2;")
+    home = tmp_path / "home"
+    places = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME") if case == "with places of its own" else ()
+    home.touch() if case == "missing" else home.mkdir(mode=0)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environ: dict[str, str | None] = {
+        **author.environ,
+        **dict.fromkeys(("HATCH_TORCH_EXT_CACHE", "HATCH_CONFIG", "HATCH_DATA_DIR", "UV_CACHE_DIR", "NETRC")),
+        **{place: str(tmp_path / place) for place in places},
+        "HOME": str(home / "of" / "nobody"),
+        "TMPDIR": str(temporary),
+    }
+    privileges = WITHOUT_PRIVILEGES if os.geteuid() == 0 else []
+    command = [*privileges, author.python, "-c", "import my_pkg; print(my_pkg.answer)"]
+    done = process.run(command, cwd=author.env, env_changes=environ, check=False)
+    home.chmod(0o700)
+    assert done.stdout == "2\n", done.stderr
+    assert (temporary / f"hatch-torch-ext-{os.geteuid()}").is_dir() is (not places)
+
+
+def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> None:
+    """The error comes before anything is compiled, and says whose folder it is and what to do."""
+    author.rebuilding()
+    author.install()
+    author.edit("return 2;")
+    events = author.root / "build" / "torch-ext" / "events.jsonl"
+    before = events.read_bytes()
+    author.site.chmod(0o555)
+    if os.geteuid() == 0:
+        os.chown(author.site, 4321, 4321)
+        told = f"it belongs to uid 4321, and this process is root's. Run as uid 4321: pip install -e '{author.root}'"
+    else:
+        told = "it is read-only. Make it writable"
+    command = [*(WITHOUT_PRIVILEGES if os.geteuid() == 0 else []), author.python, "-c", "import my_pkg"]
+    done = process.run(command, cwd=author.env, env_changes=author.environ, check=False)
+    author.site.chmod(0o755)
+    lines = done.stderr.splitlines()[-2:]
+    source = author.root / "csrc" / "plain.c"
+    assert lines == [
+        f"ImportError: my_pkg: {source} changed since it was compiled, and cannot be compiled, since nothing can be "
+        f"put into {author.site}: {told}, or install it into an environment of your own, which `python -m venv` makes.",
+        "TORCH_EXT_REBUILD=0 loads what was compiled before.",
+    ]
+    assert events.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_another_to_compile_says_so(author: Author) -> None:
+    """At once, with the process that it waits for; then it compiles nothing, and says that the other did."""
+    author.rebuilding()
+    author.install()
+    author.edit("return 2;")
+    env = {name: value for name, value in {**os.environ, **author.environ}.items() if value is not None}
+    lock = author.site / "_my_pkg_torch_ext_editable.lock"
+    with locks.held(lock, what="nothing"):
+        waiting = subprocess.Popen(
+            [author.python, "-c", "import my_pkg; print(my_pkg.answer)"],
+            cwd=author.env,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith(
+            f"my_pkg: waiting for its compiled files, which process {os.getpid()} ("
+        )
+        code = "from hatch_torch_ext import editable; editable.main()"
+        done = author.run("-c", code, str(author.root), str(author.site))
+        assert done.returncode == 0, done.stderr
+    answer, said = waiting.communicate()
+    assert answer == "2\n"
+    assert "plain.c changed since it was compiled: waited " in said
+    assert said.endswith(" s for that process, which compiled it\n")
+    assert not lock.exists()
+
+
+@pytest.mark.slow
+def test_uv_keeps_what_compiles(author: Author, wheelhouse: Path) -> None:
+    """By the command in the message the project names the plugin, and `uv sync` leaves it where it is."""
+    author.rebuilding()
+    file = author.root / "pyproject.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('version = "1"\n', 'version = "1"\nrequires-python = "==3.11.*"\n'), encoding="utf-8")
+    links = f"{author.environ['UV_FIND_LINKS']},{wheelhouse}"
+    environ = {**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": links, "UV_PYTHON": sys.executable}
+
+    def run(*command: str | Path) -> str:
+        done = process.run(command, cwd=author.root, env_changes=environ, check=False)
+        return done.stdout if done.returncode == 0 else done.stderr
+
+    imported = (author.root / ".venv" / "bin" / "python", "-c", "import my_pkg; print(my_pkg.answer)")
+    run(uv.find_uv_bin(), "sync")
+    assert run(*imported) == "1\n"
+    author.edit("return 2;")
+    said = run(*imported)
+    assert "hatch-torch-ext in this Python: uv add --dev 'hatch-torch-ext[build]' --project " in said
+    remedy = shlex.split(said.partition("in this Python: uv ")[2].partition("; or compile")[0])
+    run(uv.find_uv_bin(), *remedy)
+    assert 'dev = [\n    "hatch-torch-ext[build]' in file.read_text(encoding="utf-8")
+    author.edit("return 3;")
+    assert run(*imported) == "3\n"
+    run(uv.find_uv_bin(), "sync")
+    author.edit("return 4;")
+    assert run(*imported) == "4\n"
+
+
 def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
     """An install in isolation leaves no plugin behind: both remedies of the message work.
 
@@ -252,6 +371,10 @@ def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
     assert "`editable.rebuild` needs hatch-torch-ext in this Python: pip install 'hatch-torch-ext[build]'" in error
     assert f"or compile it by hand: pip install -e '{author.root}'" in error
     assert author.answer(TORCH_EXT_REBUILD="0") == f"{NEWEST} 1"
+    (installer,) = author.site.glob("my_pkg-1.dist-info/INSTALLER")
+    installer.write_text("uv", encoding="utf-8")
+    error = author.refusal()
+    assert "in this Python: uv pip install 'hatch-torch-ext[build]'; or compile it by hand: uv pip install" in error
     author.lent.write_text(lent, encoding="utf-8")
     assert author.answer() == f"{NEWEST} 2"
     assert (author.root / "build").read_text(encoding="utf-8") == "in the way\n"

@@ -258,6 +258,26 @@ def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CXX is what to correct, or to unset where the machine has a compiler: nothing was searched for, or on PATH."""
+
+    def said(cxx: Path | str) -> str:
+        monkeypatch.setenv("CXX", str(cxx))
+        with pytest.raises(ToolchainError) as failure:
+            machine.find(None)
+        return str(failure.value)
+
+    usual = f"Correct CXX, or `unset CXX`, which takes {shutil.which('c++')}"
+    assert said("/nonexistent/g++") == f"matrix.2.11: CXX names `/nonexistent/g++`, which is not there. {usual}"
+    assert said("ccache no-such") == f"matrix.2.11: CXX names `no-such`, which is not on PATH. {usual}"
+    locked = machine.config.root / "locked"
+    locked.touch(mode=0o600)
+    assert said(locked) == (f"matrix.2.11: CXX names `{locked}`, which may not be run (`chmod +x` allows it). {usual}")
+    monkeypatch.setenv("PATH", str(machine.config.root))
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    assert said("/no/g++").endswith(f" Correct CXX, or install one: {tools._how_to_install({})}")
+
+
 def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """CXX decides, a launcher in it is passed over; vendor and version are its own; binutils are beside it."""
     real = shutil.which("c++")

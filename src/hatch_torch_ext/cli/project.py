@@ -31,7 +31,7 @@ def read() -> tuple[Config, str]:
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext import config as configuration
-    from hatch_torch_ext import metadata
+    from hatch_torch_ext import environments, metadata
     from hatch_torch_ext.shipping import package_folders
 
     root = Path.cwd()
@@ -44,6 +44,7 @@ def read() -> tuple[Config, str]:
         raise ConfigurationError([_no_hook(builder.metadata.hatch.config)])
     if (said := _not_called(builder.metadata.config)) is not None:
         say(said)
+    environments.replace_home(say)
     sources = package_folders(builder.config)
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
 

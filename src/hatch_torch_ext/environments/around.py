@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import foreign, process
+from hatch_torch_ext.environments import homes, own_hatch
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -108,11 +109,12 @@ _SHORT = {"-f": "--find-links", "-i": "--index-url"}
 
 
 def adopt(of: Parent | None) -> None:
-    """Set variables for the index options on the front end's command line, for all programs started from here.
+    """Set variables for all programs started from here: where HOME cannot be used, and for the front end's options.
 
-    Front ends do not pass such options on: without this, ``pip wheel --no-index --find-links wheels .`` would fetch
-    torch from the public index.
+    Front ends do not pass on their options for indexes: without this, ``pip wheel --no-index --find-links wheels .``
+    would fetch torch from the public index.
     """
+    homes.replace(own_hatch.aloud)
     if of is not None:
         os.environ.update(told(of, os.environ))
 
@@ -143,7 +145,7 @@ def told(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
 def _absolute(value: str, folder: Path, *, address: bool) -> str:
     """Return an absolute path for one relative to ``folder``, as an address if it has blanks."""
     path = Path(os.path.abspath(folder / value))  # noqa: PTH100 -- links stay
-    if "://" in value or not path.exists():
+    if "://" in value or not os.path.exists(path):  # noqa: PTH110 -- no error in a folder of others
         return value
     return path.as_uri() if address else str(path)
 
@@ -168,7 +170,7 @@ def targets(root: Path, of: Parent | None) -> Iterator[Path]:
         return
     for place in _of_uv(root, of):
         for python in (place, place / "bin" / "python"):
-            if python.is_file():
+            if foreign.is_file(python):
                 yield python
 
 

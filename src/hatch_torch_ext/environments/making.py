@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import foreign, locks, process
-from hatch_torch_ext.environments import program
+from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.facts import labels
@@ -165,6 +165,8 @@ def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> Envi
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
             f"leave the entry out with the option `skip`."
         )
+    elif (own := homes.fault(os.environ, error.output)) is not None:
+        remedy = own
     elif constrained is not None:
         remedy = constrained
     elif removal is None or not removal.startswith("hatch "):

@@ -42,7 +42,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     facts = (REQUIREMENTS, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     try:
-        return store.opened(root, report or _aloud).make(KIND, key, _fill)[0]
+        return store.opened(root, report or aloud).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
         said = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
@@ -54,7 +54,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
         ) from error
 
 
-def _aloud(text: str) -> None:
+def aloud(text: str) -> None:
     """Print to stderr: while metadata are made, hatchling gives hooks no other way to print."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
         sys.stderr.write(f"torch-ext: {printable.line(scrub.clean(text))}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import foreign
-from hatch_torch_ext.environments import program
+from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.environments.values import Matrix
 from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
@@ -51,11 +52,11 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
         try:
             shown = program.run_script(script, cwd=root)
         except ProcessError as error:
+            remedy = homes.fault(os.environ, error.output) or (
+                "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
+            )
             raise ConfigurationError(
-                [
-                    f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\nCorrect the "
-                    f"environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
-                ]
+                [f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\n{remedy}"]
             ) from error
     answer = foreign.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]

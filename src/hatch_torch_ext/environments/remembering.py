@@ -9,17 +9,17 @@ import json
 import os
 import re
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__, foreign, scrub
-from hatch_torch_ext.environments import own_hatch
+from hatch_torch_ext.environments import homes, own_hatch
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
 from hatch_torch_ext.store import opened, path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 FILES = ("pyproject.toml", "hatch.toml")
 _UNKNOWN = "collectors"  # code of the author or of a plugin, which may read anything
@@ -33,7 +33,7 @@ def remembered(
     That is the project's files, the user's configuration of hatch, hatch's own variables, and every environment
     variable whose name is in one of the files.
     """
-    texts = [_text(file) for file in (*(root / each for each in FILES), _user_file(environ))]
+    texts = [_text(file) for file in (*(root / each for each in FILES), homes.configuration(environ))]
     if any(_UNKNOWN in text for text in texts):
         return read(root, name, project_name=project_name, optional=optional)
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
@@ -71,12 +71,6 @@ def _parse(data: Mapping[str, Mapping[str, object]]) -> Matrix:
 
 def _frozen(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _user_file(environ: Mapping[str, str]) -> Path:
-    if named := environ.get("HATCH_CONFIG"):
-        return Path(named)
-    return Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/"), ".config"), "hatch", "config.toml")
 
 
 def _text(path: Path) -> str:

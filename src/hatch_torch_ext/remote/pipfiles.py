@@ -83,7 +83,7 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     for folder in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
         yield Path(folder, "pip", "pip.conf")
     yield SYSTEM
-    if (home := environ.get("HOME")) and not (named and Path(named).exists()):
+    if (home := environ.get("HOME")) and not (named and os.path.exists(named)):  # noqa: PTH110 -- no error in a folder of others
         yield Path(home, ".pip", "pip.conf")
         yield Path(environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "pip", "pip.conf")
     yield Path(sys.prefix, "pip.conf")

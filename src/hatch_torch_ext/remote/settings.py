@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext import foreign, scrub
 from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 
@@ -148,7 +148,7 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
         certificates=Path(certificates) if certificates else None,
         proxy=_proxy(environ.get("PIP_PROXY")),
         timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
-        netrc=netrc_file if netrc_file.is_file() else None,
+        netrc=netrc_file if foreign.is_file(netrc_file) else None,
     )
     scrub.learn(*settings.secrets())
     return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ def of(library: Path) -> Provenance:
 def _beside(real: Path) -> Iterator[Path]:
     """Yield licences of an own prefix, such as ``/opt/foo/lib/libfoo.so`` -> ``/opt/foo/LICENSE``."""
     base = sonames.stem(real.name).removeprefix("lib")
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 -- `Path.home` is an error for a user without one
     for folder in list(real.parents)[:_LEVELS]:
-        if folder in {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt"), Path.home()}:
+        if folder in {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt"), home}:
             return
         found = [path for pattern in _PATTERNS for path in folder.glob(pattern) if path.is_file()]
         for name in (base, f"lib{base}"):

@@ -25,6 +25,7 @@ DATA: Dict[str, Any] = {"package": "", "distribution": "", "folder": "", "module
 # fmt: on
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+_OLD = "TORCH_EXT_REBUILD=0 loads what was compiled before."
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -56,11 +57,9 @@ class Finder(importlib.abc.MetaPathFinder):
         wish = self._setting("REBUILD")
         if wish == "0":
             return
-        changed = [path for path, known in self.data["sources"].items() if _differs(path, known)]
-        if not changed:
+        head = self._changed()
+        if head is None:
             return
-        more = " and {} more".format(len(changed) - 1) if len(changed) > 1 else ""
-        head = "{}: {}{} changed since it was compiled".format(self.package, changed[0], more)
         if self.data["rebuild"] or wish:
             self._rebuild(head)
         else:
@@ -69,17 +68,67 @@ class Finder(importlib.abc.MetaPathFinder):
             told = "{}: the old code is loaded. Compile it: {}".format(head, self._command())
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
-    def _rebuild(self, head: str) -> None:
-        import subprocess
-        import time
+    def _changed(self) -> Optional[str]:
+        """Return a clause that names the sources that changed, or None."""
+        changed = [path for path, known in self.data["sources"].items() if _differs(path, known)]
+        if not changed:
+            return None
+        more = " and {} more".format(len(changed) - 1) if len(changed) > 1 else ""
+        return "{}: {}{} changed since it was compiled".format(self.package, changed[0], more)
 
-        old = "TORCH_EXT_REBUILD=0 loads what was compiled before."
-        if importlib.util.find_spec("hatch_torch_ext") is None:
-            told = (
-                "{}, and `editable.rebuild` needs hatch-torch-ext in this Python: pip install 'hatch-torch-ext[build]'"
-            )
-            raise ImportError("{}; or compile it by hand: {}\n{}".format(told.format(head), self._command(), old))
+    def _rebuild(self, head: str) -> None:
+        """Compile, unless another process does so meanwhile: it is waited for."""
+        import contextlib
+        import time
+        from pathlib import Path
+
+        self._check(head)
+        from hatch_torch_ext import locks
+
         began = time.time()
+        waited: List[str] = []
+
+        def report(text: str) -> None:
+            waited.append(text)
+            _say("{}: {}".format(self.package, text))
+
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # another user's file: the build itself has a lock, too
+                lock = Path(os.path.splitext(os.path.abspath(__file__))[0] + ".lock")
+                stack.enter_context(locks.held(lock, what="its compiled files", report=report))
+                stack.callback(_remove, str(lock))
+            self._read()
+            if self._changed() is None:
+                did = "waited {:.1f} s for that process, which compiled it" if waited else "compiled by another process"
+            else:
+                self._compile(head)
+                self._read()
+                did = "compiled in {:.1f} s"
+        _say("{}: {}".format(head, did.format(time.time() - began)))
+
+    def _check(self, head: str) -> None:
+        """Raise ``ImportError`` if nothing here could compile, or what is compiled could not be put into place."""
+        top = os.path.join(HERE, self.data["folder"].split("/")[0])
+        for place in [HERE, *(folder for folder, _, _ in os.walk(top))]:
+            if not os.access(place, os.W_OK | os.X_OK):
+                told = "{}, and cannot be compiled, since nothing can be put into {}: {}, or install it into an "
+                told += "environment of your own, which `python -m venv` makes.\n{}"
+                raise ImportError(told.format(head, place, self._owner(place), _OLD))
+        if importlib.util.find_spec("hatch_torch_ext") is None:
+            told = "{}, and `editable.rebuild` needs hatch-torch-ext in this Python: {}; or compile it by hand: {}\n{}"
+            raise ImportError(told.format(head, self._adding(), self._command(), _OLD))
+
+    def _owner(self, place: str) -> str:
+        """Return why this user cannot write ``place``, and who can."""
+        owner, here = os.stat(place).st_uid, os.geteuid()
+        if owner == here:
+            return "it is read-only. Make it writable"
+        told = "it belongs to {}, and this process is {}'s. Run as {}: {}"
+        return told.format(_user(owner), _user(here), _user(owner), self._command())
+
+    def _compile(self, head: str) -> None:
+        import subprocess
+
         code = "import sys; sys.path[:] = filter(None, sys.path); from hatch_torch_ext import editable; editable.main()"
         done = subprocess.run(
             [sys.executable, "-c", code, self.data["root"], HERE],
@@ -89,31 +138,74 @@ class Finder(importlib.abc.MetaPathFinder):
             stderr=subprocess.STDOUT,
             check=False,
         )
-        said = done.stdout.decode("utf-8", "replace").strip()
         if done.returncode:
-            raise ImportError("{}, and cannot be compiled:\n{}\n{}".format(head, said, old))
+            said = done.stdout.decode("utf-8", "replace").strip()
+            raise ImportError("{}, and cannot be compiled:\n{}\n{}".format(head, said, _OLD))
+
+    def _read(self) -> None:
+        """Take the data of this very file as it is written now."""
         names: Dict[str, Any] = {"__file__": __file__, "__name__": __name__}
         with open(os.path.join(HERE, os.path.basename(__file__)), encoding="utf-8") as stream:
-            exec(compile(stream.read(), __file__, "exec"), names)  # noqa: S102  this very file, as it is written now
+            exec(compile(stream.read(), __file__, "exec"), names)  # noqa: S102  see above
         self.data = names["DATA"]
-        if sys.stderr is not None:
-            sys.stderr.write("{}: compiled in {:.1f} s\n".format(head, time.time() - began))
+
+    def _adding(self) -> str:
+        """Return the command that installs what compiles into this environment."""
+        plugin = "'hatch-torch-ext[build]'"
+        if not self._by_uv():
+            return "pip install " + plugin
+        folder = root = self.data["root"]
+        while not os.path.isfile(os.path.join(folder, "uv.lock")):
+            folder, last = os.path.dirname(folder), folder
+            if folder == last:
+                return "uv pip install " + plugin
+        # `uv sync` uninstalls what the project does not name
+        return "uv add --dev {} --project {}".format(plugin, _quoted(root))
 
     def _command(self) -> str:
-        import shlex
+        # uv takes a project for unchanged as long as its pyproject.toml is
+        command = "uv pip install --reinstall --no-deps" if self._by_uv() else "pip install"
+        return "{} -e {}".format(command, _quoted(self.data["root"]))
+
+    def _by_uv(self) -> bool:
         from importlib.metadata import PackageNotFoundError, distribution
 
         try:
             by = distribution(self.data["distribution"]).read_text("INSTALLER") or ""
         except PackageNotFoundError:
             by = ""
-        # uv takes a project for unchanged as long as its pyproject.toml is
-        command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
-        return "{} -e {}".format(command, shlex.quote(self.data["root"]))
+        return by.strip() == "uv"
 
     def _setting(self, name: str) -> str:
         general = "TORCH_EXT_" + name
         return os.environ.get(self.package.replace(".", "_").upper() + "_" + general, os.environ.get(general, ""))
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text + "\n")
+
+
+def _remove(path: str) -> None:
+    import contextlib
+
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(path)
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "uid {}".format(uid)
 
 
 def _differs(path: str, known: List[Any]) -> bool:

@@ -85,7 +85,9 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
             libraries=_libraries(tool.path, flags) if folder is None else None,
             emulator=emulator(machine),
         )
-    missing = f"`{asked}`, which is asked for, is not there" if asked else f"looked for {', '.join(names)} on PATH"
+    missing = f"looked for {', '.join(names)} on PATH"
+    if asked:
+        missing = f"`{asked}`, which is asked for, is not {'there' if '/' in asked else 'on PATH'}"
     raise ToolchainError(
         entry.name,
         f"no C++ compiler for {machine} was found ({missing}). Install one: {_how_to_install(machine, environ)}, or "

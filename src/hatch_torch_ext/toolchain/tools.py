@@ -128,13 +128,22 @@ def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
     names: Sequence[str] = asked[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
-        missing = f"CXX names `{asked[0]}`, which is not there" if asked else "no C++ compiler was found"
-        raise ToolchainError(
-            entry,
-            f"{missing} (looked for {', '.join(names)} on PATH). Install one: {_how_to_install(environ)}, or set CXX "
-            "to the path of one",
-        )
+        raise ToolchainError(entry, _no_compiler(asked, environ))
     return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
+
+
+def _no_compiler(asked: Sequence[str], environ: Mapping[str, str]) -> str:
+    if not asked:
+        return (
+            f"no C++ compiler was found (looked for {', '.join(COMPILERS)} on PATH). Install one: "
+            f"{_how_to_install(environ)}, or set CXX to the path of one"
+        )
+    there = next(filter(None, map(shutil.which, COMPILERS)), None)
+    remedy = f"`unset CXX`, which takes {there}" if there is not None else f"install one: {_how_to_install(environ)}"
+    if os.path.isfile(asked[0]):  # noqa: PTH113 -- no error in a folder of others
+        return f"CXX names `{asked[0]}`, which may not be run (`chmod +x` allows it). Correct CXX, or {remedy}"
+    place = "is not there" if "/" in asked[0] else "is not on PATH"
+    return f"CXX names `{asked[0]}`, which {place}. Correct CXX, or {remedy}"
 
 
 INSTALLING = {

@@ -1,0 +1,103 @@
+"""A HOME that cannot be used: what takes its place, and what is said of hatch's own configuration."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext.environments import homes
+
+VARIABLES = ("HATCH_CONFIG", "HATCH_DATA_DIR", "HATCH_TORCH_EXT_CACHE", "UV_CACHE_DIR")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the HOME of this process; temporary files lie beside it."""
+    for name in (*VARIABLES, "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "")  # so that what is set is taken away again
+        monkeypatch.delenv(name)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_home_that_can_be_made_is_left_alone(home: Path) -> None:
+    """Nothing is set, said or made where hatch and uv can make their folders."""
+    said: list[str] = []
+    homes.replace(said.append)
+    assert (said, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
+
+
+def test_what_is_used_instead_is_said_once(home: Path) -> None:
+    """All of it lies in a folder of this user alone; what the user set is kept."""
+    home.touch()
+    os.environ["UV_CACHE_DIR"] = "/mine"
+    said: list[str] = []
+    homes.replace(said.append)
+    homes.replace(said.append)
+    folder = Path(tempfile.gettempdir(), f"hatch-torch-ext-{os.geteuid()}")
+    assert said == [
+        f"this process (uid {os.geteuid()}) cannot use {home}/.config/hatch/config.toml, {home}/.local/share/hatch, "
+        f"{home}/.cache/hatch-torch-ext: {folder} is used instead, hatch with its defaults. To keep what is cached, "
+        "set HOME to a folder that it can write, or the variables HATCH_CONFIG, HATCH_DATA_DIR, HATCH_TORCH_EXT_CACHE"
+    ]
+    assert Path(os.environ["HATCH_CONFIG"]).read_bytes() == b""
+    assert all(Path(os.environ[name]).parent == folder for name in VARIABLES if name != "UV_CACHE_DIR")
+    assert os.environ["UV_CACHE_DIR"] == "/mine"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_can_write_is_not_used(home: Path) -> None:
+    """Anybody may make a folder of that name among the temporary ones."""
+    home.touch()
+    folder = Path(tempfile.gettempdir(), f"hatch-torch-ext-{os.geteuid()}")
+    folder.mkdir()
+    folder.chmod(0o777)
+    said: list[str] = []
+    homes.replace(said.append)
+    (line,) = said
+    assert f", nor {folder} instead: set HOME to a folder that it can write, or the variables HATCH_CONFIG, " in line
+    assert not any(name in os.environ for name in VARIABLES)
+
+
+def test_environments_are_where_the_configuration_says(home: Path) -> None:
+    """The author's `dirs.data` decides, as in hatch."""
+    file = home / ".config" / "hatch" / "config.toml"
+    file.parent.mkdir(parents=True)
+    (home / "file").touch()
+    file.write_text('[dirs]\ndata = "~/file/in the way"\n', encoding="utf-8")
+    said: list[str] = []
+    homes.replace(said.append)
+    assert f"cannot use {home}/file/in the way: " in said[0]
+    assert "hatch with its defaults" not in said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "at_fault"),
+    [
+        (None, "", False),
+        ("", "", False),
+        ("mode = 3\n", "ConfigurationError: Error parsing config:\nmode\n  must be a string", True),
+        ("[open\n", "TOMLDecodeError", True),
+    ],
+)
+def test_hatchs_own_configuration_at_fault(home: Path, *, text: str | None, output: str, at_fault: bool) -> None:
+    """It is named where it is at fault, and only there: the environments of the project are not to be corrected."""
+    file = home / ".config" / "hatch" / "config.toml"
+    if text is not None:
+        file.parent.mkdir(parents=True)
+        file.write_text(text, encoding="utf-8")
+    said = f"Correct {file}, which is hatch's own configuration, or name another file with `HATCH_CONFIG`."
+    assert homes.fault(os.environ, output) == (said if at_fault else None)
+
+
+def test_a_named_configuration_that_is_not_there(home: Path) -> None:
+    """The variable is what to correct, or to unset."""
+    assert homes.fault({"HATCH_CONFIG": f"{home}/none.toml"}, "does not exist") == (
+        f"Correct {home}/none.toml, which is hatch's own configuration, or name another file with `HATCH_CONFIG`, or "
+        "`unset HATCH_CONFIG`."
+    )
