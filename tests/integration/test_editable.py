@@ -238,8 +238,10 @@ def test_rebuild_at_import(author: Author) -> None:
     assert author.answer() == f"{NEWEST} 5"
 
 
-WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
-"""Runs a program as root for whom the permissions of files count, as for everybody else."""
+WITHOUT_PRIVILEGES = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if os.geteuid() == 0 else []
+)
+"""The head of a command for which the permissions of files count, root's or not."""
 
 
 @pytest.mark.slow
@@ -261,8 +263,7 @@ def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case:
         "HOME": str(home / "of" / "nobody"),
         "TMPDIR": str(temporary),
     }
-    privileges = WITHOUT_PRIVILEGES if os.geteuid() == 0 else []
-    command = [*privileges, author.python, "-c", "import my_pkg; print(my_pkg.answer)"]
+    command: list[str | Path] = [*WITHOUT_PRIVILEGES, author.python, "-c", "import my_pkg; print(my_pkg.answer)"]
     done = process.run(command, cwd=author.env, env_changes=environ, check=False)
     home.chmod(0o700)
     assert done.stdout == "2\n", done.stderr
@@ -282,7 +283,7 @@ def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> Non
         told = f"it belongs to uid 4321, and this process is root's. Run as uid 4321: pip install -e '{author.root}'"
     else:
         told = "it is read-only. Make it writable"
-    command = [*(WITHOUT_PRIVILEGES if os.geteuid() == 0 else []), author.python, "-c", "import my_pkg"]
+    command: list[str | Path] = [*WITHOUT_PRIVILEGES, author.python, "-c", "import my_pkg"]
     done = process.run(command, cwd=author.env, env_changes=author.environ, check=False)
     author.site.chmod(0o755)
     lines = done.stderr.splitlines()[-2:]
