@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatchling.builders.wheel import WheelBuilder
     from hatchling.metadata.core import ProjectMetadata
@@ -27,6 +28,7 @@ TABLE = "tool.hatch.metadata.hooks.torch-ext"
 """The table of the hook's options in pyproject.toml; hatch.toml leaves out the first two words."""
 BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
 OPTIONS = ("dependencies",)
+EXAMPLE = '`dependencies = ["numpy>=2"]`'
 OPTIONAL = "optional-dependencies"
 EXTRA = "build"
 """The extra that installs what a build at first use needs."""
@@ -81,10 +83,9 @@ class TorchExtMetadataHook(MetadataHookInterface):
                 problems.append(f"Unknown option `{name}` for metadata hook `torch-ext`: {remedy}")
         own = self.config.get("dependencies", [])
         if not isinstance(own, list):
-            problems.append("Option `dependencies` for metadata hook `torch-ext` must be an array of strings")
-        elif not all(isinstance(each, str) for each in own):
-            at = next(number for number, each in enumerate(own, 1) if not isinstance(each, str))
-            problems.append(f"Entry #{at} of option `dependencies` for metadata hook `torch-ext` must be a string")
+            problems.append(f"Option `dependencies` of `[{TABLE}]` must be an array of strings, such as {EXAMPLE}")
+        else:
+            problems += _unfit(own)
         if problems:
             raise ConfigurationError(problems)
         return list(own)
@@ -116,6 +117,22 @@ class TorchExtMetadataHook(MetadataHookInterface):
         only = () if selection.only == (matrix.CURRENT,) else selection.only
         entries = matrix.select(matrix.expanded(self.matrix), only=only, skip=selection.skip)
         return entries, selection
+
+
+def _unfit(dependencies: Sequence[Any]) -> Iterator[str]:
+    """Yield a problem for each of the hook's ``dependencies`` that is not a requirement."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for number, each in enumerate(dependencies, 1):
+        place = f"Entry #{number} of option `dependencies` of `[{TABLE}]`"
+        if not isinstance(each, str):
+            yield f"{place} must be a string, such as {EXAMPLE}"
+            continue
+        try:
+            Requirement(each)
+        except InvalidRequirement as error:
+            why = str(error).partition("\n")[0]
+            yield f"{place} is not a requirement (PEP 508): `{each}`: {why}. Correct it, such as {EXAMPLE}"
 
 
 def at_first_use(requires: Iterable[str]) -> list[str]:
@@ -221,26 +238,42 @@ def check(found: Agreement, served: str, *, place: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """How a project's metadata and its matrix agree.
+
+    ``suffices``: the metadata's torch requirement is the wheel's; otherwise the wheel adds its own. ``notes`` are for
+    the author, before the build; ``warnings`` are repeated beside the finished wheel.
+    """
+
+    suffices: bool
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 def judge(
-    dependencies: Sequence[str],
-    extras: Mapping[str, Sequence[str]],
+    metadata: ProjectMetadata[Any],
+    options: Mapping[str, Any],
     entries: Sequence[Entry],
     *,
     hook: TorchExtMetadataHook | None,
     open_ended: bool = False,
-) -> tuple[bool, list[str]]:
-    """Return whether the metadata's torch requirement suffices, and notes for the author about it.
+) -> Judgement:
+    """Return how the project's ``metadata`` and the torch releases that ``entries`` serve agree.
 
-    It suffices if it admits exactly what ``entries`` serve, or if ``hook`` set it: the wheel then adds no requirement.
-    Raises ``ConfigurationError`` if it admits nothing that they serve.
+    The metadata suffice if they admit exactly those, or if ``hook`` set them. ``options`` are those of the build hook.
+    Raises ``ConfigurationError`` if the metadata admit nothing that the entries serve.
     """
     from hatch_torch_ext.matrix import agreement
 
+    notes = list(_misplaced(options))
+    if any(entry.torch is None for entry in entries):  # unknown until torch is resolved; the wheel adds it
+        return Judgement(suffices=False, notes=tuple(notes))
+    dependencies = metadata.core.dependencies
     place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
     found = agreement.compare(dependencies, entries, open_ended=open_ended)
     served = agreement.requirement(entries, open_ended=open_ended)
     check(found, served, place=place)
-    notes = []
     if hook is not None and found.kind != "absent":
         own = agreement.compare(hook.config.get("dependencies", []), entries, open_ended=open_ended)
         if own.kind in {"agrees", "wider"}:
@@ -248,24 +281,57 @@ def judge(
         if found.kind == "wider":
             notes.append(f"this wheel serves `{served}`, a part of what its metadata require: {_quoted(found)}.")
     elif found.kind in {"absent", "wider"}:
-        said = "has no torch" if found.kind == "absent" else f"has {_quoted(found)}, which is wider than the matrix"
+        if found.kind == "wider":
+            said = f"has {_quoted(found)}, which is wider than the matrix"
+        elif "dependencies" in metadata.config["project"].get("dynamic", []):
+            said = "is declared dynamic, and nothing supplies it"
+        else:
+            said = "has no torch"
         notes.append(
             f"{place} {said}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
             f"wheel requires. Let the matrix say it everywhere, in pyproject.toml:\n"
             f"{advice(_without(dependencies, found.lines))}"
         )
+    unusable = [
+        *_unused(found, place),
+        *_uninstallable(metadata.core.optional_dependencies, entries, served, open_ended=open_ended),
+    ]
+    suffices = found.kind == "agrees" or (hook is not None and found.kind != "absent")
+    return Judgement(suffices=suffices, notes=tuple(notes), warnings=tuple(unusable))
+
+
+def _unused(found: Agreement, place: str) -> Iterator[str]:
     if found.unused:
-        notes.append(
-            f"{', '.join(found.unused)}: {_quoted(found)} in {place} forbids the torch that this is built for, so "
+        verb = "forbids" if len(found.lines) == 1 else "forbid"
+        yield (
+            f"{', '.join(found.unused)}: {_quoted(found)} in {place} {verb} the torch that this is built for, so "
             f"nobody could use it. Take the requirement out, or name the entry in `skip`."
         )
+
+
+def _uninstallable(
+    extras: Mapping[str, Sequence[str]], entries: Sequence[Entry], served: str, *, open_ended: bool
+) -> Iterator[str]:
+    from hatch_torch_ext.matrix import agreement
+
     for extra, required in extras.items():
         if (optional := agreement.compare(required, entries, open_ended=open_ended)).kind == "excludes":
-            notes.append(
+            yield (
                 f"{_quoted(optional)} of the extra `{extra}` admits no torch that the matrix is built for "
                 f"(`{served}`): nobody could install `[{extra}]`. Take it out."
             )
-    return found.kind == "agrees" or (hook is not None and found.kind != "absent"), notes
+
+
+def _misplaced(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note for each torch among the build hook's ``dependencies``, which hatchling installs for the build."""
+    from hatch_torch_ext.matrix import agreement
+
+    for line in agreement.of_torch(options.get("dependencies", [])):
+        yield (
+            f"`{line}` in `dependencies` of `[{BUILD_TABLE}]` is a requirement of the build and not of the wheel: an "
+            f"isolated build would install this torch. Take it out: the matrix says which torch is served, and other "
+            f"requirements of the wheel stand in `dependencies` of `[{TABLE}]`."
+        )
 
 
 def _without(dependencies: Sequence[str], lines: Sequence[str]) -> list[str]:

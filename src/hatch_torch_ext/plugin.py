@@ -54,6 +54,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     _unfinished: Callable[[], None] | None = None
     """Called at the end of the process unless ``finalize`` runs: hatchling calls no hook when it fails."""
 
+    _repeated: tuple[str, ...] = ()
+    """Warnings that ``finalize`` shows again: the log of a build is long."""
+
     _built: tuple[Config, Product] | None = None
     """The configuration and the product of ``initialize``, for ``finalize``: hatchling calls both on one instance."""
 
@@ -287,6 +290,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         if self._built is None:
             return [wheel]
         config, product = self._built
+        for warning in self._repeated:
+            self._warn(warning)
         if (lacking := shipping.sdist_lacks_cmake(self.root, config)) is not None:
             self.app.display_warning(f"torch-ext: {lacking}")
         for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
@@ -319,7 +324,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return written
 
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
-        """Return whether the metadata require torch as the matrix serves it, and show the notes for the author.
+        """Return whether the metadata require torch as the matrix serves it, and show what the author should know.
 
         Raises ``ConfigurationError`` if nobody could install the wheel.
         """
@@ -327,19 +332,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         only = () if config.only == (matrix.CURRENT,) else config.only
         served = matrix.select(entries, only=only, skip=config.skip)
-        if any(entry.torch is None for entry in served):  # unknown until torch is resolved; the wheel adds it
-            return False
-        core = self.metadata.core
-        given, notes = metadata.judge(
-            core.dependencies,
-            core.optional_dependencies,
-            served,
-            hook=hook,
-            open_ended=config.fallback == "build",
-        )
-        for note in notes:
-            self.app.display_warning(f"torch-ext: {note}")
-        return given
+        found = metadata.judge(self.metadata, self.config, served, hook=hook, open_ended=config.fallback == "build")
+        for note in (*found.notes, *found.warnings):
+            self._warn(note)
+        self._repeated = found.warnings
+        return found.suffices
 
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; files that the author's package already holds are left out."""

@@ -265,7 +265,7 @@ BAD = [
     ),
     pytest.param(
         [('["packaging"]', '["packaging", 3]')],
-        "Entry #2 of option `dependencies` for metadata hook `torch-ext` must be a string",
+        "Entry #2 of option `dependencies` of `[tool.hatch.metadata.hooks.torch-ext]` must be a string",
         [('["packaging", 3]', '["packaging"]')],
         id="no-string",
     ),
@@ -386,6 +386,59 @@ def test_the_build_hook_alone_says_what_is_missing(tmp_path: Path, shared: Path,
             assert "`project.dependencies`" not in said(done)
         else:
             assert f"torch-ext: {note}" in said(done)
+
+
+def matrix_of(root: Path) -> process.Completed:
+    """Run ``hatch-torch-ext matrix``; it need not succeed."""
+    return process.run([sys.executable, "-m", "hatch_torch_ext", "matrix"], cwd=root, check=False)
+
+
+def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
+    """Without an index and without compiling: notes and warnings, and the errors of the metadata with status 1."""
+    root = write(tmp_path)
+    original = (root / "pyproject.toml").read_text(encoding="utf-8")
+    assert matrix_of(root).stderr == ""
+    for dependencies, _, note in STATIC_CASES:
+        (root / "pyproject.toml").write_text(original, encoding="utf-8")
+        static(root, dependencies)
+        done = matrix_of(root)
+        assert done.returncode == 0, said(done)
+        assert f"hatch-torch-ext: {note}" in said(done) if note else done.stderr == ""
+    static(root, ["torch<2.5"])
+    assert matrix_of(root).returncode == 1
+    (root / "pyproject.toml").write_text(original, encoding="utf-8")
+    change(root, ("dependencies = []", 'dependencies = ["torch <2.9", "numpy >>= 3"]'))
+    done = matrix_of(root)
+    assert done.returncode == 1
+    assert said(done).startswith(
+        "hatch-torch-ext: Entry #2 of option `dependencies` of `[tool.hatch.metadata.hooks.torch-ext]` is not a "
+        "requirement (PEP 508): `numpy >>= 3`: "
+    )
+    assert said(done).endswith('. Correct it, such as `dependencies = ["numpy>=2"]`')
+    change(root, ('"torch <2.9", "numpy >>= 3"', ""), ('torch = ["2.8"', 'torch = ["2.31", "2.8"'))
+    assert "matrix.2.31: torch 2.31 is newer than 2." in said(matrix_of(root))
+
+
+def test_torch_among_the_requirements_of_the_build(tmp_path: Path) -> None:
+    """Two tables have one name and one option: torch in that of the build hook is told, and where it was meant."""
+    root = write(tmp_path)
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    change(root, (hook, f'{hook}dependencies = ["torch>=2.8", "numpy"]\n'))
+    assert (
+        "`torch>=2.8` in `dependencies` of `[tool.hatch.build.targets.wheel.hooks.torch-ext]` is a requirement of the "
+        "build and not of the wheel: an isolated build would install this torch."
+    ) in said(matrix_of(root))
+
+
+def test_dynamic_dependencies_that_nothing_supplies(tmp_path: Path) -> None:
+    """Declared dynamic, without a metadata hook: that is the fault, and the lines to paste mend it."""
+    root = write(tmp_path)
+    table = "[tool.hatch.metadata.hooks.torch-ext]\ndependencies = []\n"
+    change(root, (table, ""))
+    done = matrix_of(root)
+    assert "`project.dependencies` is declared dynamic, and nothing supplies it: an sdist," in said(done)
+    change(root, ("[tool.hatch.build.targets", f"{table}[tool.hatch.build.targets"))
+    assert matrix_of(root).stderr == ""
 
 
 def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:

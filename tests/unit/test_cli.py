@@ -184,6 +184,7 @@ def test_a_table_that_nothing_reads(
             "`requires` of `[build-system]` lacks `hatch-torch-ext`:",
         ),
         (SYSTEM.replace("hatch-torch-ext", "Hatch_Torch.Ext>=0.1"), None),
+        (SYSTEM.replace("hatchling.build", "hatch_torch_ext.backend"), None),
     ],
 )
 def test_a_build_system_that_would_not_call_the_hook(

@@ -46,11 +46,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import project
+    from hatch_torch_ext.facts import releases
     from hatch_torch_ext.pipeline import github, selection
 
     config, name = project.read()
     entries = selection.expand(config, distribution=name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
+    project.check_metadata(config, selected)
     if options.available:
         return _available(options, config, selected)
     if options.github:
@@ -62,6 +64,12 @@ def run(options: argparse.Namespace) -> int:
         )
         terminal.say(json.dumps({"include": found}))  # one line, as a step's output requires
         return 0
+    for entry in selected:
+        if entry.torch is not None and releases.minor_of(entry.torch) > releases.NEWEST:
+            project.say(
+                f"{entry.name}: torch {entry.torch} is newer than {releases.format_minor(releases.NEWEST)}, the newest "
+                "that this hatch-torch-ext knows: `hatch-torch-ext matrix --available` asks the index for it"
+            )
     rows = [{**asdict(entry), "selected": entry in selected} for entry in entries]
     if options.json:
         terminal.say_json(rows)

@@ -13,9 +13,10 @@ from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.matrix import Entry
 
 
 def say(line: str) -> None:
@@ -49,6 +50,27 @@ def read() -> tuple[Config, str]:
     return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
 
 
+def check_metadata(config: Config, entries: Sequence[Entry]) -> None:
+    """Say what is odd about the project's metadata beside ``entries``, as a build does before it compiles.
+
+    Raises ``ConfigurationError`` if nobody could install the wheel. A metadata hook that fails ends the program.
+    """
+    from hatchling.builders.wheel import WheelBuilder
+
+    from hatch_torch_ext import metadata
+
+    builder = WheelBuilder(str(config.root))
+    options = metadata.build_hook_options(builder) or {}
+    hook = metadata.hook_of(builder.metadata)
+    open_ended = config.fallback == "build"
+    try:
+        found = metadata.judge(builder.metadata, options, entries, hook=hook, open_ended=open_ended)
+    except (TypeError, ValueError) as error:  # hatchling's own, about a field of `[project]`
+        raise ConfigurationError([f"pyproject.toml: {error}"]) from error
+    for line in (*found.notes, *found.warnings):
+        say(line)
+
+
 def _no_hook(hatch: Mapping[str, Any]) -> str:
     """Return why hatchling has no such hook, from the table ``tool.hatch``, which may declare it in a wrong place."""
     right = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
@@ -69,7 +91,7 @@ def _not_called(pyproject: Mapping[str, Any]) -> str | None:
     right = '`[build-system]` with `requires = ["hatchling", "hatch-torch-ext"]`, `build-backend = "hatchling.build"`'
     if system is None:
         return f"pyproject.toml has no `[build-system]`: pip and uv would build without the hook. Add {right}."
-    if system.get("build-backend") != "hatchling.build":
+    if system.get("build-backend") not in {"hatchling.build", "hatch_torch_ext.backend"}:
         return f"`build-backend` is not `hatchling.build`: pip and uv would build without the hook. Write {right}."
     if not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in system.get("requires", [])):
         return f"`requires` of `[build-system]` lacks `hatch-torch-ext`: isolated builds would fail. Write {right}."

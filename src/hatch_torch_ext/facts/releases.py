@@ -95,6 +95,8 @@ PUBLISHED_PYTHONS: dict[Minor, tuple[int, int]] = {
     (2, 14): (310, 314),
     (2, 15): (311, 315),
 }
+NEWEST: Minor = max(PUBLISHED_PYTHONS)
+"""The newest release line that these tables know."""
 
 
 def minor_of(version: str) -> Minor:

@@ -58,7 +58,7 @@ def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended
     are ignored.
     """
     found = [each for each in map(_torch, dependencies) if each is not None]
-    lines = tuple(str(each) for each in found)
+    lines = tuple(map(str, found))
     if not found:
         return Agreement(kind="absent", lines=())
     served = Requirement(requirement(entries, open_ended=open_ended)).specifier
@@ -74,6 +74,11 @@ def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended
     minors = releases.minors_of(common)
     unused = tuple(entry.name for entry in entries if not _used(entry, minors))
     return Agreement(kind="narrower", lines=lines, unused=unused)
+
+
+def of_torch(dependencies: Iterable[str]) -> tuple[str, ...]:
+    """Return the torch requirements among ``dependencies``, as ``compare`` counts them."""
+    return tuple(str(found) for each in dependencies if (found := _torch(each)) is not None)
 
 
 def _torch(dependency: str) -> Requirement | None:
