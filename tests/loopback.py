@@ -44,6 +44,8 @@ class Index:
     on_pages: bool = False
     password: str | None = None
     elsewhere: str = ""
+    query: str = ""
+    """Put after the address of each file."""
     log: list[tuple[str, str]] = field(default_factory=list)
     """(path, Range header) of each answered request for a wheel."""
     authorizations: list[str] = field(default_factory=list)
@@ -113,8 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         prefix = project.replace("-", "_") + "-"
         files = [
-            {"filename": name, "url": f"{index.url}/files/{name}", "hashes": {"sha256": index.hashes[name]},
-             "size": len(data), "core-metadata": True}
+            {"filename": name, "url": f"{index.url}/files/{name}{index.query}",
+             "hashes": {"sha256": index.hashes[name]}, "size": len(data), "core-metadata": True}
             for name, data in index.files.items() if name.startswith(prefix)
         ]  # fmt: skip
         if not files:

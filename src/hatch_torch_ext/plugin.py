@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import faults, scrub
+from hatch_torch_ext import faults, printable, scrub
 from hatch_torch_ext.errors import ConfigurationError, TorchExtError
 from hatch_torch_ext.facts import releases
 
@@ -398,10 +398,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return str(self.metadata.core.raw_name)
 
     def _warn(self, line: str) -> None:
-        self.app.display_warning(f"torch-ext: {scrub.clean(line)}")
+        self.app.display_warning(f"torch-ext: {printable.text(scrub.clean(line))}")
 
     def _say(self, line: str) -> None:
-        self.app.display_info(f"torch-ext: {scrub.clean(line)}")
+        self.app.display_info(f"torch-ext: {printable.text(scrub.clean(line))}")
 
 
 class Misspelt(TorchExtBuildHook):

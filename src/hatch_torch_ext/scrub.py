@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 HIDDEN = "****"
-ADDRESS = re.compile(r"(?<=://)([^/@\s'\"]*)@")
-"""User and password of an address."""
+ADDRESS = re.compile(r"(?<=://)([^/\s'\"]*)@")
+"""User and password of an address; a password may hold an ``@`` that its author did not encode."""
+QUERY = re.compile(
+    r"(?<=[?&;])((?:[\w.-]{0,40}[_.-])?(?:token|key|secret|password|auth|signature|sig|credential)=)[^&;\s'\"<>]+",
+    re.IGNORECASE,
+)
+"""A token or a signature in the query of an address."""
 FIELD = re.compile(r"{env:(\w+)")
 NAMED = re.compile(
     r"passw(?:or)?d|passphrase|sshpass|token|secret|credential|apikey|(?:_|^)(?:auth|pat|pass|cookie|key|key_id)$|_pwd$",
@@ -59,9 +64,14 @@ def is_secret_name(name: str) -> bool:
 
 def clean(text: str) -> str:
     """Return ``text`` without any secret."""
-    text = ADDRESS.sub(f"{HIDDEN}@", text)
+    text = without_tokens(ADDRESS.sub(f"{HIDDEN}@", text))
     pattern = _pattern()
     return text if pattern is None else pattern.sub(HIDDEN, text)
+
+
+def without_tokens(address: str) -> str:
+    """Return an address without the tokens in its query."""
+    return QUERY.sub(rf"\g<1>{HIDDEN}", address)
 
 
 class Cleaner:
@@ -71,10 +81,12 @@ class Cleaner:
         forms = [re.escape(form.encode("utf-8", "surrogateescape")) for form in _forms()]
         self._pattern = re.compile(b"|".join(forms)) if forms else None
         self._address = re.compile(ADDRESS.pattern.encode())
+        self._query = re.compile(QUERY.pattern.encode(), re.IGNORECASE)
 
     def __call__(self, line: bytes) -> bytes:
         """Return the line without secrets."""
         line = self._address.sub(HIDDEN.encode() + b"@", line) if b"@" in line else line
+        line = self._query.sub(rb"\g<1>" + HIDDEN.encode(), line) if b"=" in line else line
         return line if self._pattern is None else self._pattern.sub(HIDDEN.encode(), line)
 
 

@@ -83,10 +83,6 @@ def test_a_kept_hatch_that_was_changed_is_not_run(monkeypatch: pytest.MonkeyPatc
     (kept / "hatch.py").write_text("evil")
     assert own_hatch.folder() == kept
     assert (kept / "hatch.py").read_text() == "good"
-    kept.parent.chmod(0o777)
-    said: list[str] = []
-    assert own_hatch.folder(said.append) == kept
-    assert said == [f"{kept.parent}, of the cache, could be written by other users: it is private now"]
 
 
 @pytest.mark.usefixtures("without_hatch")

@@ -21,7 +21,7 @@ import fake_torch
 from hatch_torch_ext import store
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Interpreter
-from hatch_torch_ext.errors import SdkError, TorchExtError
+from hatch_torch_ext.errors import ConfigurationError, SdkError, TorchExtError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
@@ -426,6 +426,43 @@ def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> 
     assert "the wheel of torch 2.8.0 is not usable to compile against: version.py" in builder.fails()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("__version__ = '2.8.0\\x1b[31m'", r"__version__ = '2.8.0\x1b[31m', as no torch has"),
+        ("__version__ = '2.8.0;x'", "__version__ = '2.8.0;x', as no torch has"),
+        ("__version__ = '2.8.+x'", "__version__ = '2.8.+x', which is no version"),
+        ("__version__ = '2.8." + "9" * 5000 + "'", "__version__ = '2.8.9999"),
+        ("cuda = '12.8;${X}'", "cuda = '12.8;${X}', as no torch has"),
+        ("cuda = '\\u00b2'", "cuda = '\u00b2', as no torch has"),
+        ("hip = '../../x'", "hip = '../../x', as no torch has"),
+        ("git_version = '\\n'", r"git_version = '\n', as no torch has"),
+    ],
+)
+def test_a_version_that_no_torch_has(builder: Builder, index: Index, line: str, said: str) -> None:
+    """What a wheel says of itself goes into paths, CMake and messages: it has the form of a version, or is refused."""
+    text = "__version__ = '2.8.0'\ncuda = None\n" + line + "\n"
+    index.add(fake_torch.wheel(fake_torch.contents(extra={"torch/version.py": text.encode()})), NAME)
+    message = builder.fails()
+    assert f"is not usable to compile against: version.py has {said}" in message
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize("line", ["nvidia-cublas; python_version ~= 'x'", "nvidia-cublas; 'a' ~= os_name"])
+def test_a_marker_that_compares_nothing(builder: Builder, index: Index, line: str) -> None:
+    """A requirement whose marker cannot be evaluated is told like one that cannot be read."""
+    (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CUDA)\n")
+    index.add(fake_torch.wheel(fake_torch.contents(requires=[line])), NAME)
+    with pytest.raises(SdkError, match=r"which is not a requirement: .* Tell the owner of the index"):
+        builder.acquire()
+
+
+def test_what_nothing_is_installed_of(builder: Builder, index: Index) -> None:
+    """For headers alone, a requirement that is none stops nothing: it only names modules that a message would list."""
+    index.add(fake_torch.wheel(fake_torch.contents(requires=["!!!", "sympy>=1"])), NAME)
+    assert builder.acquire().left_out == ("sympy",)
+
+
 def test_hostile_metadata(builder: Builder, index: Index) -> None:
     """Requirements that are none are told, by line; bytes that are no text are passed over."""
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CUDA)\n")
@@ -556,6 +593,37 @@ def test_index_refused(builder: Builder, index: Index, fault: str | int, message
     """Each way of not getting the index's page is said with its address and what to do."""
     index.fault, index.on_pages = fault, True
     assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.simple}/torch/")
+
+
+@pytest.mark.parametrize("address", ["http://host:abc/simple", "http://user:S3CRET@[::1/simple?token=S3CRET"])
+def test_an_address_that_cannot_be_read(builder: Builder, address: str) -> None:
+    """The settings name it, without the password; nothing is asked."""
+    with pytest.raises(
+        ConfigurationError, match=r"The address `\S*` cannot be read \(.*\): correct `index-url`"
+    ) as caught:
+        builder.acquire(index_url=address)
+    assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "a..b", "xn--"])
+def test_a_host_that_no_name_server_knows(builder: Builder, index: Index, host: str) -> None:
+    """A name with impossible parts, of the index or of a redirect, is told in a sentence."""
+    assert "is not an address, or redirects to what is none" in builder.fails(index_url=f"http://{host}/simple")
+    index.fault, index.elsewhere = "redirect", f"http://{host}"
+    assert "is not an address, or redirects to what is none" in builder.fails()
+
+
+def test_a_token_in_an_address_is_not_stored(builder: Builder, index: Index) -> None:
+    """An index may sign the addresses of its files: the token is sent, and stands in no file of the cache."""
+    index.query = "?token=S3CRET&X-Amz-Signature=S3CRET&part=1"
+    for _ in range(2):
+        assert builder.acquire().version == "2.8.0+cu128"
+    assert index.log
+    assert all("token=S3CRET" in path for path, _ in index.log)
+    files = [path for path in builder.store.root.rglob("*") if path.is_file()]
+    assert [path.name for path in files if b"S3CRET" in path.read_bytes()] == []
+    assert [one.title for one in upkeep.listing(builder.store)] == [f"torch 2.8.0+cu128 ({NAME})"]
+    assert "S3CRET" not in "".join(builder.said)
 
 
 def test_pips_proxy(builder: Builder, index: Index) -> None:

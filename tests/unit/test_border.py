@@ -5,8 +5,10 @@ Each source is a place where somebody else's text comes in, each output a comman
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,13 +16,16 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 import elves
 import wheels
 from hatch_torch_ext import cli, store
 from hatch_torch_ext.cli import doctor as doctors
 from hatch_torch_ext.facts import variant as variants
+from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.user import doctor, machine
+from hatch_torch_ext.views import github, live, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -286,6 +291,27 @@ def test_what_is_shown_instead(
     cli.main([command, *out, str(path)])
     said = capsys.readouterr()
     assert told in " ".join((said.out + said.err).split())
+
+
+def test_what_a_build_says_is_shown_as_text(tmp_path: Path) -> None:
+    """Every line of a build comes from events; no text in one, a compiler's or an index's, reaches the terminal raw."""
+    log = tmp_path / "log.txt"
+    log.write_text(f"{EVIL}\r::add-mask::x\n##[error]x\n")
+    lines: list[str] = []
+    drawn = io.StringIO()
+    board = live.Live(Console(file=drawn, force_terminal=False, width=200))
+    for view in (plain.Plain(lines.append), github.GitHub(lines.append, lines.append, {}, tmp_path), board):
+        stream = events.Stream(None, [view])
+        stream(events.Begun(entries=("one",), jobs=1, last={}))
+        stream(events.Note(text=WORSE))
+        stream(events.Fetched(entry="one", title=WORSE, received=1, total=2))
+        stream(events.Failed(entry="one", message=f"{WORSE}\n{WORSE}", seconds=1, log=str(log)))
+        stream(events.Ended(built=0, reused=0, failed=1, left=0, seconds=1))
+    said = "\n".join(lines)
+    check(said)
+    check(drawn.getvalue())
+    assert "::group::one: failed" in said
+    assert not re.search(r"(?m)^::add-mask|##\[", said)  # neither form of a command to GitHub's runner
 
 
 def test_the_page_of_a_build_shows_no_foreign_text_raw(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
@@ -162,15 +163,17 @@ def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
     assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)
 
 
-@pytest.mark.parametrize("letter", [";", '"', "\\", "$", "`"])
-def test_a_folder_that_cmake_cannot_work_in(letter: str) -> None:
+@pytest.mark.parametrize(
+    ("letter", "shown"), [*((each, each) for each in ';"\\$`'), ("\n", "\\n"), ("\x1b[31m", "\\x1b"), ("\x9b", "\\x9b")]
+)
+def test_a_folder_that_cmake_cannot_work_in(letter: str, shown: str) -> None:
     """CMake's own words would be of files that are missing, or of a parse error in a file of its own."""
     failures.check_folders("matrix.2.11", Path("/my project (1), ä#%'&/csrc"))
     with pytest.raises(CompileError) as caught:
         failures.check_folders("matrix.2.11", ROOT, Path(f"/a{letter}b/build"))
     assert str(caught.value) == (
-        f"matrix.2.11: CMake cannot work in /a{letter}b/build: {letter} in a path has a special meaning to CMake "
-        "or to the tools that it starts. Rename that folder"
+        f"matrix.2.11: CMake cannot work in {printable.line(f'/a{letter}b/build')}: {shown} in a path has a special "
+        "meaning to CMake or to the tools that it starts. Rename that folder"
     )
 
 

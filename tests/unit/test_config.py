@@ -375,7 +375,7 @@ def test_jobs_from_the_environment(project: Path) -> None:
     """The variable goes before the option, and is checked like it."""
     assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": " 8 "}).jobs == 8
     assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": ""}).jobs == 2
-    for value in ("many", "0", "-1", "1.5"):
+    for value in ("many", "0", "-1", "1.5", "9" * 5000):
         assert problems(project, "", environ={"HATCH_TORCH_EXT_JOBS": value}) == [
             f"Environment variable `HATCH_TORCH_EXT_JOBS` must be a whole number of at least 1, not `{value}`"
         ]
@@ -389,6 +389,7 @@ def test_jobs_from_the_environment(project: Path) -> None:
         ("yesterday", ""),
         ("1.5", ""),
         ("-1", ""),
+        ("9" * 5000, ""),
         ("", ""),
         (" 1 ", ""),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import pytest
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 import wheels
-from hatch_torch_ext import audit, cli
+from hatch_torch_ext import audit, cli, locks
 from hatch_torch_ext.errors import MergeError, WheelError
-from hatch_torch_ext.outlets import exact, merging, variantwheels
+from hatch_torch_ext.outlets import exact, merging, variantwheels, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 CPU = "torch2.8_cpu_cxx11_x86_64"
 CU12 = "torch2.8_cu12.8_cxx11_x86_64"
 CU13 = "stable2.11_cu13.0_x86_64"
+LOCAL = f"my_pkg-1.0+git5-{wheels.TAG}.whl"
 PEP_825 = {
     "type": "object",
     "additionalProperties": False,
@@ -193,6 +195,106 @@ def test_a_release_is_added_to_an_index(fat: Path, tmp_path: Path) -> None:
     exact.index([newer], out=tmp_path / "ix")
     page = (tmp_path / "ix/whl/torch-2.8+cpu/my-pkg/index.html").read_text(encoding="utf-8")
     assert page.index("my_pkg-1.0+pt28cpu") < page.index("my_pkg-1.1+pt28cpu")
+
+
+def test_variants_that_differ_in_little_get_names_of_their_own(tmp_path: Path) -> None:
+    """No variant takes another's place: where the short names meet, CUDA's minor and the C++ ABI are named too."""
+    stable = {"torch": "2.10", "stable_abi": True, "cxx11_abi": None, "backend": "cuda", "archs": ("9.0",)}
+    built = [
+        described("stable2.10_cu12.6_x86_64", **stable, cuda="12.6"),
+        described("stable2.10_cu12.8_x86_64", **stable, cuda="12.8"),
+        described("torch2.8_cpu_x86_64", cxx11_abi=None),
+        described(CPU),
+        described("torch2.9_cpu_cxx11_x86_64", torch="2.9"),
+    ]
+    fat = merging.merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "fat")
+    served = exact.index([fat], out=tmp_path / "index")
+    locals_ = [each.version.partition("+")[2] for each in served]
+    assert sorted(locals_) == ["pt210stablecu126", "pt210stablecu128", "pt28cpu", "pt28cpucxx11", "pt29cpu"]
+    back = merging.merge_wheels([each.path for each in served], out=tmp_path / "back")
+    assert (back.name, back.read_bytes()) == (fat.name, fat.read_bytes())
+
+
+def test_an_authors_own_local_version_stays(tmp_path: Path) -> None:
+    """An exact wheel has both local parts, and the way back gives the author's."""
+    draft = wheels.ours(tmp_path, [described(CPU), described(CU12, backend="cuda", cuda="12.8")], name=LOCAL)
+    fat = merging.merge_wheels([draft], out=tmp_path / "fat")
+    assert fat.name == LOCAL
+    served = exact.index([fat], out=tmp_path / "index")
+    assert [each.version for each in served] == ["1.0+git5.pt28cpu", "1.0+git5.pt28cu128"]
+    assert "my-pkg 1.0+git5</td>" in (tmp_path / "index/index.html").read_text()
+    assert merging.merge_wheels([each.path for each in served], out=tmp_path / "back").read_bytes() == fat.read_bytes()
+    with pytest.raises(MergeError, match=r"its version has the local part git5\.pt28cpu"):
+        exact.index([served[0].path], out=tmp_path / "other")
+
+
+def test_what_a_kill_left_in_an_index_is_made_whole(fat: Path, tmp_path: Path) -> None:
+    """Metadata that were cut off are written again, also for a release that is not in the call; drafts go."""
+    out = tmp_path / "index"
+    (first, *_) = exact.index([fat], out=out)
+    metadata = first.path.with_name(f"{first.path.name}.metadata")
+    whole = metadata.read_bytes()
+    metadata.write_bytes(whole[:20])
+    draft = first.path.with_name(f".{first.path.name}.1")
+    draft.write_bytes(b"half")
+    page = out / "simple/my-pkg/.index.html.1"
+    page.write_bytes(b"half")
+    (again, *_) = exact.index([fat], out=out)
+    assert metadata.read_bytes() == whole
+    assert again == first
+    assert [path.name for path in out.rglob("*") if path.name.startswith(".")] == [".torch-ext-index"]
+
+
+def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:
+    """Two that write one file at once do not take each other's draft away."""
+    target = tmp_path / "page"
+    theirs = tmp_path / ".page.1"
+    theirs.touch()
+    lease = locks.take(theirs)
+    assert lease is not None
+    writing.write_file(target, b"ours")
+    assert (target.read_bytes(), theirs.exists()) == (b"ours", True)
+    os.close(lease)
+    writing.write_file(target, b"again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page"]
+
+
+def test_other_wheels_in_an_index(fat: Path, tmp_path: Path) -> None:
+    """A wheel that no call of ours put there is named, and what to do with it."""
+    out = tmp_path / "index"
+    exact.index([fat], out=out)
+    foreign = wheels.write(out / "files", {"x.py": b""}, name="x-1-py3-none-any.whl")
+    for other in (foreign, out / "files" / fat.name):
+        if other != foreign:
+            shutil.copy(fat, other)
+        with pytest.raises(MergeError, match="is not an exact wheel of an index: move it to another folder"):
+            exact.index([fat], out=out)
+        other.unlink()
+
+
+@pytest.mark.parametrize("command", ["variants", "index", "merge"])
+def test_a_full_disk_is_not_the_wheels_fault(command: str, fat: Path, tmp_path: Path) -> None:
+    """What cannot be unpacked for want of room says so, and leaves no wheel."""
+    run = (
+        "import resource, signal, sys; from hatch_torch_ext import cli; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    )
+    run += "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)); sys.exit(cli.main(sys.argv[1:]))"
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", run, command, str(fat), "-o", str(out)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"{fat}: cannot be unpacked into " in done.stderr
+    assert "File too large. Make room there, or name another folder with TMPDIR" in done.stderr
+    assert not list(out.rglob("*.whl"))
+
+
+def test_a_build_number_is_refused(fat: Path, tmp_path: Path) -> None:
+    """No form of the wheel could keep it, so that it would be lost in silence."""
+    numbered = fat.rename(fat.with_name(fat.name.replace("-1.0-", "-1.0-7a-")))
+    for make in (variantwheels.cut, lambda path, out: exact.index([path], out=out)):
+        with pytest.raises(MergeError, match="has a build number, which its other forms"):
+            make(numbered, out=tmp_path / "out")
 
 
 def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:

@@ -77,6 +77,23 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scrub.clean(said) == "**** **** **** **** https://****@host/ user"
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("http://user:p@ssw0rd@proxy:80/ of", "http://****@proxy:80/ of"),  # as people write it
+        ("GET https://host/x.whl?token=S3CRET failed", "GET https://host/x.whl?token=**** failed"),
+        ("https://host/x.whl?sv=1&sig=S3%2FCRET&se=2", "https://host/x.whl?sv=1&sig=****&se=2"),
+        ("https://host/x?X-Amz-Signature=S3CRET'", "https://host/x?X-Amz-Signature=****'"),
+        ("https://host/x?private_token=S3CRET", "https://host/x?private_token=****"),
+        ("https://host/x?monkey=an&page=2", "https://host/x?monkey=an&page=2"),
+    ],
+)
+def test_secrets_in_any_address(written: str, shown: str) -> None:
+    """What an address says of its user, and a token in its query, is hidden although no variable holds it."""
+    assert scrub.clean(written) == shown
+    assert scrub.Cleaner()(written.encode()) == shown.encode()
+
+
 def test_a_key_of_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is written line by line: each line of a key is hidden."""
     monkeypatch.setenv("SIGNING_KEY", "-----BEGIN-----\nMIIBVgIBADANBg\n-----END-----\n")

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import store
+from hatch_torch_ext import cli, store
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.store import upkeep
 
 if TYPE_CHECKING:
@@ -275,21 +277,51 @@ def test_private(tmp_path: Path) -> None:
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
 
-def test_others_could_write(tmp_path: Path) -> None:
-    """A store that others can write is made private, with a sentence; so is a folder in it."""
+@pytest.mark.parametrize("name", ["", "torch", "compiled", "work"])
+def test_others_could_write(name: str, tmp_path: Path) -> None:
+    """A store that others could write is not used, whatever they could write: a private one takes its place."""
     said: list[str] = []
     root = tmp_path / "store"
     kept = store.opened(root)
     kept.make("torch", "key", filler(kept))
-    root.chmod(0o777)
-    (root / "torch").chmod(0o775)
-    again = store.opened(root, said.append)
+    root.chmod(0o755)
+    kept.folder(name).chmod(0o775)
+    assert store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
     assert said == [
-        f"{folder}, of the cache, could be written by other users: it is private now"
-        for folder in (root, root / "torch")
+        f"the cache {root} is not used: {kept.folder(name)}: other users can write it, and it is not empty; using "
+        f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
     ]
-    assert root.stat().st_mode & 0o077 == 0
-    assert again.finished("torch", "key") is not None
+
+
+def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
+    """An empty folder, as a container gets it for a volume, is made private, with a sentence; then it is used."""
+    said: list[str] = []
+    root = tmp_path / "volume"
+    root.mkdir()
+    root.chmod(0o777)
+    kept = store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
+    assert said == [f"{root}, for the cache, could be written by other users: it is private now"]
+    assert (kept.root, root.stat().st_mode & 0o777) == (root, 0o700)
+    kept.folder("torch").chmod(0o775)  # nobody else can reach it
+    assert store.opened(root).root == root
+
+
+def test_no_work_where_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The work folder of an unpacked sdist lies in the cache only if that is private; the commands say what to do."""
+    root, project = tmp_path / "store", tmp_path / "my-pkg-1"
+    (root / "work").mkdir(parents=True)
+    project.mkdir()
+    monkeypatch.setenv(store.VARIABLE, str(root))
+    (work,) = {folders.work(project, distribution="my-pkg", from_sdist=True) for _ in range(2)}
+    assert work == root / "work/sdist-my-pkg"
+    root.chmod(0o777)
+    assert folders.work(project, distribution="my-pkg", from_sdist=True) == project / "build/torch-ext"
+    with pytest.raises(ConfigurationError, match="other users can write it, and it is not empty"):
+        folders.work(project, distribution="my-pkg", aside=True)
+    assert cli.main(["sdk", "list"]) == 1
+    assert f"Name a folder of your own with {store.VARIABLE}" in capsys.readouterr().err
 
 
 def test_a_folder_of_everybody(tmp_path: Path) -> None:
@@ -301,7 +333,7 @@ def test_a_folder_of_everybody(tmp_path: Path) -> None:
     kept = store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
     assert kept.root == tmp_path / "own"
     assert said == [
-        f"the cache {root} is not used: {root}: other users can write it, and it holds more than a cache; using "
+        f"the cache {root} is not used: {root}: other users can write it, and it is not empty; using "
         f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
     ]
     assert root.stat().st_mode & 0o7777 == 0o1777

@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import store
     from hatch_torch_ext.cli import project
+    from hatch_torch_ext.errors import ConfigurationError
     from hatch_torch_ext.facts import sizes
     from hatch_torch_ext.store import upkeep
 
@@ -34,7 +35,15 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "path":
         terminal.say(place)
         return 0
-    kept = store.opened(place, project.say) if place.exists() else store.Store(place)
+    try:
+        kept = store.opened(place, project.say) if place.exists() else store.Store(place)
+    except store.NotPrivateError as error:
+        raise ConfigurationError(
+            [
+                f"The cache {place} is not used: {error.filename}: {error.strerror}. Name a folder of your own with "
+                f"{store.VARIABLE}, and remove this one if it is yours."
+            ]
+        ) from error
     if options.action == "verify":
         return _verify(kept, as_json=options.json)
     rows = (*upkeep.listing(kept), *upkeep.compiled(kept)) if options.action == "list" else upkeep.prune(kept)

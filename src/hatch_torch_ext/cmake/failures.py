@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import faults, process
+from hatch_torch_ext import faults, printable, process
 from hatch_torch_ext.errors import CompileError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _NO_MODULE = re.compile(
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 _FULL = 1 << 20  # bytes left; CMake and compilers then report anything but a full disk
 _TAKEN = ';"\\$`'  # CMake splits lists and ends strings at these, and a shell or ccache would expand a variable
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -217,11 +218,11 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
 def check_folders(entry: str, *folders: Path) -> None:
     """Raise ``CompileError`` for a folder in which CMake cannot work, before it fails with an unrelated error."""
     for folder in folders:
-        if taken := [letter for letter in _TAKEN if letter in str(folder)]:
+        if taken := [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]:
             raise CompileError(
                 entry,
-                f"CMake cannot work in {folder}: {' '.join(taken)} in a path has a special meaning to CMake or to the "
-                "tools that it starts. Rename that folder",
+                f"CMake cannot work in {printable.line(folder)}: {printable.line(' '.join(taken))} in a path has a "
+                "special meaning to CMake or to the tools that it starts. Rename that folder",
             )
 
 

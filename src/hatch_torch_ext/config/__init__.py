@@ -136,7 +136,7 @@ def parse(
 def epoch_faults(environ: Mapping[str, str]) -> list[str]:
     """Return the faults of ``SOURCE_DATE_EPOCH``, on which hatchling and compilers would fail without naming it."""
     text = environ.get("SOURCE_DATE_EPOCH")
-    if text is None or (re.fullmatch("[0-9]+", text) and int(text) < END_OF_ZIP):
+    if text is None or (re.fullmatch("[0-9]{1,18}", text) and int(text) < END_OF_ZIP):
         return []
     expected = f"must be a whole number of seconds since 1970, below {END_OF_ZIP} (2108, where dates of zip files end)"
     seconds = f"; in seconds it would be `{text[:-3]}`" if re.fullmatch("[0-9]{13}", text) else ""

@@ -195,7 +195,7 @@ COUNT = Kind(
     words="integer",
     schema={"type": "integer", "minimum": 1},
     read=lambda options, name: options.parsed(name, grammar.count),
-    raw=lambda text: int(text) if re.fullmatch("[0-9]+", text) else text,
+    raw=lambda text: int(text) if re.fullmatch("[0-9]{1,18}", text) else text,
 )
 SIZE = parsed(
     "integer or string",

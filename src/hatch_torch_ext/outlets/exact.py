@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hatch_torch_ext.facts.variant import Variant
+    from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.outlets.parts import Part
 
 FILES = "files"
 MARKER = ".torch-ext-index"
@@ -55,14 +57,16 @@ class Served:
     requires_python: str | None
 
 
-def local_version(variant: Variant) -> str:
+def local_version(variant: Variant, *, whole: bool = False) -> str:
     """Return the local part of an exact wheel's version: ``pt28cu128``, ``pt26cpucxx98``, ``pt210stablecu12``.
 
-    A stable-ABI variant serves later torches too, and every minor of its CUDA major.
+    A stable-ABI variant serves later torches too, and every minor of its CUDA major. With ``whole``, all that tells
+    variants apart is named: ``pt210stablecu128``, ``pt28cpucxx11``.
     """
     stable = "stable" if variant.stable_abi else ""
-    old_abi = "cxx98" if variant.cxx11_abi is False else ""
-    return f"pt{variant.torch.replace('.', '')}{stable}{_backend(variant)}{old_abi}"
+    abi = {None: "", True: "cxx11" if whole else "", False: "cxx98"}[variant.cxx11_abi]
+    backend = f"cu{variant.cuda.replace('.', '')}" if whole and variant.cuda else _backend(variant)
+    return f"pt{variant.torch.replace('.', '')}{stable}{backend}{abi}"
 
 
 def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
@@ -80,17 +84,34 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
         with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
             part = parts.read(path, folder=Path(folder))
             refuse_cut(part)
-            wheels_of = {}
-            for built in part.variants:
-                layout = relaid([built], [part], open_ended=False)
-                version = f"{part.wheel.version}+{local_version(built.variant)}"
-                wheels_of[writing.file_name(part, layout, version=version)] = layout, version
+            wheels_of = _wheels(part)
             for name, (layout, version) in wheels_of.items():
                 others = sorted(other for other in wheels_of if other != name)
-                _write_metadata(writing.write(part, layout, out=files, version=version, others=others))
+                writing.write(part, layout, out=files, version=version, others=others)
     served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
     _write_pages(out, served)
     return served
+
+
+def _wheels(part: Part) -> dict[str, tuple[Layout, str]]:
+    """Return name -> layout and version of the exact wheel of each variant."""
+    found: dict[str, list[tuple[Variant, Layout, str]]] = defaultdict(list)
+    for whole in (False, True):
+        again = [one for several in found.values() if len(several) > 1 for one in several]
+        found = defaultdict(list, {name: several for name, several in found.items() if len(several) == 1})
+        layouts = [(variant, layout) for variant, layout, _ in again] if whole else _layouts(part)
+        for variant, layout in layouts:
+            version = parts.with_local(part.wheel.version, local_version(variant, whole=whole))
+            found[writing.file_name(part, layout, version=version)].append((variant, layout, version))
+    for name, several in found.items():
+        if len(several) > 1:
+            labels = ", ".join(variant.label for variant, _, _ in several)
+            raise MergeError(f"the variants {labels} would get one name, {name}: leave one of them out of the matrix")
+    return {name: (layout, version) for name, ((_, layout, version),) in found.items()}
+
+
+def _layouts(part: Part) -> list[tuple[Variant, Layout]]:
+    return [(built.variant, relaid([built], [part], open_ended=False)) for built in part.variants]
 
 
 def _check_versions(paths: Sequence[Path]) -> None:
@@ -115,28 +136,24 @@ def _check_folder(out: Path) -> None:
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `index` made before")
 
 
-def _write_metadata(path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
-        read = wheels.read(path, folder=Path(folder))
-        text = (read.folder / read.dist_info / "METADATA").read_bytes()
-    path.with_name(f"{path.name}.metadata").write_bytes(text)
-
-
 def _served(path: Path) -> Served:
     with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
         read = wheels.read(path, folder=Path(folder))
-        (place,) = listing.places(read)
-        (item,) = listing.read(read, place).variants
+        variants = [item.variant for place in listing.places(read) for item in listing.read(read, place).variants]
+        if len(variants) != 1:
+            raise MergeError(f"{path} is not an exact wheel of an index: move it to another folder")
+        (variant,) = variants
         requires_python = dict(read.metadata("METADATA")).get("Requires-Python")
+        text = (read.folder / read.dist_info / "METADATA").read_bytes()
     metadata = path.with_name(f"{path.name}.metadata")
-    if not metadata.exists():
-        _write_metadata(path)
+    if not metadata.exists() or metadata.read_bytes() != text:  # a kill came before it
+        writing.write_file(metadata, text)
     return Served(
         path=path,
         project=canonicalize_name(read.distribution),
         version=read.version,
-        torch=_folder(item.variant),
-        said=_said(item.variant),
+        torch=_folder(variant),
+        said=_said(variant),
         sha256=digest.sha256(path),
         metadata_sha256=digest.sha256(metadata),
         requires_python=requires_python,
@@ -180,13 +197,13 @@ def _write_pages(out: Path, served: Sequence[Served]) -> None:
                 _links(project, links, f"../../{up}{FILES}"),
                 _json(project, links, f"../../{up}{FILES}"),
             )
-    (out / "index.html").write_text(_people(served), encoding="utf-8")
+    writing.write_file(out / "index.html", _people(served).encode())
 
 
 def _page(folder: Path, html: str, data: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "index.html").write_text(html, encoding="utf-8")
-    (folder / "index.json").write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    writing.write_file(folder / "index.html", html.encode())
+    writing.write_file(folder / "index.json", f"{json.dumps(data, indent=1, sort_keys=True)}\n".encode())
 
 
 def _named(projects: Iterable[str]) -> list[dict[str, str]]:
@@ -240,7 +257,7 @@ def _people(served: Sequence[Served]) -> str:
         newest[each.project, each.torch] = each
     rows = []
     for (project, torch), each in sorted(newest.items(), key=lambda item: _natural(item[0])):
-        public = each.version.partition("+")[0]
+        public = parts.without_local(each.version)
         rows.append(
             f"<tr><td>{html(each.said)}</td><td>{html(project)} {html(public)}</td>"
             f'<td><code>pip install {html(project)} --index-url <span class="here"></span>whl/{html(torch)}/'

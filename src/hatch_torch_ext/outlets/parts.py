@@ -34,7 +34,8 @@ _HEAD = {
 }
 """Fields of a manifest's head that a build writes and from which other files are generated."""
 EXECUTABLE = 0o100
-LOCAL_SEPARATOR = "+"
+_EXACT = re.compile(r"[+.]pt[0-9]+(?:stable)?(?:cpu|cu[0-9]+)(?:cxx98|cxx11)?$")
+"""The local part of an exact wheel's version; an author's own may stand before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class Part:
         """Return the version of the complete wheel: without the local part that names a part or one torch."""
         if self.partial is not None:
             return partials.whole_version(self.wheel.version)
-        return self.wheel.version.partition(LOCAL_SEPARATOR)[0]
+        return without_local(self.wheel.version)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -109,6 +110,16 @@ class Part:
     def member(self, path: str) -> MemberInfo:
         """Return the member of that path."""
         return next(member for member in self.members if member.path == path)
+
+
+def with_local(version: str, local: str) -> str:
+    """Return ``version`` with the local part of an exact wheel."""
+    return f"{version}{'.' if '+' in version else '+'}{local}"
+
+
+def without_local(version: str) -> str:
+    """Return the version without the local part of an exact wheel; an author's own local part stays."""
+    return _EXACT.sub("", version)
 
 
 def read(path: Path, *, folder: Path) -> Part:

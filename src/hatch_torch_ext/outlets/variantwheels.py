@@ -84,10 +84,12 @@ def cut(path: Path, *, out: Path) -> Cut:
             written.append((label, wheel))
         fat = out / path.name
         if fat.resolve() != path.resolve():
-            shutil.copyfile(path, fat)
+            with writing.replacing(fat) as draft:
+                shutil.copyfile(path, draft)
         name = path.name.split("-")[0]
         description = out / f"{name}-{part.wheel.version}-variants.json"
-        description.write_text(json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        text = json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n"
+        writing.write_file(description, text.encode())
     return Cut(wheels=tuple(written), fat=fat, description=description)
 
 
@@ -99,6 +101,8 @@ def refuse_cut(part: Part) -> None:
             f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
             "first, by `hatch-torch-ext merge`"
         )
+    if name.split("-")[2][:1].isdigit():  # no Python tag begins so
+        raise MergeError(f"{name} has a build number, which its other forms would lose. Name the wheel that was built")
     if part.wheel.version != part.public_version:
         raise MergeError(
             f"{name} is not a whole wheel: its version has the local part "

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from hatch_torch_ext import foreign, scrub
+from hatch_torch_ext import foreign, printable, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,15 +171,6 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) < LARGEST)
 
 
-def _clean(event: Event) -> Event:
-    """Return the event without secrets in its texts."""
-    if isinstance(event, Note):
-        return dataclasses.replace(event, text=scrub.clean(event.text))
-    if isinstance(event, Failed):
-        return dataclasses.replace(event, message=scrub.clean(event.message))
-    return event
-
-
 class Stream:
     """Receives events from any thread, writes them to the file, and passes them to the views one after another."""
 
@@ -188,10 +179,10 @@ class Stream:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Write the event and pass it to the views, without secrets."""
+        """Write the event and pass it to the views, without secrets and control characters."""
         texts = {name: value for name, value in dataclasses.asdict(event).items() if isinstance(value, str)}
-        event = dataclasses.replace(event, **{name: scrub.clean(text) for name, text in texts.items()})  # type: ignore[arg-type]
-        event = _clean(event)
+        fit = {name: printable.text(scrub.clean(text)) for name, text in texts.items()}
+        event = dataclasses.replace(event, **fit)  # type: ignore[arg-type]
         with self._lock:
             at = self._clock()
             if self._file is not None:

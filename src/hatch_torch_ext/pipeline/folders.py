@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import locks, store
+from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.pipeline import events
 
 if TYPE_CHECKING:
@@ -31,16 +32,34 @@ def work(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool
     """
     preferred, fallback = _work_folders(root)
     unpacked = _of_sdists(distribution)
-    found = unpacked if from_sdist else preferred if not aside and _inside(preferred) else fallback
-    if found != preferred:
-        store.private(store.path(os.environ))
-        found.mkdir(parents=True, exist_ok=True)
-    if not from_sdist and not is_unpacked(root):
-        with contextlib.suppress(OSError):  # a read-only cache: sdists are built from the start
-            store.private(store.path(os.environ))
-            unpacked.mkdir(parents=True, exist_ok=True)
+    if from_sdist and _in_cache(unpacked) is None:
+        found = unpacked
+    elif not aside and _inside(preferred):
+        found = preferred
+    elif (problem := _in_cache(fallback)) is None:
+        found = fallback
+    else:
+        raise ConfigurationError(
+            [
+                f"The work cannot be done in {preferred}, nor in the cache ({problem.filename}: {problem.strerror}): "
+                f"name a folder of your own with {store.VARIABLE}."
+            ]
+        )
+    # With a read-only cache, sdists are built from the start.
+    if not from_sdist and not is_unpacked(root) and _in_cache(unpacked) is None:
+        with contextlib.suppress(OSError):
             (unpacked / PROJECT).write_text(str(found), encoding="utf-8")
     return found
+
+
+def _in_cache(folder: Path) -> OSError | None:
+    """Make a work folder in the user's cache; return why it cannot be used, if others could write there for one."""
+    try:
+        store.opened(store.path(os.environ)).folder("work")
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        return error
+    return None
 
 
 def is_unpacked(root: Path) -> bool:

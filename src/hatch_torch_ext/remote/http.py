@@ -174,6 +174,10 @@ class Http:
                         yield kept
         except httpx.TimeoutException as error:
             raise _TransientError(f"no answer within {self.settings.timeout:g} s") from error
+        except (UnicodeError, httpx.InvalidURL) as error:  # a host name that no name server can be asked for
+            raise RemoteError(
+                f"{public(url)} is not an address, or redirects to what is none ({error}). Check the index address"
+            ) from error
         except httpx.UnsupportedProtocol as error:
             raise RemoteError(f"{public(url)} is not an http or https address") from error
         except (httpx.RemoteProtocolError, httpx.ReadError) as error:

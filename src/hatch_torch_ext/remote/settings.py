@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from hatch_torch_ext import foreign, scrub
-from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.errors import ConfigurationError, SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
         timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
         netrc=netrc_file if foreign.is_file(netrc_file) else None,
     )
+    _check_addresses(settings)
     scrub.learn(*settings.secrets())
     return settings
 
@@ -258,6 +259,28 @@ def _common(first: str, second: str) -> int:
 
 def _distinct(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in values if value))
+
+
+def _check_addresses(settings: IndexSettings) -> None:
+    """Raise ``ConfigurationError`` for addresses of which no server can be read."""
+    places = (*settings.indexes, *settings.find_links, *((settings.proxy,) if settings.proxy else ()))
+    problems = {place: problem for place in places if (problem := _problem(place)) is not None}
+    if problems:
+        raise ConfigurationError(
+            [
+                f"The address `{place.rpartition('@')[2].partition('?')[0]}` cannot be read ({problem}): correct "
+                "`index-url` and `extra-index-url` of the hook, and pip's and uv's variables for indexes and a proxy."
+                for place, problem in problems.items()
+            ]
+        )
+
+
+def _problem(place: str) -> str | None:
+    try:
+        _server(place)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _truth(value: str | None) -> bool:

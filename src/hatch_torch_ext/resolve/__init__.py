@@ -19,7 +19,7 @@ import uv
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from hatch_torch_ext import process
+from hatch_torch_ext import process, scrub
 from hatch_torch_ext.errors import ProcessError, SdkError
 from hatch_torch_ext.remote import constraints
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
@@ -70,8 +70,9 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
     _check_asked(scope, requirements, found)
-    answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
-    scope.store.set_text("resolved", name, json.dumps(answer).encode())
+    if all(scrub.without_tokens(wheel.url) == wheel.url for wheel in found):  # a token is not stored, and may expire
+        answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
+        scope.store.set_text("resolved", name, json.dumps(answer).encode())
     return found
 
 

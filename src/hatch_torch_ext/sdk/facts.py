@@ -11,6 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext import printable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,6 +27,13 @@ OLD_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationESs"
 """c10::Error::Error(SourceLocation, std::string) with the std::string from before C++11."""
 NEW_ABI_SYMBOL = b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"
 
+_FORMS = {
+    "__version__": re.compile(r"[\w.+!-]{1,200}", re.ASCII),
+    "cuda": re.compile(r"[0-9]{1,3}(\.[0-9]{1,9}){0,3}"),
+    "hip": re.compile(r"[0-9][\w.+-]{0,99}", re.ASCII),
+    "git_version": re.compile(r"[\w.+-]{0,99}", re.ASCII),
+}
+"""What ``version.py`` may hold: it goes into CMake's files, the wheel's names and messages."""
 _ABI_FLAG = re.compile(r"_GLIBCXX_USE_CXX11_ABI=([01])")
 _STANDARD = re.compile(r"\bCXX_STANDARD\s+(\d\d)\b|\bcxx_std_(\d\d)\b")
 _HEADER_STANDARD = re.compile(r"#error C\+\+(\d\d) or later")
@@ -53,6 +64,13 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     version = values.get("__version__")
     if version is None:
         raise FactError("version.py does not say __version__")
+    for name, form in _FORMS.items():
+        if (said := values.get(name)) is not None and not form.fullmatch(said):
+            raise FactError(f"version.py has {printable.name(f'{name} = {said!r}')}, as no torch has")
+    try:
+        Version(version)
+    except InvalidVersion as error:
+        raise FactError(f"version.py has __version__ = {version!r}, which is no version") from error
     config = _text(prefix / TORCH_CONFIG)
     return TorchFacts(
         version=version,

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext.facts.cmakefiles import cmake_files
@@ -140,14 +142,13 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
     for line in requires:
         try:
             requirement = Requirement(line)
-        except InvalidRequirement as error:
+            here = requirement.marker is None or requirement.marker.evaluate(environment)
+        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion) as error:
             raise FetchError(
                 f"torch's wheel requires {ascii(line)[:100]}, which is not a requirement: {ascii(str(error))[:100]}. "
                 "Tell the owner of the index"
             ) from error
-        if PACKAGES.fullmatch(requirement.name) and (
-            requirement.marker is None or requirement.marker.evaluate(environment)
-        ):
+        if PACKAGES.fullmatch(requirement.name) and here:
             requirement.marker = None
             found.append(str(requirement))
     return sorted(found)

@@ -13,7 +13,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import resolve
@@ -170,7 +170,10 @@ def _required_modules(record: ThinRecord) -> tuple[str, ...]:
     """Return the names to import of torch's requirements, by the usual relation to the names of distributions."""
     names = set()
     for line in record.requires:
-        requirement = Requirement(line)
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:  # of headers alone nothing is installed
+            continue
         if requirement.marker is None or "extra" not in str(requirement.marker):
             name = canonicalize_name(requirement.name).replace("-", "_")
             names.add(name.partition("_")[0] if name.startswith(("nvidia_", "cuda_")) else name)

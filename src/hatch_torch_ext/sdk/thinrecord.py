@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hatch_torch_ext import scrub
 from hatch_torch_ext.remote.archive import Member
+from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.sdk.facts import TorchFacts
 from hatch_torch_ext.store import MARKER, record
@@ -35,7 +37,9 @@ class ThinRecord:
 
     def marker(self) -> dict[str, object]:
         """Return the record as the marker's content, with a title for listings."""
-        return {"title": f"torch {self.facts.version} ({self.wheel.url.rpartition('/')[2]})", **asdict(self)}
+        name = public(self.wheel.url).rpartition("/")[2]
+        stored = replace(self, wheel=replace(self.wheel, url=scrub.without_tokens(self.wheel.url)))
+        return {"title": f"torch {self.facts.version} ({name})", **asdict(stored)}
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> ThinRecord:

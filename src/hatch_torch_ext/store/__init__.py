@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MARKER",
     "VARIABLE",
+    "NotPrivateError",
     "RecordError",
     "Store",
     "opened",

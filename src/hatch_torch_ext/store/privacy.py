@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 KINDS = ("torch", "nvidia", "stubs", "ccache", "hatch")
 """Folders of complete items."""
 FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
+OTHERS_MAY_ENTER = stat.S_IXGRP | stat.S_IXOTH
+WRITABLE = "other users can write it, and it is not empty"
 A_LINK = "it is a link, and a cache has folders of its own there"
 TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55
@@ -50,38 +52,37 @@ def folder(root: Path, name: str) -> Path:
 
 
 def check(root: Path, report: Callable[[str], None]) -> None:
-    """Make the store's folder if need be.
+    """Make the store's folder if need be; an empty one that others can write becomes private.
 
-    Raises ``OSError`` if it cannot be written, ``NotPrivateError`` if it is not private.
+    Raises ``OSError`` if it cannot be written, ``NotPrivateError`` if it is not private: what others could write may
+    have been moved or replaced, and not all of a store is sealed.
     """
     private(root)
-    tag = root / "CACHEDIR.TAG"  # backup programs skip a folder with this file
-    ours = tag.exists() or not any(root.iterdir())
-    _check(root, root.stat(), ours=ours, report=report)
+    status = root.stat()
+    _check_owner(root, status)
+    empty = not any(root.iterdir())
+    if status.st_mode & OTHERS_MAY_WRITE:
+        if not empty:
+            raise NotPrivateError(root, WRITABLE)
+        root.chmod(0o700)
+        report(f"{root}, for the cache, could be written by other users: it is private now")
+        status = root.stat()
     for name in FOLDERS:
         try:
-            status = (root / name).lstat()
+            inner = (root / name).lstat()
         except FileNotFoundError:
             continue
-        if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISDIR(inner.st_mode):
             raise NotPrivateError(root / name, A_LINK)
-        _check(root / name, status, ours=ours, report=report)
+        _check_owner(root / name, inner)
+        if inner.st_mode & OTHERS_MAY_WRITE and status.st_mode & OTHERS_MAY_ENTER:
+            raise NotPrivateError(root / name, WRITABLE)
     with tempfile.TemporaryFile(dir=root):
         pass
-    if ours and not tag.exists():  # backups would skip whatever else the folder holds
-        tag.write_text(TAG, encoding="utf-8")
+    if empty:  # in a folder with other things, backups would skip these too
+        (root / "CACHEDIR.TAG").write_text(TAG, encoding="utf-8")
 
 
-def _check(folder: Path, status: os.stat_result, *, ours: bool, report: Callable[[str], None]) -> None:
-    """Raise ``NotPrivateError`` if others own ``folder`` or can write it; if it is ``ours``, revoke their permission.
-
-    Files that others wrote before that are found by the seals, which compare each file's owner.
-    """
+def _check_owner(folder: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise NotPrivateError(folder, f"it belongs to another user (uid {status.st_uid})")
-    if not status.st_mode & OTHERS_MAY_WRITE:
-        return
-    if not ours:
-        raise NotPrivateError(folder, "other users can write it, and it holds more than a cache")
-    folder.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IRWXG | stat.S_IRWXO))
-    report(f"{folder}, of the cache, could be written by other users: it is private now")

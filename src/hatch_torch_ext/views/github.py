@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import printable
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.views.board import clock
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.views.board import Board
 
-_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
+"""Where the runner would take text for a command, of the present form or the older one (``##[error]``)."""
 LONGEST = 1 << 20  # bytes of a log; the file has all of it
 ERRORS = 10
 """The number of annotations of one kind that GitHub shows for one step."""
@@ -65,8 +67,8 @@ class GitHub(Plain):
         except OSError:
             return
         self._command(f"::group::{_escaped(title)}")
-        # The runner must not take a compiler's line for a command.
-        self._command(_COMMAND.sub(r"\1: :", text))
+        # The runner must not take a compiler's line for a command; it ends lines at a carriage return too.
+        self._command(_COMMAND.sub(r"\g<0> ", printable.text(text, LONGEST)))
         self._command("::endgroup::")
 
 

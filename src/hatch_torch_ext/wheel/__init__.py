@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import hashlib
 import io
 import re
@@ -42,6 +43,8 @@ PARTS_WITH_BUILD = 6
 RECORD_HASHES = ("sha256", "sha384", "sha512")
 UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a file system that takes no more."""
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -150,6 +153,11 @@ def read(
                     algorithm=(record or {}).get(info.filename, ("", ""))[0],
                 )
             except _DAMAGE as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    raise WheelError(
+                        f"{path}: cannot be unpacked into {folder}: {error.strerror}. Make room there, or name another "
+                        "folder with TMPDIR"
+                    ) from error
                 problems.add("unreadable-file", info.filename, f"cannot be read: {error}")
                 continue
             read_members.append(member)
