@@ -218,7 +218,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "give it sources of its own",
         "give its `torch` variable",
         'give the entry `cuda = ["cpu"]`',
-        "hatch-torch-ext brings its own",
+        "hatch-torch-ext installs its own",
         "import it from there",
         "install one of them elsewhere",
         "install the built wheel in a script",

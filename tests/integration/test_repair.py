@@ -136,7 +136,7 @@ def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
     facts = elf.read(built.root / file.path)
     assert dict(facts.version_needs)["libcudart.so.12"] == ("libcudart.so.12",)
     assert facts.runpath[0] == "$ORIGIN/../../../nvidia/cuda_runtime/lib"
-    assert "e: libcudart-d0da41ae.so.12 is left out: torch or the driver brings it" in cuda_site.said
+    assert "e: libcudart-d0da41ae.so.12 is left out: torch or the driver provides it" in cuda_site.said
 
 
 def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
@@ -146,7 +146,7 @@ def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
     with pytest.raises(RepairError) as caught:
         cuda_site.repair(sdk=cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"}))
     assert str(caught.value) == (
-        "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 brings libcudart.so.12; compile with the toolkit of "
+        "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 has libcudart.so.12; compile with the toolkit of "
         "CUDA 12.8"
     )
 

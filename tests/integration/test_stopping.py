@@ -103,7 +103,9 @@ def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path:
     output = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 0, output
     assert Path(f"{compiler}.once").is_dir()
-    assert output.count("a compiler was killed, most likely for want of memory: compiling on, one file at a time") == 1
+    assert (
+        output.count("a compiler was killed, most likely because memory ran out: compilation continues with one") == 1
+    )
 
 
 def test_a_killed_ninja_is_a_failure_and_takes_nothing_with_it(shared: Path, tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
     assert done.returncode == 0, said(done)
     assert (
         "CMake installs other/__init__.py into site-packages, beside `my_pkg`, and the wheel has it in `my_pkg`: "
-        "`import other` does not find it. Let hatchling bring it, by `packages` of "
+        "`import other` does not find it. Let hatchling install it, by `packages` of "
         "`[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
     ) in said(done)
     assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))

@@ -203,7 +203,7 @@ def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minim
         machine.find(None)
     assert str(failure.value) == (
         f"matrix.2.11: {name} {version} ({path}) is too old: {minimum} or newer is needed. Raise `{name}` in the "
-        f"environment's dependencies to `{name}>={minimum}`, or take it out: hatch-torch-ext brings its own"
+        f"environment's dependencies to `{name}>={minimum}`, or take it out: hatch-torch-ext installs its own"
     )
 
 
@@ -397,7 +397,7 @@ def test_a_variable_that_leads_nowhere_is_named(machine: Machine, monkeypatch: p
     monkeypatch.setenv("CUDA_HOME", "/nope")
     monkeypatch.delenv("CUDA_PATH", raising=False)
     problem = machine.problem("13.0")
-    assert "no nvcc of CUDA 13 was found: /nope/bin/nvcc (CUDA_HOME) is not there. Add" in problem
+    assert "no nvcc of CUDA 13 was found: /nope/bin/nvcc (CUDA_HOME) does not exist. Add" in problem
     monkeypatch.setenv("CUDA_HOME", str(toolkit(machine.config.root / "home", "13.0")))
     assert machine.cuda().source == "CUDA_HOME"
 
@@ -420,7 +420,7 @@ def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
     toolkit(machine.system / "cuda-13.0", "13.0")
     assert machine.problem(cuda_home="/opt/cuda-{cuda}") == (
         "CMake asks for CUDA, and option `cuda-home` gives /opt/cuda-13.0 for CUDA 13.0, but /opt/cuda-13.0/bin/nvcc "
-        "is not there: install that toolkit, or correct the option"
+        "does not exist: install that toolkit, or correct the option"
     )
 
 
@@ -428,8 +428,8 @@ def test_wheels_that_are_not_whole(machine: Machine) -> None:
     """Nvcc without its companions: the pieces, the extras that bring them, and the one requirement that has all."""
     wheels = toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
     assert machine.problem().startswith(
-        f"the CUDA toolkit in {wheels} is not whole: bin/cudafe++ (nvcc), include/cuda_runtime.h (cudart), "
-        "include/nv/target (cccl), lib/libcudart.so.* (cudart), nvvm/bin/cicc (nvcc) is not there. Add "
+        f"the CUDA toolkit in {wheels} is incomplete: it lacks bin/cudafe++ (nvcc), include/cuda_runtime.h (cudart), "
+        "include/nv/target (cccl), lib/libcudart.so.* (cudart), nvvm/bin/cicc (nvcc). Add "
         '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
     )
 
@@ -533,8 +533,8 @@ def test_a_toolkit_compiles_for_another_machine_by_its_part_for_it(crossing: Mac
     programs(root)
     (root / "targets" / "sbsa-linux").mkdir(parents=True)
     assert crossing.problem("12.8").startswith(
-        f"the part for aarch64 of the CUDA toolkit in {root} is not whole: include/crt/host_config.h (nvcc), "
-        "include/cuda_runtime.h (cudart), lib/libcudart.so.* (cudart) is not there. What to do: install"
+        f"the part for aarch64 of the CUDA toolkit in {root} is incomplete: it lacks include/crt/host_config.h (nvcc), "
+        "include/cuda_runtime.h (cudart), lib/libcudart.so.* (cudart). What to do: install"
     )
     sbsa = part(root / "targets" / "sbsa-linux")
     found = crossing.cuda("12.8")
@@ -575,7 +575,7 @@ def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing
     assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0"]
     found = toolchain.find(ENTRY, crossing.config, crossing.environment, sdk("13.0"), report=print)
     assert found.cuda_problem is not None
-    assert found.cuda_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is not whole: ")
+    assert found.cuda_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is incomplete: ")
 
 
 def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Machine, arm64: Path) -> None:

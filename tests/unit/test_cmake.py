@@ -365,7 +365,7 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             "CMake Error at CMakeLists.txt:4 (find_package):\n"
             '  Could not find a package configuration file provided by "nanobind" with any\n'
             "  of the following names:",
-            "If a Python package brings it, as pybind11 and nanobind do, add that package to the dependencies of the "
+            "If a Python package contains it, as pybind11 and nanobind do, add that package to the dependencies of the "
             "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
             "`cmake.define`.",
         ),
@@ -381,8 +381,8 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
         ),
         (
             "error: /env/bin/python: No module named mako.template",
-            "Python has no `mako` here: add it to the `dependencies` of the hatch environment (what torch's "
-            'requirements bring with them: `sdk = "environment"`).',
+            "Python has no `mako` here: add it to the `dependencies` of the hatch environment (if a "
+            'requirement of torch installs it, set `sdk = "environment"`).',
         ),
     ],
 )

@@ -80,8 +80,8 @@ def test_source_that_the_sdist_lacks(project: Path) -> None:
     (project / "PKG-INFO").touch()
     assert faults(project, source="../cpp") == [
         f"Option `source` {HOOK} is `../cpp`, and this unpacked sdist has no such folder: build the wheel from the "
-        "tree (`hatch build -t wheel`), or bring the folder into the sdist: inside the project, in no `exclude` "
-        "and on no line of .gitignore"
+        "tree (`hatch build -t wheel`), or include the folder in the sdist: it must lie in the project, and neither "
+        "`exclude` nor .gitignore may match it"
     ]
 
 

@@ -58,7 +58,7 @@ def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
         (" a", "begins or ends with a space, which CMake drops"),
         ("x\ny", r"has the character '\n', which CMake's cache does not keep"),
         ("x\x1b[2J", r"has the character '\x1b', which CMake's cache does not keep"),
-        ("'a'", "stands in single quotes, which CMake drops"),
+        ("'a'", "is in single quotes, which CMake drops"),
     ],
 )
 def test_values_that_would_not_arrive(value: str, why: str) -> None:

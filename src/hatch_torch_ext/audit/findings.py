@@ -61,7 +61,7 @@ CODES = {
         "overwritten.",
     ),
     "bundled-cuda": Code(
-        remedy="Leave the CUDA library out: torch's own requirements bring it. The hook's repair does so.",
+        remedy="Leave the CUDA library out: torch's own requirements install it. The hook's repair does so.",
     ),
     "bundled-runtime": Code(
         warning=True,
@@ -127,7 +127,7 @@ CODES = {
         remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.',
     ),
     "openmp-twice": Code(
-        remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch brings the one to use.",
+        remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch provides the one to use.",
     ),
     "operator-twice": Code(
         remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each "
@@ -153,7 +153,7 @@ CODES = {
     "pybind11-internals": Code(
         warning=True,
         remedy="Compile it with torch's own pybind11, whose headers come first for what links torch, or take the "
-        "release of pybind11 that torch brings.",
+        "release of pybind11 that torch contains.",
     ),
     "python-in-library": Code(
         warning=True,

@@ -59,7 +59,7 @@ _HINTS = (
     ),
     (
         re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
-        "If a Python package brings it, as pybind11 and nanobind do, add that package to the dependencies of the "
+        "If a Python package contains it, as pybind11 and nanobind do, add that package to the dependencies of the "
         "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
         "`cmake.define`.",
     ),
@@ -125,7 +125,7 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
                 'link names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
             )
         else:
-            also = ' (what torch\'s requirements bring with them: `sdk = "environment"`)' if left_out else ""
+            also = ' (if a requirement of torch installs it, set `sdk = "environment"`)' if left_out else ""
             hints.append(f"Python has no `{name}` here: add it to the `dependencies` of the hatch environment{also}.")
     return hints
 

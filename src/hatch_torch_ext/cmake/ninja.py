@@ -104,8 +104,8 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
         else:
             return
     report(
-        f"{job.entry.name}: a compiler was killed, most likely for want of memory: compiling on, one file at a time "
-        "and nothing beside it. `memory-per-job` keeps it from happening again"
+        f"{job.entry.name}: a compiler was killed, most likely because memory ran out: compilation continues with "
+        "one file at a time, and no other entry compiles meanwhile. `memory-per-job` prevents this"
     )
     with slots.alone() as share:
         _run(job, env, share, slots)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 _SDIST = (
-    "build the wheel from the tree (`hatch build -t wheel`), or bring the folder into the sdist: inside the project, "
-    "in no `exclude` and on no line of .gitignore"
+    "build the wheel from the tree (`hatch build -t wheel`), or include the folder in the sdist: it must lie in the "
+    "project, and neither `exclude` nor .gitignore may match it"
 )
 
 

@@ -41,7 +41,7 @@ def schema() -> dict[str, object]:
     the hook's table alone.
     """
     hooks = {"type": "object", "properties": {"torch-ext": {"$ref": "#/definitions/torch-ext"}}}
-    misplaced = {"not": {}, "description": "Nothing reads this table: a build hook's stands in `hooks.torch-ext`."}
+    misplaced = {"not": {}, "description": "Nothing reads this table: the build hook's table is `hooks.torch-ext`."}
     target = {"type": "object", "properties": {"hooks": hooks, "torch-ext": misplaced}}
     targets = {"type": "object", "additionalProperties": target}
     build = {"type": "object", "properties": {"hooks": hooks, "targets": targets, "torch-ext": misplaced}}

@@ -80,7 +80,7 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
         elif value != value.strip():
             what = "begins or ends with a space, which CMake drops"
         elif len(value) > 1 and value[0] == value[-1] == "'":
-            what = "stands in single quotes, which CMake drops"
+            what = "is in single quotes, which CMake drops"
         else:
             continue
         yield f"{ascii(entry.name)[1:-1]}: the variable `{name}` is {value!a}, which {what}; write it without"

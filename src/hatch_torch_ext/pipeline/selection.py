@@ -113,7 +113,7 @@ def for_this_environment(
         report(f"for torch {torch.version} of {torch.python}, and for no other")
         own = matrix.current(matrix.common(entries), torch=torch.version)
         return Here(config=replace(config, environment=""), entries=(own,), installed=found)
-    where = f"No torch is to be seen from this build (its Python is {sys.executable})"
+    where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):
         raise ConfigurationError(
             [

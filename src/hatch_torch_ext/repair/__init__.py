@@ -164,7 +164,7 @@ def _links(
     kept = []
     for binary in found.binaries:
         if bringer := next(filter(None, map(provided.bringer, sorted(binary.names))), None):
-            report(f"{entry.name}: {binary.place} is left out: {_WORDS[bringer]} brings it")
+            report(f"{entry.name}: {binary.place} is left out: {_WORDS[bringer]} provides it")
         else:
             kept.append(binary)
     if not kept:

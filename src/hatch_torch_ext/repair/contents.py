@@ -107,7 +107,7 @@ def read(
         more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
         report(
             f"{entry}: CMake installs {beyond[0]}{more} into site-packages, beside `{package}`, and the wheel has it "
-            f"in `{package}`: `import {name}` does not find it. Let hatchling bring it, by `packages` of "
+            f"in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
             f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
         )
     return Contents(

@@ -167,7 +167,7 @@ class Linker:
         elif others := self._provided.same_stem(name):
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} brings "
+                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} has "
                 f"{', '.join(others)}; compile with the toolkit of CUDA {self._sdk.cuda}",
             )
         else:

@@ -30,7 +30,7 @@ PACKAGES = {
     "alpine": "no package: name a compiler by the option `cross.{machine}.cxx`",
     "arch": "`pacman -S {machine}-linux-gnu-gcc`",
     "debian": "`apt-get install g++-{debian}-linux-gnu`",
-    "fedora": "`dnf install gcc-c++-{machine}-linux-gnu` brings no C library: install clang, and name a "
+    "fedora": "`dnf install gcc-c++-{machine}-linux-gnu` installs no C library: install clang, and name a "
     "sysroot by the option `cross.{machine}.sysroot`",
     "suse": "`zypper install cross-{machine}-gcc13`",
 }

@@ -120,7 +120,7 @@ def _choose(
     newer = None
     for candidate in _candidates(config, environment, cuda, environ):
         if not foreign.is_file(candidate.nvcc):
-            refused.append(f"{candidate.nvcc} ({candidate.source}) is not there")
+            refused.append(f"{candidate.nvcc} ({candidate.source}) does not exist")
             continue
         tool = _describe(candidate.nvcc)
         if tool is None:
@@ -155,7 +155,7 @@ def _candidates(config: Config, environment: Environment, cuda: str, environ: Ma
         nvcc = config.root / folder / "bin" / "nvcc"
         if not foreign.is_file(nvcc):
             raise Unfit(
-                f"CMake asks for CUDA, and option `cuda-home` gives {folder} for CUDA {cuda}, but {nvcc} is not there: "
+                f"CMake asks for CUDA, and option `cuda-home` gives {folder} for CUDA {cuda}, but {nvcc} does not exist: "
                 "install that toolkit, or correct the option"
             )
         yield Candidate(nvcc=nvcc, source="option `cuda-home`")

@@ -74,7 +74,7 @@ def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool
     path = shutil.which(asked)
     if path is None:
         raise Unfit(
-            f"the host compiler for CUDA, `{asked}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), is not there: "
+            f"the host compiler for CUDA, `{asked}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: "
             "install it, or take the setting out"
         )
     try:

@@ -61,7 +61,7 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
             entry,
             f"{need.name} {old.version} ({old.path}) is too old: {need.minimum} or newer is needed. Raise "
             f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
-            "it out: hatch-torch-ext brings its own",
+            "it out: hatch-torch-ext installs its own",
         )
     if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none (needs.py)
         tool = Tool(path=Path(system), version=_version(Path(system), entry))

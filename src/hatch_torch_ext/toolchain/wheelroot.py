@@ -78,7 +78,7 @@ def _check(name: str, pieces: Sequence[tuple[str, str]], folders: Sequence[Path]
         {f"{path} ({extra})" for path, extra in pieces if not any(any(folder.glob(path)) for folder in folders)}
     )
     if missing:
-        raise WheelRootError(f"{name} is not whole: {', '.join(missing)} is not there")
+        raise WheelRootError(f"{name} is incomplete: it lacks {', '.join(missing)}")
 
 
 def _programs(toolkit: Path, root: Path) -> None:

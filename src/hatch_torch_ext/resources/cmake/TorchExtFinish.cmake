@@ -273,7 +273,7 @@ function(_torch_ext_pybind11_of_torch target)
       endif()
     endif()
     torch_ext_note(
-      "target ${target}: the headers are those of the pybind11 that torch ${TorchExt_VERSION} brings, not of ${foreign}: types that torch registers are known to the same one alone")
+      "target ${target}: the headers are those of the pybind11 in torch ${TorchExt_VERSION}, not of ${foreign}: types that torch registers are known to the same one alone")
   endif()
 endfunction()
 
