@@ -114,7 +114,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_strangers.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
     "integration/test_strangers.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
     "integration/test_strangers.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
-        "bring the folder into the sdist",
+        "include the folder in the sdist",
         "include it",
     ),
     "integration/test_toolchain.py::test_architectures_of_the_option_and_of_torch": ("Change `archs`",),
@@ -327,6 +327,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "qemu-user-static",
         "set the input `test`",
         "take a newer CUDA toolkit",
+        "take the build of torch's own index",
         "update the driver",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (

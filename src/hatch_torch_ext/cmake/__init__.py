@@ -1,8 +1,8 @@
-"""Configure, build and install one entry's CMake project -> ``InstallTree``.
+"""Configures, builds and installs one entry's CMake project -> ``InstallTree``.
 
-``find_package(Torch)`` is answered by our own CMake package (resources/cmake), which is written for the entry beside
-its build folder; Python is pinned to the entry's. A build folder is used again as long as nothing that it was made
-from has changed.
+``find_package(Torch)`` finds this project's own CMake package (resources/cmake), which is written for the entry beside
+its build folder; Python is pinned to the entry's. A build folder is reused as long as nothing that it was made from has
+changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
 CONFIGURING = "torch_ext_configuring"
-"""In a build folder while its configure step runs, and after one that did not come to its end."""
+"""A file in a build folder while its configure step runs, and after one that was interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,12 @@ def build(
     report: Callable[[str], None],
     planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
-    """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` bounds what compiles at once.
+    """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` limits concurrent compilers.
 
-    ``planned`` is told what will be installed before anything is compiled, and may raise.
-    Raises ``CompileError`` when a step fails, when the project would install outside the prefix, or when nothing
-    is installed; the message names the step, the command and the first errors, and where the whole log is.
+    ``planned`` is called before anything is compiled, with what will be installed, and may raise.
+
+    Raises ``CompileError`` if a step fails, if the project would install outside of the prefix, or if nothing is
+    installed; the message has the step, the command, the first errors and the path of the whole log.
     """
     job = Job(
         entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.folder
@@ -116,13 +117,13 @@ def build(
     reply = _reply(job)
     failures.check_destinations(entry.name, reply, prefix=job.prefix, site=environment.site_packages)
     if not reply.rules:
-        # Said before the minutes that compiling takes.
+        # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
     plan = replies.plan(reply, job.build, prefix=job.prefix, site=environment.site_packages)
     planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
     for path in (path for target in reply.targets for path in target.outside):
         with contextlib.suppress(OSError):
-            path.unlink()  # the last entry's: to Ninja it would look like this one's, and up to date
+            path.unlink()  # another entry's files: Ninja would take them for this entry's
     if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
         report(f"{entry.name}: {said}")
     run.compile(slots, report)
@@ -160,13 +161,13 @@ class _Runner:
     def configure(self, command: Sequence[str]) -> None:
         mark = self.job.build / CONFIGURING
         if mark.exists():
-            # To CMake's cache, a check that was killed is one that failed. The objects stay.
+            # CMake's cache records a killed check as a failed one. The objects stay.
             (self.job.build / "CMakeCache.txt").unlink(missing_ok=True)
             for checked in (self.job.build / "CMakeFiles").glob("[0-9]*"):
                 shutil.rmtree(checked)
         mark.touch()
         (self.job.build / NOTES).unlink(missing_ok=True)
-        # What CMake tries to compile is nothing to keep, nor to count.
+        # CMake's try_compile results are neither kept nor counted.
         replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", command)
         mark.unlink()
 
@@ -196,9 +197,9 @@ class _Runner:
 
 
 def _install(run: _Runner, reply: replies.Reply) -> None:
-    """Install below the prefix, also what is meant for the environment's site-packages (``${Python_SITEARCH}``)."""
+    """Install below the prefix, including files for the environment's site-packages (``${Python_SITEARCH}``)."""
     job, stage, site = run.job, run.job.folder / "stage", run.job.environment.site_packages
-    # The prefix is said once more: a project may have set its own, often the package's folder in the sources.
+    # The prefix is passed again: a project may have set its own, often the package's folder in the sources.
     command = [str(job.toolchain.cmake.path), "--install", str(job.build), "--prefix", str(job.prefix)]
     shutil.rmtree(job.prefix, ignore_errors=True)
     if not any(rule.destination and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
@@ -224,9 +225,9 @@ def _reply(job: Job) -> replies.Reply:
 
 
 def _key(job: Job, cache: Sequence[str]) -> str:
-    """Return a digest of all that a build folder was made from; a folder made from anything else cannot be resumed.
+    """Return a digest of all that a build folder was made from; a build folder with another digest is not resumed.
 
-    CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they bear.
+    CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they tolerate.
     """
     toolchain = job.toolchain
     passing = (str(toolchain.ninja.path),)
@@ -255,7 +256,7 @@ def _fresh_build_folder(folder: Path, *, key: str) -> None:
 
 
 def _quiet(version: str) -> list[str]:
-    """Return the option against a warning of definitions that a project does not read, as this CMake spells it."""
+    """Return this CMake's option against the warning about definitions that a project does not read."""
     return ["--no-warn-unused-cli" if Version(version) < Version("4.4") else "-Wno-unused-cli"]
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
 BEFORE = "CMAKE_PROJECT_INCLUDE_BEFORE"
-"""What CMake includes first in every project(): our file, which includes the author's."""
+"""The file that CMake includes first in every project(): ours, which includes the author's."""
 _BEFORE = re.compile(rf"(?:-D)?{BEFORE}(?::\w+)?=(.*)", re.DOTALL)
 PYBIND11 = Path("pybind11-of-torch")
-"""The folder, beside the SDK's, that holds no headers but those of torch's pybind11."""
-STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from there on
-NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not available to be asked
+"""The folder beside the SDK's that holds only the headers of torch's pybind11."""
+STABLE_SINCE = (2, 10)  # torch enforces TORCH_TARGET_VERSION from this release on
+NAMES_SOURCES_SINCE = (12, 4)  # nvcc's front end takes --orig_src_path_name; older ones were not tried
 
 Value = str | bool | int | Path | None
 
@@ -39,7 +39,7 @@ def digest() -> str:
 
 
 def write(job: Job) -> None:
-    """Write the package into ``job.package`` and ``job.torch``; files that have not changed keep their times."""
+    """Write the package into ``job.package`` and ``job.torch``; unchanged files keep their times."""
     _link_sdk(job)
     for source in sorted(RESOURCES.rglob("*.cmake")):
         _write(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ def render(facts: Iterable[tuple[str, Value | Sequence[Value]]]) -> str:
 
 
 def target_version(minor: str) -> str:
-    """Return what ``TORCH_TARGET_VERSION`` is for a torch ``major.minor``: ``2.10`` is 0x020a000000000000."""
+    """Return ``TORCH_TARGET_VERSION`` for a torch ``major.minor``: ``2.10`` is 0x020a000000000000."""
     major, minor_number = (int(part) for part in minor.split("."))
     return f"0x{major:02x}{minor_number:02x}{0:012x}"
 
@@ -109,8 +109,8 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(sdk) else None),
         ("PYTHON_INCLUDE_DIR", job.environment.interpreter.include),
         ("PREFIX_MAP", [*absolute, *relative]),
-        # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. Where it
-        # makes the paths relative, those maps are enough, and they read the same in every entry and checkout.
+        # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. If ccache
+        # makes paths relative, those maps are enough, and they are the same in every entry and checkout.
         ("CUDA_PREFIX_MAP", relative or absolute),
     ]
 
@@ -127,7 +127,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _release(version: str) -> str:
-    """Return the numbers that a version starts with: find_package knows no suffixes (``2.14.0a0+git1``)."""
+    """Return the numbers at the beginning of a version: find_package knows no suffixes (``2.14.0a0+git1``)."""
     match = re.match(r"\d+(\.\d+)*", version)
     return match.group() if match else version
 

@@ -1,6 +1,7 @@
-"""Checks CMake's install plan before compiling: a certain clash is reported at once instead of minutes later.
+"""Checks CMake's install plan before compiling, so that a certain clash is reported at once instead of minutes later.
 
-Only what is certain is told here. What Ninja makes, and what install rules with code bring, is seen afterwards.
+Only certain clashes are reported here; files that Ninja makes, or that install rules with code install, are checked
+afterwards.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Planned:
-    """The files of one build's package: ``shipped`` are the author's, by place in the wheel. Threads share it.
+    """The files of one build's package: ``shipped`` are the author's, by place in the wheel. Thread-safe.
 
-    ``wheels`` says, for each entry, what tells its wheel from the build's others: a machine, or None.
+    ``wheels`` holds, for each entry, the machine of its wheel, or None if there is one wheel.
     """
 
     def __init__(self, config: Config, shipped: Mapping[str, Path], wheels: Mapping[str, str | None]) -> None:
@@ -35,13 +36,13 @@ class Planned:
         self._seen: dict[tuple[str | None, str], tuple[str, str]] = {}
 
     def know(self, built: BuiltVariant) -> None:
-        """Take the files of an entry that is finished already."""
+        """Record the files of an entry that is finished already."""
         for target, path in built.package_files:
             entry = built.variant.build.entry
             self._seen.setdefault((self._wheels[entry], target), (entry, digest.sha256(path)))
 
     def check(self, entry: str, plan: InstallPlan) -> None:
-        """Raise ``CompileError`` where what ``entry`` installs cannot be in one package with all the others."""
+        """Raise ``CompileError`` if the files of ``entry`` cannot be in one package with those of the others."""
         files = {contents.fold(place, self._config.package): source for place, source in plan.files}
         if not (self._config.package_dir.is_dir() or plan.code or _brings_python(plan)):
             raise CompileError(entry, no_package(self._config))
@@ -60,7 +61,7 @@ class Planned:
 
 
 def in_both(target: str, own: Path) -> str:
-    """Return the message for a file that CMake installs, and the author's package has otherwise."""
+    """Return the message for a file that both CMake and the author's package install, with different content."""
     return (
         f"CMake installs `{target}`, which is in the package already, not the same (`{own}`): take one of them out, or "
         "install it under another name."
@@ -68,7 +69,7 @@ def in_both(target: str, own: Path) -> str:
 
 
 def no_package(config: Config) -> str:
-    """Return the message for a package that is neither in the sources nor among what CMake installs."""
+    """Return the message for a package that is neither in the sources nor among the files that CMake installs."""
     place = config.package_dir.relative_to(config.root).as_posix()
     return (
         f"The package `{config.package}` has no folder `{place}`, and CMake installs no Python file for it. Create the "
