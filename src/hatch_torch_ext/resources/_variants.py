@@ -42,10 +42,10 @@ class TorchExtWarning(RuntimeWarning):
 
 
 def facts() -> Facts:
-    """Return what the choice depends on. Imports torch where there is one, and touches no device.
+    """Return the facts on which the choice depends. Imports torch if it is installed, and touches no device.
 
-    ``torch`` is the version, "" where there is none. ``backend`` is ``CPU``, ``CUDA 12.8``, ``ROCm`` or ``XPU``.
-    ``mocked`` says that ``torch`` is a mock, as the makers of documentation put it in its place.
+    ``torch`` is the version, "" without torch. ``backend`` is ``CPU``, ``CUDA 12.8``, ``ROCm`` or ``XPU``. ``mocked``
+    says that ``torch`` is a mock, which tools for documentation put in its place.
     """
     here = _facts_without_torch()
     torch = _import_torch()
@@ -76,7 +76,7 @@ def _facts_without_torch() -> Facts:
 
 
 def _libc() -> Tuple[str, str]:
-    """Return the C library and its version, "" for what is not known."""
+    """Return the C library and its version, "" if unknown."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, OSError, ValueError):
@@ -86,14 +86,14 @@ def _libc() -> Tuple[str, str]:
 
 
 def _python_tag() -> str:
-    """Return the interpreter as wheels name it: ``cp311``, ``cp313t`` (free-threaded), ``pypy310``."""
+    """Return the interpreter's tag as wheels have it: ``cp311``, ``cp313t`` (free-threaded), ``pypy310``."""
     name = sys.implementation.name.replace("cpython", "cp")
     threading = "t" if "t" in getattr(sys, "abiflags", "") else ""
     return f"{name}{sys.version_info[0]}{sys.version_info[1]}{threading}"
 
 
 def _import_torch() -> Any:
-    """Return torch, or None where there is none. A torch that is broken raises its own error."""
+    """Return torch, or None if it is not installed. A broken torch raises its own error."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -111,7 +111,7 @@ def _import_torch() -> Any:
 
 
 def _is_mock(torch: Any) -> bool:
-    """Say whether ``torch`` answers to any name, as unittest's MagicMock and Sphinx's autodoc_mock_imports do."""
+    """Return whether ``torch`` has every attribute, as unittest's MagicMock and Sphinx's autodoc_mock_imports have."""
     return hasattr(torch, "a_name_that_torch_does_not_have")
 
 
@@ -132,7 +132,7 @@ _known_numbers: Dict[str, Numbers] = {}
 
 
 def _numbers(version: str) -> Numbers:
-    """Return the numbers in ``version``: ``12.8`` is (12, 8), ``cp311`` is (311,). No exception, whatever it is."""
+    """Return the numbers in ``version``: ``12.8`` is (12, 8), ``cp311`` is (311,). Never raises."""
     if version not in _known_numbers:
         import re
 
@@ -142,7 +142,7 @@ def _numbers(version: str) -> Numbers:
 
 
 class _Release:
-    """What a version of torch tells: ``2.8.0a0+git1f2e3d4`` is of (2, 8), no final release, no build of torch's own."""
+    """The parts of a torch version: ``2.8.0a0+git1f2e3d4`` is of (2, 8), no final release, not torch's own build."""
 
     def __init__(self, version: str) -> None:
         public, _, local = version.partition("+")
@@ -155,19 +155,19 @@ class _Release:
 
 
 def _is_number(text: str) -> bool:
-    """Say whether ``text`` is a number of a version: ASCII digits, and no more of them than any version has."""
+    """Return whether ``text`` is a number in a version: ASCII digits, and not more than versions have."""
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _machine_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Ask for the operating system and the processor."""
+    """Require the operating system and the processor."""
     if here["system"] == "linux" and here["machine"] == variant["machine"]:
         return None
     return "machine", f"linux {variant['machine']}", f"{here['system']} {here['machine']}"
 
 
 def _libc_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Ask for the same kind of C library, no older than what the symbols of the variant need."""
+    """Require the same kind of C library, not older than the variant's symbols need."""
     if not here["libc"]:
         return None
     same_kind = here["libc"] == variant["libc"]
@@ -179,7 +179,7 @@ def _libc_rule(variant: Variant, here: Facts) -> Optional[Reason]:
 
 
 def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Ask for the Python that the modules are for or, where they use the limited API, for that one or a newer one."""
+    """Require the Python that the modules are for or, on the limited API, that one or a newer one."""
     wanted, mine = variant["python"], here["python"]
     if wanted is None or wanted == mine:
         return None
@@ -191,10 +191,10 @@ def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
 
 
 def _torch_rule(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> Optional[Reason]:
-    """Ask for the same major.minor; of a stable-ABI variant, for its minimum or anything newer.
+    """Require the same major.minor; for a stable-ABI variant, its minimum or anything newer.
 
-    A pre-release is taken for its release only where the user says so, except that the stable ABI also holds for
-    whatever comes after its minimum. A final release under a local name (``2.8.0+computecanada``) is that release.
+    A pre-release counts as its release only if the user says so, but the stable ABI also holds for every pre-release
+    after its minimum. A final release with a local version (``2.8.0+computecanada``) is that release.
     """
     built, stable = _numbers(variant["torch"]), variant["stable_abi"]
     name = f"torch {variant['torch']}" + (" or newer" if stable else "")
@@ -213,14 +213,14 @@ _ABI_NAMES = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
 
 
 def _abi_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Ask for the C++ ABI of torch; a variant that uses no C++ of torch has None."""
+    """Require torch's C++ ABI; a variant that uses no C++ of torch has None."""
     if not here["torch"] or variant["cxx11_abi"] in (None, here["cxx11_abi"]):
         return None
     return "abi", _ABI_NAMES[variant["cxx11_abi"]], _ABI_NAMES[here["cxx11_abi"]]
 
 
 def _backend_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Ask a CUDA variant for a torch of the same CUDA major and at least its minor; a CPU variant runs anywhere."""
+    """For a CUDA variant, require a torch of the same CUDA major, no lower minor; a CPU variant runs anywhere."""
     if not here["torch"] or not variant["cuda"]:
         return None
     built = _numbers(variant["cuda"])
@@ -232,7 +232,7 @@ def _backend_rule(variant: Variant, here: Facts) -> Optional[Reason]:
 
 
 def _objections(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> List[Reason]:
-    """Return what speaks against ``variant``, what no installation can change first."""
+    """Return the reasons against ``variant``, first those that no other installation can remove."""
     answers = [
         _machine_rule(variant, here),
         _libc_rule(variant, here),
@@ -245,7 +245,7 @@ def _objections(variant: Variant, here: Facts, installed: _Release, *, prereleas
 
 
 def _rank(variant: Variant) -> Tuple[Any, ...]:
-    """Return a key that sorts the better variant last."""
+    """Return a sort key; the better variant sorts last."""
     python = variant["python"] or ""
     return (
         variant["cuda"] is not None,  # CUDA before CPU
@@ -262,7 +262,7 @@ def _rank(variant: Variant) -> Tuple[Any, ...]:
 class Choice:
     """The outcome of ``select``.
 
-    ``variant`` is the one chosen, or None. ``reasons`` says for every label what speaks against it. ``idle`` says why
+    ``variant`` is the chosen one, or None. ``reasons`` has for every label the reasons against it. ``idle`` says why
     nothing is to be loaded at all, else it is "".
     """
 
@@ -282,18 +282,18 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """The label of the variant chosen, or ""."""
+        """The label of the chosen variant, or ""."""
         return str(self.variant["label"]) if self.variant else ""
 
     @property
     def files(self) -> List[str]:
-        """The absolute paths of the files that register operators, of the variant chosen."""
+        """The absolute paths of the chosen variant's files that register operators."""
         if not self.variant:
             return []
         return [_path(file) for file in self.variant["files"] if file["registers"]]
 
     def __str__(self) -> str:
-        """Say what is here, on one line."""
+        """Return the facts on one line."""
         here = self.here
         torch = "" if self.idle else "no torch"
         if here["torch"]:
@@ -303,11 +303,11 @@ class Choice:
         return f"Here: {', '.join(part for part in (torch, here['python'], machine, libc) if part)}"
 
     def against(self, label: str) -> str:
-        """Say why the variant ``label`` does not fit, or ""."""
+        """Return why the variant ``label`` does not fit, or ""."""
         return "; ".join(f"built for {wanted}, here is {have}" for _, wanted, have in self.reasons[label])
 
     def verdicts(self) -> Dict[str, str]:
-        """Say for every label why it was taken or left."""
+        """Return for every label why it was chosen or rejected."""
         return {label: self._verdict(label) for label in self.reasons}
 
     def _verdict(self, label: str) -> str:
@@ -337,7 +337,7 @@ NOTHING = "none"
 
 
 def choose(*, must: bool = True) -> Choice:
-    """Choose for this process and its environment variables; with ``must``, raise ImportError when nothing fits."""
+    """Choose for this process and its environment variables; with ``must``, raise ImportError if nothing fits."""
     variants = DATA["variants"]
     labels = [each["label"] for each in variants]
     variable, forced = _setting("VARIANT")
@@ -358,9 +358,9 @@ def _idle(here: Facts, why: str) -> Choice:
 
 
 def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
-    """Decide what happens when no variant fits: one that was built here is taken, or built where that is allowed.
+    """Handle the case that no variant fits: use one that was built here, or build one if that is allowed.
 
-    Else ImportError with ``must``, and the choice as it is without.
+    Else raise ImportError with ``must``, and return the choice as it is without.
     """
     if "fallback" in DATA and choice.here["torch"] and _allowed() is not False:
         variant = _find_built(choice.here)
@@ -427,9 +427,9 @@ def _of_others() -> str:
 
 
 def _names(here: Facts) -> Tuple[str, str]:
-    """Return the name of the view that serves this torch here: of what must agree, and of what compilers and GPUs say.
+    """Return the name of the view for this torch here: a hash of what must agree, and of compilers and GPUs.
 
-    Whoever has no compiler takes what was built with any.
+    Without a compiler, a view that was built with any compiler is used.
     """
     import hashlib
 
@@ -451,7 +451,7 @@ def _distribution() -> str:
 
 
 def _programs(here: Facts) -> List[str]:
-    """Return the compilers that are here, each told from others by what a stat tells."""
+    """Return the compilers on this machine, each with its size and times, which identify it."""
     import shutil
 
     asked = os.environ.get("CXX", "").split()  # it may begin with a launcher
@@ -488,7 +488,7 @@ def _gpus(here: Facts) -> List[str]:
 
 
 def _find_built(here: Facts) -> Any:
-    """Return the variant that was built here for this torch, None where there is none that can be trusted."""
+    """Return the variant that was built here for this torch, None if there is none that can be trusted."""
     cache = _cache()
     if not cache or not os.path.isdir(f"{cache}/views"):
         return None
@@ -529,13 +529,13 @@ def _used(folder: str) -> float:
 
 
 def _is_trusted(path: str) -> bool:
-    """Say whether only this user, or the administrator, can have written what lies at ``path``."""
+    """Return whether only this user or the administrator can have written ``path``."""
     status = os.lstat(path)
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
 
 
 def _with(choice: Choice, variant: Variant) -> Choice:
-    """Return the choice of a variant that was built for what is here."""
+    """Return the choice of a variant that was built on this machine."""
     others = [each for each in choice.variants if each["label"] != variant["label"]]
     reasons = {**choice.reasons, variant["label"]: []}
     return Choice(choice.here, [*others, variant], variant, reasons)
@@ -650,7 +650,7 @@ def _folder_to_work_in() -> Optional[str]:
 
 
 def _tell(line: str) -> None:
-    """Write a line to stderr, where there is one that can be written to."""
+    """Write a line to stderr, if it is open."""
     try:
         print(f"{PACKAGE}: {line}", file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
@@ -668,7 +668,7 @@ _WIDTH = 120  # characters of a line
 
 
 def _plain(text: str, limit: int) -> str:
-    """Return foreign text as a terminal can show it: on one line, no control characters, cut where it is long."""
+    """Return foreign text in printable form: on one line, without control characters, shortened if it is long."""
     if len(text) <= limit and text.isprintable():
         return text
     shown = "".join(
@@ -678,14 +678,14 @@ def _plain(text: str, limit: int) -> str:
 
 
 def _warn(text: str) -> None:
-    """Warn whoever called the function that calls this one."""
+    """Warn the caller of the function that calls this one."""
     import warnings
 
     warnings.warn(text, TorchExtWarning, stacklevel=3)
 
 
 def _refusal_of_all(choice: Choice) -> str:
-    """Say why nothing fits and, where the wheel holds its sources, how it is built here."""
+    """Return why nothing fits and, if the wheel holds its sources, how to build it here."""
     count = len(choice.variants)
     if count:
         text = refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.")
@@ -713,7 +713,7 @@ def _offer() -> Iterator[str]:
 
 
 def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
-    """Say why ``variants`` do not fit, one by one where they are few, else by rule; then what to do."""
+    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then the remedy."""
     told = _one_by_one if len(variants) <= _FEW else _by_rule
     lines = [
         f"{PACKAGE}: {head}",
@@ -732,7 +732,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
 
 
 def _partial() -> List[str]:
-    """Say that the wheel is a part, where it is one: what fits here may be in another."""
+    """Return a note if the wheel is a partial one: another part may have a variant that fits."""
     lacking = DATA.get("partial")
     if not lacking:
         return []
@@ -741,7 +741,7 @@ def _partial() -> List[str]:
 
 
 def _cut() -> List[str]:
-    """Say where the other variants are, where the wheel was cut from one that held them all."""
+    """Return a note on where the other variants are, if the wheel was split from one that held them all."""
     others = DATA.get("cut")
     if not others:
         return []
@@ -761,7 +761,7 @@ def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
 
 
 def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
-    """Group the variants by the first rule that rejects them and by what is here; a line for each group."""
+    """Group the variants by the first rule that rejects them and by the fact; yield a line for each group."""
     groups: Dict[Tuple[str, str], List[str]] = {}
     for variant in variants:
         rule, wanted, have = choice.reasons[variant["label"]][0]
@@ -774,7 +774,7 @@ def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
 
 
 def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
-    """Name the nearest torch that this Python and this machine can have, as a command; else what has to change."""
+    """Return the command that installs the nearest torch for this Python and machine; else what has to change."""
     here = choice.here
     rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
     possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
@@ -800,13 +800,13 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
 
 
 def _has_wheels(variant: Variant, here: Facts) -> bool:
-    """Say whether the torch of ``variant`` has wheels for this Python."""
+    """Return whether the torch of ``variant`` has wheels for this Python."""
     first, last = variant["cp"]
     return bool(first <= _numbers(here["python"])[0] <= last)
 
 
 def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ...]:
-    """Return a key that sorts the variant last whose torch is the least change; without a torch, the newest."""
+    """Return a sort key; last is the variant whose torch is the smallest change, without a torch the newest."""
     mine = _Release(here["torch"] or "99.99").minor
     built = _numbers(variant["torch"])
     distance = [-abs(one - other) for one, other in zip(mine, built)]
@@ -814,7 +814,7 @@ def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ..
 
 
 def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
-    """Return pip's option for torch's index of builds, where the default index would bring another build."""
+    """Return pip's option for torch's own index, if the default index has another build than the one needed."""
     build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
     of_such_an_index = f"+{build[:2]}" in here["torch"]
     if "backend" in against or of_such_an_index:
@@ -823,7 +823,7 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
 
 
 def cautions(choice: Choice) -> Iterator[str]:
-    """Say what works with the chosen variant, but perhaps not as the user expects."""
+    """Yield what works with the chosen variant, but perhaps not as the user expects."""
     here, variant = choice.here, choice.variant
     if variant.get("built"):
         return
@@ -847,7 +847,7 @@ def _update() -> str:
 
 
 def _again() -> str:
-    """Return the command that installs again from where it came from; a shell takes it as it is."""
+    """Return the command that reinstalls from the same source, quoted for a shell."""
     if getattr(sys, "frozen", False):  # a program of PyInstaller's and the like, which takes Python files alone
         return (
             f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
@@ -873,9 +873,9 @@ def _again() -> str:
 
 
 def load() -> Choice:
-    """Load the variant that fits, once in a process, and return it; ImportError when none does.
+    """Load the variant that fits, once in a process, and return it; ImportError if none does.
 
-    Where ``TORCH_EXT_VARIANT=none`` or torch is a mock, nothing is loaded, and the choice has no ``variant``.
+    With ``TORCH_EXT_VARIANT=none``, or if torch is a mock, nothing is loaded, and the choice has no ``variant``.
     """
     if _explaining():
         raise SystemExit(main(sys.argv[1:]))
@@ -905,7 +905,7 @@ def load() -> Choice:
 
 
 def _explaining() -> bool:
-    """Say whether ``python -m <package>._variants`` is importing the package, before it comes to this module."""
+    """Return whether ``python -m <package>._variants`` is importing the package on its way to this module."""
     if sys.argv[:1] != ["-m"]:
         return False
     frame: Any = sys._getframe()
@@ -928,7 +928,7 @@ def _in_main_interpreter() -> bool:
 
 
 def _trace(choice: Choice) -> None:
-    """Write every verdict to stderr, where there is one that can be written to."""
+    """Write every verdict to stderr, if it is open."""
     lines = [f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()]
     try:
         print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
@@ -937,7 +937,7 @@ def _trace(choice: Choice) -> None:
 
 
 def _process() -> Any:
-    """Return what all packages of this process share, under any import names: a contract between our releases."""
+    """Return what all packages of this process share, under any import name: a contract between releases."""
     name = "_torch_ext_loaded"
     if name not in sys.modules:
         fresh: Any = type(sys)(name, "The compiled variants that this process has loaded.")
@@ -951,12 +951,12 @@ def _process() -> Any:
 
 
 def _renew_lock() -> None:
-    """Give a forked process a lock of its own: the thread that held it may not be in the child."""
+    """Give a forked process a new lock: the thread that held the old one may not exist in the child."""
     _process().lock = _thread.RLock()
 
 
 def _open(variant: Variant, shared: Any) -> bool:
-    """Open the libraries that register, unless this process did; return whether this was the first time."""
+    """Open the libraries that register operators, unless this process has; return whether this was the first time."""
     key = (DATA["distribution"], DATA["package"])
     registering = [file for file in variant["files"] if file["registers"]]
     digests = sorted(file["sha256"] for file in registering)
@@ -985,9 +985,9 @@ def _open(variant: Variant, shared: Any) -> bool:
 
 
 def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
-    """Raise ImportError where another library opened a namespace of this one with TORCH_LIBRARY, or has an operator.
+    """Raise ImportError if another library has opened a namespace of this one, or defined an operator of it.
 
-    torch ends the process when that happens a second time.
+    torch ends the process when TORCH_LIBRARY does that a second time.
     """
     for kind, ask in (("namespaces", _registered_at), ("operators", _defined_at)):
         for name in file[kind]:
@@ -997,9 +997,9 @@ def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
 
 
 def _registered_at(namespace: str) -> str:
-    """Return the place in the sources at which ``namespace`` was opened with TORCH_LIBRARY, "" if it was not.
+    """Return the place in the sources at which TORCH_LIBRARY opened ``namespace``, "" if it is not open.
 
-    torch is asked by opening it from Python, which raises an exception where a library would end the process.
+    The namespace is opened from Python for this: torch then raises an exception, where a library would end the process.
     """
     from torch import _C
 
@@ -1029,7 +1029,7 @@ def _defined_at(operator: str) -> str:
 
 
 def _taken(kind: str, name: str, where: str, variant: Variant, shared: Any) -> str:
-    """Say who has the namespace or the operator, and what to do."""
+    """Return who has the namespace, and what to do."""
     owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
     who = f"the distribution {owner}" if owner else f"something else (its source: {_plain(where, 200)})"
     remedy = "Use the two in separate processes"
@@ -1046,7 +1046,7 @@ def _taken(kind: str, name: str, where: str, variant: Variant, shared: Any) -> s
 
 
 def _is_open(path: str) -> bool:
-    """Say whether this process has the library open."""
+    """Return whether this process has the library open."""
     import ctypes
 
     try:
@@ -1093,10 +1093,10 @@ def _path(file: File) -> str:
 
 
 def _inspect(file: File, *, whole: bool = False) -> None:
-    """Raise ImportError for a file that is not as it was built: a damaged one may kill the process that opens it.
+    """Raise ImportError for a file that differs from the built one: a damaged one may kill the process that opens it.
 
-    Its size and both its ends are compared: they hold all that opening it reads, and reading a large file whole takes
-    seconds. With ``whole``, every byte counts.
+    Its size and both ends are compared: opening reads little else, and reading a large file in full takes seconds. With
+    ``whole``, every byte is compared.
     """
     path = _path(file)
     repair = f"python -m {PACKAGE}._variants --clear-cache" if os.path.isabs(file["path"]) else _again()
@@ -1143,14 +1143,14 @@ def _sha256(path: str) -> str:
 
 
 class _Modules:
-    """Makes the variant's modules importable as ``<package>.<module>``: names that pickles and graphs can keep."""
+    """Makes the variant's modules importable as ``<package>.<module>``, a name that pickles and graphs can keep."""
 
     def __init__(self, variant: Variant) -> None:
         self.torch_ext_package = PACKAGE
         self.files = {f"{PACKAGE}.{file['module']}": file for file in variant["files"] if file["module"]}
 
     def install(self) -> None:
-        """Take the place of an earlier one of this package."""
+        """Replace an earlier finder of this package."""
         others = [finder for finder in sys.meta_path if getattr(finder, "torch_ext_package", "") != PACKAGE]
         sys.meta_path[:] = [self, *others] if self.files else others
 
@@ -1167,17 +1167,17 @@ class _Modules:
         return util.spec_from_file_location(name, _path(file), loader=loader)
 
     def create_module(self, spec: Any) -> Any:
-        """Give a module that has another import name already: its types can be registered only once."""
+        """Return the module if it was imported under another name: its types can be registered only once."""
         first = _process().modules[self.files[spec.name]["sha256"]]
         __import__(first)
         return sys.modules[first]
 
     def exec_module(self, module: Any) -> None:
-        """Run nothing: the first import did."""
+        """Do nothing: the first import ran the module."""
 
 
 def _watch_devices(variant: Variant) -> None:
-    """Compare the devices with the compiled architectures when CUDA is first used; nothing initialises it here."""
+    """Compare the GPUs with the compiled architectures once CUDA is initialised, which this does not do itself."""
     if not variant["archs"]:
         return
     from torch import cuda
@@ -1198,9 +1198,9 @@ def _watch_devices(variant: Variant) -> None:
 
 
 def path(name: str) -> str:
-    """Return the absolute path of one file of the variant that fits here: a library, a program, data. Opens nothing.
+    """Return the absolute path of a file of the variant that fits: a library, a program, data. Opens nothing.
 
-    ``name`` is the author's: where CMake installed the file, ``libcodec6.so`` or ``kernels/add.ptx``; or its last part.
+    ``name`` is the path at which CMake installed the file, ``libcodec6.so`` or ``kernels/add.ptx``, or its last part.
     """
     files = _variant_for_programs()["files"]
     names = {file["name"] or os.path.basename(file["path"]): file for file in files}
@@ -1214,9 +1214,9 @@ def path(name: str) -> str:
 
 
 def library_path() -> str:
-    """Return the absolute path of the library that registers operators; one a line where there are several.
+    """Return the absolute path of the library that registers operators; one a line if there are several.
 
-    For programs without Python. Raises ImportError where there is none such.
+    It is for programs without Python. Raises ImportError if there is no such library.
     """
     libraries = [file for file in _variant_for_programs()["files"] if file["kind"] == "library"]
     registering = [file for file in libraries if file["registers"]]
@@ -1245,7 +1245,7 @@ def _variant_for_programs() -> Variant:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``python -m <package>._variants``; exit status 1 when no variant fits or a check fails, 2 for wrong usage."""
+    """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files are any bytes
@@ -1279,7 +1279,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def explain() -> str:
-    """Return the facts, what becomes of each variant, and the remedy when none fits. Loads nothing but torch."""
+    """Return the facts, the verdict on each variant, and the remedy if none fits. Imports nothing but torch."""
     choice = choose(must=False)
     lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
     if choice.variant is None and not choice.idle:
@@ -1302,7 +1302,7 @@ def _as_json() -> str:
 
 
 def _build_now() -> str:
-    """Build for the torch that is here, whether or not a variable allows it."""
+    """Build for the installed torch, whether or not a variable allows it."""
     choice = choose(must=False)
     if choice.variant:
         return f"{choice.label} {'was built here' if choice.variant.get('built') else 'fits'}: nothing is to be built"
@@ -1341,7 +1341,7 @@ def _show_cache() -> str:
 
 
 def _clear_cache() -> str:
-    """Remove what was built here for this package."""
+    """Remove the builds of this package on this machine."""
     import shutil
 
     kept = _kept()
