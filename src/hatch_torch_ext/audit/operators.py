@@ -1,7 +1,7 @@
-"""Operators: namespaces that two packages would pick, and what two files of one variant register.
+"""Operators: generic namespaces, and what two files of one variant register.
 
-Where a file was opened, what it really registered counts; else what its bytes and its build tell
-(``facts.registered``), and what they do not tell is no fault.
+For a file that was opened, what it really registered counts; else what its bytes and its build show
+(``facts.registered``). What remains unknown is no fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GENERIC = frozenset((
     "_C", "C", "aten", "cpp", "cuda", "custom", "custom_op", "custom_ops", "ext", "extension", "kernels", "lib",
     "my_lib", "my_ops", "mylib", "myops", "op", "ops", "prim", "prims", "test", "torch", "torch_ext", "utils",
 ))  # fmt: skip
-"""Namespaces that belong to torch, or that the next package picks as well (pytorch's tutorials use some of them)."""
+"""Namespaces that belong to torch, or that other packages are likely to use (pytorch's tutorials use some of them)."""
 
 _USE = re.compile(r"""torch\.ops\.(\w+)\.(\w+)|["'](\w+)::(\w+)["']""")
 REFUSES = "torch refuses the second that is loaded"
@@ -31,7 +31,7 @@ REFUSES = "torch refuses the second that is loaded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """What is read of one file, and the namespaces that its words stand for."""
+    """What was read from one file, and the namespaces for its arguments."""
 
     found: Registered
     spaces: Namespaces
@@ -43,7 +43,7 @@ class _Read:
 
 
 def uses(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return operator -> namespaces under which Python files use it."""
+    """Return operator -> namespaces with which Python files use it."""
     found: dict[str, set[str]] = {}
     for text in texts:
         for match in _USE.finditer(text):
@@ -60,8 +60,8 @@ def check(
 ) -> Iterator[Finding]:
     """Find generic namespaces, and operators or whole namespaces that two files of one variant register.
 
-    ``used`` is ``uses`` of the package's Python files; ``opened`` maps the place of each file that was opened to the
-    operators that it registered: torch has judged those already.
+    ``used`` is the result of ``uses`` for the package's Python files; ``opened`` maps the place of each file that was
+    opened to the operators that it registered: torch has checked those already.
     """
     found: dict[Binary, _Read] = {}
     for item in subject.binaries:
@@ -103,12 +103,15 @@ def _generic(binary: Binary, namespaces: Iterable[str], subject: Subject) -> Ite
 
 
 def _twice(found: Mapping[Binary, _Read], subject: Subject) -> Iterator[Finding]:
-    """Compare each file with those before it. In a foreign wheel, one may be meant instead of another: a warning."""
+    """Compare each file with those before it.
+
+    In a foreign wheel, they may be alternatives, so a finding is a warning.
+    """
     whole: dict[str, str] = {}
     macros: dict[str, str] = {}
     operators: dict[tuple[str | None, str], str] = {}
     for binary, read in found.items():
-        if binary.unopened:  # one of several that stand for each other, as the package decides
+        if binary.unopened:  # alternatives, among which the package chooses
             continue
         again = sorted(read.spaces.whole & whole.keys())
         both = sorted((space, name) for space, name in read.operators & operators.keys() if space is not None)

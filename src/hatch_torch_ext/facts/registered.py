@@ -1,8 +1,8 @@
-"""What a file registers with torch, as far as its bytes and its build tell; nothing is opened.
+"""What a file registers with torch, as far as its bytes and its build show; the file is not opened as a library.
 
 ``TORCH_LIBRARY(ns, m)`` leaves ``TORCH_LIBRARY_static_init_ns`` in the symbol table, which stripping removes; ``m.def``
-leaves the schema's text. The symbol has the word as it is written: where that is a macro, the build's definitions say
-what it stands for, or nobody does.
+leaves the text of the schema. The symbol holds the argument as written: if that is a macro, only the build's
+definitions may tell what it expands to.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPANDS_MACROS: releases.Minor = (2, 11)
-"""The first release whose TORCH_LIBRARY(MACRO, m) registers what the macro stands for; before, the word ``MACRO``."""
+"""The first release whose TORCH_LIBRARY(MACRO, m) registers the macro's expansion. Earlier ones register ``MACRO``."""
 
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
 _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
 _ARROW = b") -> "
 _UNPRINTABLE = bytes([*range(0x20), *range(0x7F, 0x100)])
-"""What may stand right before a text: constants of other kinds, in files that are not optimised."""
+"""What may precede a text directly: constants of other kinds, in files that are not optimised."""
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
 _DEFINITION = re.compile(r"(?<!\S)-D(\w+)=\"?(\w+)\"?(?!\S)")
 MAX_SCHEMA = 4096
 MAX_NAME = 512
-"""Bytes of a namespace in a symbol."""
+"""Longest namespace in a symbol, in bytes."""
 MAX_TRIES = 50_000
-"""Places of one file that are looked at, of each kind."""
+"""Most places in one file that are examined, of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What one file registers: words that TORCH_LIBRARY and its FRAGMENT form are written with, and schemas."""
+    """What one file registers: the arguments of TORCH_LIBRARY (``whole``) and TORCH_LIBRARY_FRAGMENT, and schemas."""
 
     whole: frozenset[str] = frozenset()
     fragments: frozenset[str] = frozenset()
@@ -47,14 +47,14 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespaces:
-    """The namespaces of one file. ``whole`` are opened by TORCH_LIBRARY, which a process may do once for each name."""
+    """The namespaces of one file. ``whole`` are those of TORCH_LIBRARY, which a process may run once for each name."""
 
     whole: frozenset[str] = frozenset()
     fragments: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
-    """Macros that name a namespace and of which nothing tells what they stand for."""
+    """Macros that name a namespace and whose expansion is unknown."""
     unexpanded: frozenset[str] = frozenset()
-    """Those of ``whole`` and ``fragments`` that are the name of a macro: this torch registers the very word."""
+    """Those of ``whole`` and ``fragments`` that are the name of a macro, which this torch registers unexpanded."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -63,7 +63,7 @@ class Namespaces:
 
 
 def read(path: Path) -> Registered:
-    """Return what the file registers, as far as its bytes tell; before it is stripped they tell most."""
+    """Return what the file registers, as far as its bytes show; they show most before it is stripped."""
     words: set[tuple[str, bool]] = set()
     schemas: set[tuple[str, str]] = set()
     for_words, for_schemas = iter(range(MAX_TRIES)), iter(range(MAX_TRIES))
@@ -80,10 +80,10 @@ def read(path: Path) -> Registered:
 def namespaces(
     found: Registered, *, torch: str | None = None, definitions: Mapping[str, frozenset[str]] | None = None
 ) -> Namespaces:
-    """Return the namespaces that the words of ``found`` stand for.
+    """Return the namespaces for the arguments in ``found``.
 
-    ``torch`` is the version that the file was compiled against, None where that is not known; ``definitions`` are the
-    values of macros that the build defined.
+    ``torch`` is the version that the file was compiled against, None if unknown; ``definitions`` are the values of
+    macros that the build defined.
     """
     expands = None if torch is None else _expands(torch)
     known: dict[bool, set[str]] = {True: set(), False: set()}
@@ -109,16 +109,16 @@ def namespaces(
 
 
 def operators(found: Registered, spaces: Namespaces) -> frozenset[tuple[str | None, str]]:
-    """Return (namespace, operator) of what the file defines; None where nothing tells which of its namespaces it is."""
+    """Return (namespace, operator) of what the file defines; the namespace is None if it cannot be told."""
     sure = spaces.known if not spaces.unknown else frozenset()
     only = next(iter(sure)) if len(sure) == 1 else None
     return frozenset((namespace or only, name) for namespace, name in found.schemas)
 
 
 def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozenset[str]]:
-    """Return macro -> values that the build defined for ``file``, of ``BuildRecord.flags``.
+    """Return macro -> values that the build defined for ``file``, from ``BuildRecord.flags``.
 
-    Those of the target that the file is named after; where there is none, those of every target.
+    They are those of the target after which the file is named, or if there is none, those of every target.
     """
     by_target: dict[str, dict[str, set[str]]] = {}
     for name, text in flags:
@@ -137,7 +137,7 @@ def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozen
 def _expands(torch: str) -> bool | None:
     try:
         return releases.minor_of(torch) >= EXPANDS_MACROS
-    except ValueError:  # the manifest may be anybody's
+    except ValueError:  # the manifest is not trusted
         return None
 
 
@@ -153,13 +153,13 @@ def _words(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, bool]]:
 
 
 def _word(name: bytes, *, fragment: bool) -> str:
-    """Return the word in the name of a macro's function or variable; a FRAGMENT's ends in a counter."""
+    """Return the argument in the name of the macro's function or variable; that of a FRAGMENT ends in a counter."""
     text = name.decode("ascii", errors="replace")
     return re.sub(r"_\d+$", "", text) if fragment else text
 
 
 def _schemas(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, str]]:
-    """Yield the schemas among the texts of ``data``; each text is looked at once, at its first arrow."""
+    """Yield the schemas among the texts of ``data``; each text is examined once, at its first arrow."""
     at = data.find(_ARROW)
     while at >= 0 and next(tries, None) is not None:
         start = data.rfind(b"\0", max(0, at - MAX_SCHEMA), at) + 1

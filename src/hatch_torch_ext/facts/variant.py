@@ -1,4 +1,4 @@
-"""A variant, described as data that survives a round trip through JSON: what stands in ``manifest.json``."""
+"""A variant, described as data that survives a round trip through JSON; the manifest, ``manifest.json``, lists them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "_torch_ext"
-"""The folder below the package that holds the variants."""
+"""The folder of the variants, below the package."""
 SHARED = "shared"
-"""The folder in it for files that several variants or several files of one need."""
+"""The folder in it for files that several variants need, or several files of one."""
 
 FileKind = Literal["library", "module", "graft", "program", "python", "data"]
 """library: registers operators or serves those that do; module: exports PyInit_…; graft: third-party library
 copied in; program: another ELF file; python: a module's source; data: anything else that belongs to the variant."""
 
 Bringer = Literal["torch", "author", "process"]
-"""torch: its installation has the library for itself; author: `exclude` says that every user has it; process: a runtime
-of which a process has one (a sanitizer, an allocator), in it before our files are opened."""
+"""Who provides a library that is not in the wheel.
+
+torch: its installation; author: every user has it, as the option `exclude` says; process: it is a runtime of which a
+process has one (a sanitizer, an allocator), loaded before the variant's files.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,21 +56,21 @@ class VariantFile:
     registers: bool = False
     versions: tuple[str, ...] = ()
     installed: str = ""
-    """The author's name for it: its place below the variant's folder (``plugins/libp.so``); none for grafts."""
+    """Its path in the install tree (``plugins/libp.so``); empty for grafts."""
     fixed: bool = False
     """It stays at ``path``, whatever other variants hold: others open it by name, or it finds data beside itself."""
     unopened: bool = False
-    """The package opens it itself (option `unopened`): the loader does not."""
+    """The package opens it itself (option `unopened`), not the loader."""
     ends: int | None = None
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     origin: str | None = None
-    """Where a graft came from, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
+    """The origin of a graft, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRecord:
-    """What a variant was built from, for the manifest: enough to repeat the build. No absolute paths, no times."""
+    """What a variant was built from, for the manifest: enough to repeat the build, without absolute paths and times."""
 
     entry: str
     variables: tuple[tuple[str, str], ...]
@@ -80,20 +83,20 @@ class BuildRecord:
     flags: tuple[tuple[str, str], ...] = ()
     torch_sha256: str | None = None
     debug_symbols: str = "strip"
-    """The option of that name: what an audit may find of symbols and debug information."""
+    """The option of that name: what the audit accepts of symbols and debug information."""
     ignored: tuple[str, ...] = ()
-    """Audit codes that the author set aside: a stranger's audit does too."""
+    """Audit codes that the author set aside; an audit by anybody honours them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One compiled build inside the wheel.
 
-    ``torch`` is the major.minor it serves exactly or, with ``stable_abi``, the lowest it serves. ``backend`` is
-    ``cpu`` or ``cuda``; ``cuda`` its version (``12.8``) then. ``cxx11_abi`` is None where the stable ABI is used.
-    ``python`` is None when nothing in it needs Python, else ``cp311``, ``cp313t``, ``abi3-cp39`` … .
-    ``archs`` are read from the fat binaries, in torch's notation (``9.0`` machine code, ``9.0+PTX`` PTX).
-    ``libc`` is ``glibc`` or ``musl``; ``libc_floor`` the lowest version that all its symbols meet (``2.17``).
+    ``torch`` is the major.minor that it serves exactly or, with ``stable_abi``, the lowest that it serves. ``backend``
+    is ``cpu`` or ``cuda``; ``cuda`` is then its version (``12.8``). ``cxx11_abi`` is None on the stable ABI. ``python``
+    is None if nothing in it needs Python, else ``cp311``, ``cp313t``, ``abi3-cp39`` …. ``archs`` are read from the fat
+    binaries, in torch's notation (``9.0`` machine code, ``9.0+PTX`` PTX). ``libc`` is ``glibc`` or ``musl``;
+    ``libc_floor`` the lowest version with all its symbols (``2.17``).
     """
 
     label: str
@@ -112,16 +115,16 @@ class Variant:
     files: tuple[VariantFile, ...]
     build: BuildRecord
     external: tuple[tuple[str, Bringer], ...] = ()
-    """Libraries that files need, not in the wheel and not known to every audit: (SONAME, who brings it), sorted."""
+    """Libraries that files need, not in the wheel and not known to every audit: (SONAME, provider), sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltVariant:
-    """A variant and where its files lie: ``root`` is a ``_torch_ext`` folder, with ``file.path`` in it for each file.
+    """A variant and the place of its files: ``root`` is a ``_torch_ext`` folder in which each ``file.path`` is.
 
-    ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of
-    the POSIX path relative to the package and the absolute file. ``elsewhere`` holds the files of the variant that do
-    not lie below ``root``: pairs of ``file.path`` and the absolute file.
+    ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of the
+    POSIX path relative to the package and the absolute file. ``elsewhere`` holds the files of the variant that do not
+    lie below ``root``: pairs of ``file.path`` and the absolute file.
     """
 
     variant: Variant
@@ -131,18 +134,18 @@ class BuiltVariant:
 
     @property
     def size(self) -> int:
-        """Return the bytes of its files together."""
+        """Return the size of its files together, in bytes."""
         return sum(file.size for file in self.variant.files)
 
     def source(self, path: str) -> Path:
-        """Return where the file of the variant called ``path`` lies."""
+        """Return the place of the variant's file ``path``."""
         return dict(self.elsewhere).get(path) or self.root / path
 
 
 _Value = TypeVar("_Value", Variant, VariantFile, BuildRecord)
 
 LARGEST = 1 << 62
-"""Bytes of a file, and numbers altogether."""
+"""Sizes of a file in bytes, and all other numbers."""
 _NUMBERS = r"[0-9]{1,4}\.[0-9]{1,4}"
 _PATH = r"(?!/)(?!(?:.*/)?\.{0,2}(?:/|$))[^\0\\]{1,1024}"
 """Relative, without empty parts, ``.`` and ``..``."""
@@ -167,26 +170,26 @@ _FORMS = {
     }.items()
     for field, form in forms.items()
 }
-"""Of texts that others are made of, or are compared with: what a build writes, and nothing else."""
+"""Texts from which other files are generated, or that are compared: only what a build writes is accepted."""
 
 
 def to_json(variant: Variant) -> dict[str, object]:
-    """Return ``variant`` as JSON holds it: every field by its name, tuples as lists."""
+    """Return ``variant`` in JSON form: every field by its name, tuples as lists."""
     return dataclasses.asdict(variant)
 
 
 def from_json(data: object) -> Variant:
-    """Return the variant that ``to_json`` described. Raises ``WheelError`` naming the field that is wrong."""
+    """Return the variant of that form. Raises ``WheelError`` with the name of a wrong field."""
     return _decode(Variant, data, "variant")
 
 
 def is_path(data: object) -> TypeGuard[str]:
-    """Say whether ``data`` is a path below a folder, as a manifest has it: POSIX, relative, nothing that climbs."""
+    """Return whether ``data`` is a path as in a manifest: POSIX, relative, without ``..``."""
     return isinstance(data, str) and _is_text(data, _FORMS[VariantFile, "path"])
 
 
 def built_to_json(built: BuiltVariant, base: Path) -> dict[str, object]:
-    """Return ``built`` as JSON holds it; its files lie below ``base``, and are named from there."""
+    """Return ``built`` in JSON form, with the paths of its files relative to ``base``."""
     data = dataclasses.asdict(built)
     data["root"] = _from(base, built.root)
     for name in ("package_files", "elsewhere"):
@@ -195,7 +198,7 @@ def built_to_json(built: BuiltVariant, base: Path) -> dict[str, object]:
 
 
 def built_from_json(data: Mapping[str, Any], base: Path) -> BuiltVariant:
-    """Return what ``built_to_json`` described, its files below ``base``. Raises ``WheelError``."""
+    """Return the ``BuiltVariant`` of that form, with its files below ``base``. Raises ``WheelError``."""
     fields = {**data, "variant": from_json(data["variant"]), "root": base / data["root"]}
     for name in ("package_files", "elsewhere"):
         fields[name] = tuple((place, base / path) for place, path in data[name])
@@ -223,7 +226,7 @@ def _decode(kind: type[_Value], data: object, where: str) -> _Value:
 
 
 def _fields(kind: type) -> dict[str, tuple[Any, re.Pattern[str] | None, bool]]:
-    """Return name -> (type, form of its texts, whether it must be there): looked up once, not for each object."""
+    """Return name -> (type, pattern of its texts, whether it is required); cached for each class."""
     hints = get_type_hints(kind)
     return {
         field.name: (hints[field.name], _FORMS.get((kind, field.name)), field.default is dataclasses.MISSING)
@@ -237,7 +240,7 @@ _FIELDS: dict[type, dict[str, tuple[Any, re.Pattern[str] | None, bool]]] = {
 
 
 def _value(hint: Any, form: re.Pattern[str] | None, data: object, where: tuple[object, ...]) -> Any:  # noqa: ANN401 - a type as the typing module has it
-    """Return ``data`` as ``hint`` says; ``where`` is joined by dots only for a message."""
+    """Return ``data`` as the type ``hint``; the parts of ``where`` are joined only for a message."""
     if dataclasses.is_dataclass(hint):
         return _decode(hint, data, _joined(where))  # type: ignore[type-var, arg-type]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -263,7 +266,7 @@ def _joined(where: tuple[object, ...]) -> str:
 
 
 def _is_text(data: str, form: re.Pattern[str] | None) -> bool:
-    """Say whether the text has its form; one that has none may be any that can be written: no half surrogate pair."""
+    """Return whether the text matches the pattern of its field; without one, any text that can be encoded does."""
     if form is not None:
         return data.isprintable() and form.fullmatch(data) is not None
     return data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data)

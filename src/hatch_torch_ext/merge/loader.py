@@ -19,11 +19,11 @@ TEMPLATE = "_variants.py"
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
 _WIDTH = 120
-"""Columns of a line: what fits on one is on one, the rest is one item a line, as formatters have it."""
+"""The longest line, in columns: what fits on one line is on one, the rest has one item a line, as formatters do."""
 
 
 def template() -> str:
-    """Return the module as it stands in our own tree, with the data of no package."""
+    """Return the module as it is in the sources, without data."""
     return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
 
 
@@ -32,10 +32,10 @@ def render(
 ) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
-    ``distribution`` is the name that users install; ``editable`` is the project's folder where its sources are what is
-    installed, so that messages say how to build, not how to upgrade. ``here`` says that it was built where it is
-    installed, for the torch there alone. ``cut`` are the wheels that hold the other variants of the wheel that this one
-    was cut from. The same layout gives the same text, whatever the order of its variants.
+    ``distribution`` is the name that users install; ``editable`` is the project's folder in an editable install, so
+    that messages say how to build, not how to upgrade. ``here`` says that it was built where it is installed, only for
+    the torch there. ``cut`` are the wheels with the other variants of the wheel from which this one was split. The same
+    layout gives the same text, whatever the order of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
@@ -57,12 +57,12 @@ def _fallback(fallback: Fallback) -> dict[str, object]:
 
 
 def _order(placed: PlacedVariant) -> tuple[object, ...]:
-    """Sort the way people count: torch 2.9 before 2.10."""
+    """Return a sort key that puts torch 2.9 before 2.10."""
     return policy.natural(placed.variant.torch), placed.variant.label
 
 
 def fields(placed: PlacedVariant) -> dict[str, object]:
-    """Return what the loader needs to know of a variant, every field of it."""
+    """Return every field of a variant that the loader uses."""
     variant = placed.variant
     exact = variant.build.torch_version
     snapshot = not variant.stable_abi and releases.is_prerelease(exact)
@@ -105,9 +105,9 @@ def _files(placed: PlacedVariant) -> list[object]:
 
 
 def _literal(value: object, *, indent: int = 0, prefix: str = "") -> str:
-    """Return ``prefix`` and ``value`` as Python source, as a formatter would leave it ``indent`` columns from the left.
+    """Return ``prefix`` and ``value`` as Python source, formatted ``indent`` columns from the left.
 
-    What is too long for one line has an item a line, with a comma after each.
+    A value that is too long for one line has one item a line, with a comma after each.
     """
     line = prefix + _on_one_line(value)
     if not isinstance(value, (dict, list)) or not value or indent + len(line) < _WIDTH:

@@ -99,7 +99,7 @@ class Crew:
                         "compiled again"
                     )
                     self.stream(events.Note(text=text, entry=task.name))
-                slots = stages.Slots(task, pool, own, self.stream)
+                slots = stages.PoolSlots(task, pool, own, self.stream)
                 result = stages.build(task, ready, slots, self.planned, self.stream)
                 built = self._keep(leftovers, task, result)
         except EntryError as error:

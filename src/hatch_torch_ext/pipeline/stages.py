@@ -94,7 +94,7 @@ class Result:
     cached: tuple[int, int] | None
 
 
-def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: Emit) -> Result:
+def build(task: Task, acquired: Acquired, slots: PoolSlots, planned: Planned, emit: Emit) -> Result:
     """Compile, repair and audit the entry; the caller holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
@@ -155,7 +155,7 @@ def build(task: Task, acquired: Acquired, slots: Slots, planned: Planned, emit: 
     )
 
 
-class Slots:
+class PoolSlots:
     """An entry's share of the pool for Ninja's jobs, and its figures."""
 
     def __init__(self, task: Task, pool: Pool, family: Family, emit: Emit) -> None:

@@ -1,6 +1,6 @@
-"""Install tree -> variant: take out what torch and CUDA bring, graft the rest, set NEEDED and RPATH, describe.
+"""Install tree -> variant: remove what torch and CUDA provide, graft the rest, set NEEDED and RPATH, describe.
 
-States the order. ``contents`` reads the tree, ``linking`` decides file by file, ``writing`` carries it out.
+This module is the order of the work: ``contents`` reads the tree, ``linking`` decides file by file, ``writing`` writes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OLDEST_LIMITED = "cp32"
 
 
 class _Identity(NamedTuple):
-    """What tells a variant apart, and where its files are found by users: the label, and what it is made of."""
+    """The identity of a variant: its label, and the facts in the label."""
 
     label: str
     cuda: str | None
@@ -65,7 +65,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
 ) -> BuiltVariant:
     """Return the variant of ``entry``, its files in ``<work>/<entry's folder>/repaired``. Raises ``RepairError``.
 
-    ``site_packages`` is the entry's: what else users have beside the package.
+    ``site_packages`` is the entry's: other packages that users have beside this one.
     """
     folder = work / entry.folder
     root = folder / "repaired"
@@ -127,7 +127,7 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
 
 
 def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
-    """Say which globs of the options match no file: a misspelt one would otherwise have no effect, unnoticed."""
+    """Report which globs of the options match no file: a misspelt one would have no effect without notice."""
     compiled = [binary.installed for binary in found.binaries]
     data = [place for place, _ in found.variant_data]
     for option, globs, places in (("unopened", config.unopened, compiled), ("variant-data", config.variant_data, data)):
@@ -156,7 +156,7 @@ def _links(
     build: Path,
     report: Callable[[str], None],
 ) -> tuple[dict[Binary, Links], Linker]:
-    """Return what each file will need: those of the install tree that stay, and the grafts that they lead to."""
+    """Return what each file will need: those of the install tree that stay, and the grafts that they need."""
     facts = [binary.elf for binary in found.binaries]
     libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
     versions = {version for each in facts for _, names in each.version_needs for version in names}
@@ -240,7 +240,7 @@ def _no_cuda(entry: Entry, sdk: Sdk) -> str:
 
 
 def _python(binaries: Iterable[Binary], interpreter: Interpreter, tree: InstallTree) -> str | None:
-    """Return the Python that the files belong to: none, the oldest of the limited API, or the interpreter's own."""
+    """Return the Python of the files: none, the oldest of the limited API, or the interpreter's own."""
     limited = False
     for binary in binaries:
         if binary.module is not None and binary.name.endswith(".abi3.so"):
@@ -256,7 +256,7 @@ def _needs_python(binary: Binary) -> bool:
 
 
 def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
-    """Return the oldest Python that the limited API was asked for; without a word of it, the one compiled with."""
+    """Return the oldest Python of the limited API that was asked for; by default the one that compiled."""
     asked = [match[1] for _, flags in tree.flags for match in _LIMITED.finditer(flags)]
     if not asked:
         return interpreter.tag.rstrip("t")
@@ -287,7 +287,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> 
 
 
 def _registered(binary: Binary, tree: InstallTree, sdk: Sdk) -> dict[str, tuple[str, ...]]:
-    """Return the fields of what the file registers with torch: as CMake installed it, it tells more."""
+    """Return the fields of what the file registers with torch, read before it is stripped."""
     found = registered.read(binary.source)
     spaces = registered.namespaces(
         found, torch=sdk.version, definitions=registered.definitions(tree.flags, binary.name)
