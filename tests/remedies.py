@@ -206,6 +206,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "add the line `/build/` to .gitignore",
         "check_language(CUDA)",
         "compile it for that",
+        "in the hook's table",
         "compile with GCC",
         "compile with the toolkit",
         "correct or remove it",
