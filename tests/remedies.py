@@ -329,6 +329,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "set the input `test`",
         "take a newer CUDA toolkit",
         "take the build of torch's own index",
+        "unless needed, or",
         "update the driver",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (
