@@ -155,8 +155,8 @@ def _candidates(config: Config, environment: Environment, cuda: str, environ: Ma
         nvcc = config.root / folder / "bin" / "nvcc"
         if not foreign.is_file(nvcc):
             raise Unfit(
-                f"CMake asks for CUDA, and option `cuda-home` gives {folder} for CUDA {cuda}, but {nvcc} does not exist: "
-                "install that toolkit, or correct the option"
+                f"CMake asks for CUDA, and option `cuda-home` gives {folder} for CUDA {cuda}, but {nvcc} does not "
+                "exist: install that toolkit, or correct the option"
             )
         yield Candidate(nvcc=nvcc, source="option `cuda-home`")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
