@@ -660,10 +660,48 @@ def test_a_package_without_init_gets_one(tmp_path: Path) -> None:
     assert sources.change(tmp_path, "pkg", "pkg", found) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("said", "table"),
+    [
+        ("file: pkg/VERSION", {"path": "pkg/VERSION", "pattern": r"(?P<version>\S+)"}),
+        (
+            "attr: pkg.__version__",
+            {"path": "pkg/__init__.py", "pattern": r"^__version__[^=]*= *['\"](?P<version>[^'\"]+)"},
+        ),
+        ("1.2", None),
+    ],
+)
+def test_a_version_that_setup_cfg_reads_stays_in_its_file(said: str, table: object, tmp_path: Path) -> None:
+    """setup() is given the version of today; the next one must come out of the same file."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "setup.cfg").write_text(f"[metadata]\nversion = {said}\n", encoding="utf-8")
+    metadata = {"name": "pkg", "version": "1.2"}
+    written = written_tables(tmp_path, metadata, ())
+    assert written["tool"]["hatch"].get("version") == table
+    assert written["project"].get("version") == (None if table else "1.2")
+    assert project.computed(metadata, tmp_path) == ("1.2" if table else None)
+
+
+def test_the_matrix_has_a_script_for_the_projects_own_tests(tmp_path: Path) -> None:
+    """`hatch run matrix:test` installs the wheel and what it requires, and runs the tests beside the sources."""
+    (tmp_path / "test").mkdir()
+    scripts = [
+        written_tables(tmp_path, {"name": "pkg", **more}, ())["tool"]["hatch"]["envs"]["matrix"]["scripts"]["test"]
+        for more in ({}, {"install_requires": ["scipy", "torch"]})
+    ]
+    install = "python -m pip install --quiet"
+    wheel = f"{install} --no-index --no-deps --force-reinstall --only-binary :all: --find-links {{root}}/dist pkg"
+    tests = "python -P -m pytest --import-mode=append {root}/test {args}"
+    assert scripts == [[wheel, tests], [wheel, f"{install} pkg", tests]]
+
+
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     """A CMake project that is there is the author's; the diff shows what would come."""
     (tmp_path / "CMakeLists.txt").write_text("old\n", encoding="utf-8")
-    migration = migrating.Migration(root=tmp_path, files=(("CMakeLists.txt", "new\n"), ("a/b.txt", "b\n")), notes=())
+    migration = migrating.Migration(
+        root=tmp_path, files=(("CMakeLists.txt", "new\n"), ("a/b.txt", "b\n")), notes=(), entries=1
+    )
     assert migration.diff() == (
         "--- a/CMakeLists.txt\n+++ b/CMakeLists.txt\n@@ -1 +1 @@\n-old\n+new\n"
         "--- /dev/null\n+++ b/a/b.txt\n@@ -0,0 +1 @@\n+b\n"

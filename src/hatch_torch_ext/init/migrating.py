@@ -26,11 +26,15 @@ PYPROJECT = "pyproject.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """New texts by file (POSIX, relative to the project), and what is left to the author."""
+    """New texts by file (POSIX, relative to the project), and what is left to the author.
+
+    ``entries`` counts those of the matrix.
+    """
 
     root: Path
     files: tuple[tuple[str, str], ...]
     notes: tuple[Note, ...]
+    entries: int
 
     def diff(self) -> str:
         """Return what would change, as ``diff -u`` shows it."""
@@ -126,12 +130,21 @@ def migrate(
     if not project.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
         notes.append(Note(line=0, text=text))
+    elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
+        text = (
+            f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file in "
+            '`[tool.hatch.version]`, and put "version" into `dynamic`'
+        )
+        notes.append(Note(line=0, text=text))
     if asked:
         text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
         notes.append(Note(line=0, text=text))
     of_faces = [note for each in reversed(faces) for note in each.notes]
     return Migration(
-        root=root, files=tuple(files), notes=tuple(dict.fromkeys([*notes, *of_faces, *more, *told, *places]))
+        root=root,
+        files=tuple(files),
+        notes=tuple(dict.fromkeys([*notes, *of_faces, *more, *told, *places])),
+        entries=entries * (len(pythons) if pyproject.for_each_python(parted) else 1),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,9 @@ def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> 
 def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path) -> dict[str, str]:
     """Return hatch's table for a version that setuptools reads out of tags or a file; empty where it does neither."""
     tool = document.get("tool", {})
-    if metadata.get("version") or "version" in document.get("project", {}):
+    said = _of_setup_cfg(root) or tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
+    if "version" in document.get("project", {}) or (metadata.get("version") and not said):
         return {}
-    said = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
     if "file" in said:
         listed = said["file"] if isinstance(said["file"], str) else said["file"][0]
         return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
@@ -80,6 +81,24 @@ def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path
     if metadata.get("use_scm_version") or "setuptools_scm" in tool or re.search(r"setuptools[-_]scm", required):
         return {"source": "vcs"}
     return {}
+
+
+def _of_setup_cfg(root: Path) -> dict[str, str]:
+    """Return where setup.cfg lets setuptools read the version: ``{"file": …}``, ``{"attr": …}``, or nothing."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(root / "setup.cfg", encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return {}
+    kind, _, value = parser.get("metadata", "version", fallback="").partition(":")
+    return {kind.strip(): value.partition(",")[0].strip()} if kind.strip() in {"file", "attr"} and value.strip() else {}
+
+
+def computed(metadata: Mapping[str, Any], root: Path) -> str | None:
+    """Return the version that ``setup()`` was given if no file says it in that place: setup.py worked it out."""
+    given = str(metadata.get("version") or "")
+    said = [path.read_text("utf-8", "replace") for name in ("setup.py", "setup.cfg") if (path := root / name).is_file()]
+    return given if given and not any(given in text for text in said) else None
 
 
 def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:

@@ -61,14 +61,21 @@ def text(
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
     hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
     about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root)
-    with_pythons = any(each.kind == "module" and each.python_abi is None for each in targets)
-    about["envs"]["matrix"] |= served.matrix(torch, list(pythons) if with_pythons else [], backends)
+    named = str(declared.get("name") or metadata.get("name") or root.name)
+    about["envs"]["matrix"]["scripts"] = {"test": _test(named, root, requires=bool(dependencies))}
+    of_each = list(pythons) if for_each_python(targets) else []
+    about["envs"]["matrix"] |= served.matrix(torch, of_each, backends)
     if version:
         about = {"version": version, **about}
     if version.get("source") == "vcs" and (written := project.version_file(document, metadata)):
         about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)
     return tomlkit.dumps(document)
+
+
+def for_each_python(targets: Iterable[Target]) -> bool:
+    """Say whether a target has to be compiled for each Python."""
+    return any(each.kind == "module" and each.python_abi is None for each in targets)
 
 
 def _merge(into: Any, new: Mapping[str, Any]) -> None:  # noqa: ANN401 -- tomlkit's tables
@@ -116,6 +123,21 @@ def _hatch(
         "build": {"targets": {"wheel": wheel}},
         "envs": {"matrix": environment},
     }
+
+
+def _test(name: str, root: Path, *, requires: bool) -> list[str]:
+    """Return what `hatch run matrix:test` does: the wheel in `dist`, what it ``requires``, and the project's tests.
+
+    The folder of the sources comes last on the path: the installed package is tested, which has the variants.
+    """
+    folder = next((f"{{root}}/{each} " for each in ("tests", "test") if (root / each).is_dir()), "")
+    install = "python -m pip install --quiet"
+    wheel = f"{install} --no-index --no-deps --force-reinstall --only-binary :all: --find-links {{root}}/dist {name}"
+    return [
+        wheel,
+        *([f"{install} {name}"] if requires else []),
+        f"python -P -m pytest --import-mode=append {folder}{{args}}",
+    ]
 
 
 def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
