@@ -213,7 +213,7 @@ def example(folder: Path, jobs: int, releases: tuple[str, ...]) -> list[Line]:
             1.1,
         ),
         Line("what a compile takes beside another on this machine, over alone", f"{sharing:.2f}"),
-        Line("largest compiler, GB, of what a job is counted with", f"{peak / 1e9:.2f}", peak / 1e9, capacity.CPP / 1e9),
+        Line("largest compiler, GB, of what is counted for a job", f"{peak / 1e9:.2f}", peak / 1e9, capacity.CPP / 1e9),
         Line(
             "nothing changed: seconds more than hatchling takes to pack the same files (median of three)",
             f"{ours:.2f} ({', '.join(f'{took.wall:.2f}' for took in nothing)} s in all; "
