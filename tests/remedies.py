@@ -146,9 +146,20 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_outlets.py::test_a_release_is_added_to_an_index": ("one release after the other",),
     "unit/test_remote_settings.py::test_netrc": ("into .netrc",),
     "unit/test_selection.py::test_snapshots_need_the_opt_in": ("TORCH_EXT_PRERELEASE=1",),
+    "integration/test_toolchain.py::test_cxx_names_no_compiler": ("Correct CXX, or {}",),
+    "unit/test_outlets.py::test_other_wheels_in_an_index": ("move it to another folder",),
 }
 TOLD: dict[str, tuple[str, ...]] = {
     "the ordinary case: what it says to do is what all other projects of the tests do": (
+        "Correct the environments in pyproject.toml",
+        "Name the wheel that was built",
+        "correct `index-url` and `extra-index-url` of the hook",
+        "leave one of them out of the matrix",
+        "name a folder of your own with {}",
+        "or install it into an",
+        "or name another file with {}",
+        "set HOME to a folder that it can write",
+        "where a file says it, name that file",
         "--argument",
         "--force",
         "--no-as-needed",
@@ -307,6 +318,9 @@ TOLD: dict[str, tuple[str, ...]] = {
         "write `1/",
     ),
     "needs what no test has: packages of a system, a GPU, another machine, a service": (
+        "Make it writable",
+        "Make room there",
+        "Run as {}: {}",
         "--nthreads",
         "Build in a manylinux image",
         "Build in the manylinux image",
@@ -340,7 +354,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Do not trust this wheel",
         "Do not use this index",
         "Tell the owner of the index",
-        "add its target to CMake",
         "add to the matrix:",
         "by hand",
         "check that this is still right",

@@ -273,6 +273,8 @@ def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch
     locked = machine.config.root / "locked"
     locked.touch(mode=0o600)
     assert said(locked) == (f"matrix.2.11: CXX names `{locked}`, which may not be run (`chmod +x` allows it). {usual}")
+    monkeypatch.delenv("CXX")
+    assert machine.find(None).cxx.path.name == "c++"
     monkeypatch.setenv("PATH", str(machine.config.root))
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     assert said("/no/g++").endswith(f" Correct CXX, or install one: {tools._how_to_install({})}")
