@@ -238,6 +238,18 @@ def test_rebuild_at_import(author: Author) -> None:
     assert author.answer() == f"{NEWEST} 5"
 
 
+def test_a_rebuild_leaves_no_compiled_file_of_before(author: Author) -> None:
+    """Within one second, and of one size, the old finder's would be taken for the new one's."""
+    author.rebuilding()
+    author.install()
+    author.run("-c", "import my_pkg", PYTHONDONTWRITEBYTECODE=None)
+    pattern = "__pycache__/_my_pkg_torch_ext_editable*.pyc"
+    assert list(author.site.glob(pattern))
+    author.edit("return 2;")
+    author.run("-c", "import my_pkg", PYTHONDONTWRITEBYTECODE=None)
+    assert not list(author.site.glob(pattern))
+
+
 WITHOUT_PRIVILEGES = (
     ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if os.geteuid() == 0 else []
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -102,7 +103,10 @@ def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     --target`` puts programs into ``bin`` of its folder, and leaves in RECORD where they would lie in an environment.
     """
     for distribution in distributions(name=name, path=list(folders)):
-        files = [file for file in distribution.files or () if file.name == name and file.parent.name == "bin"]
+        # Read here: ``files`` leaves out what is not where RECORD says, from Python 3.12 on.
+        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+        listed = [PurePosixPath(row[0]) for row in rows if row]
+        files = [file for file in listed if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
             for place in (file, f"bin/{name}"):
                 path = Path(os.path.normpath(str(distribution.locate_file(place))))
