@@ -293,9 +293,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         for warning in self._repeated:
             self._warn(warning)
         if (lacking := shipping.sdist_lacks_cmake(self.root, config)) is not None:
-            self.app.display_warning(f"torch-ext: {lacking}")
+            self._warn(lacking)
         for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
-            self.app.display_warning(f"torch-ext: {lacking}")
+            self._warn(lacking)
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 

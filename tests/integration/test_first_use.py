@@ -200,6 +200,8 @@ def test_words_of_users(user: used.User) -> None:
     )
     lines = last_lines(user.load(TORCH_EXT_BUILD="1", MAX_JOBS="all"))
     assert lines[1] == "Environment variable `MAX_JOBS` must be a whole number of at least 1, not `all`"
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1", MAX_JOBS="²"))  # a digit to Python, and no number
+    assert lines[1] == "Environment variable `MAX_JOBS` must be a whole number of at least 1, not `²`"
 
 
 def test_streams_and_folders_that_are_odd(user: used.User) -> None:
@@ -218,13 +220,19 @@ def test_streams_and_folders_that_are_odd(user: used.User) -> None:
     assert (home / "cache" / "views").is_dir()
 
 
-def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
-    """A signal that one process got, as a notebook's kernel does: its builder ends at once, and says nothing more."""
+def paused_build(user: used.User) -> subprocess.Popen[str]:
+    """Start a build at import, and return when it waits in the middle, as the variable PAUSE lets it."""
     paused = user.root / "paused"
     started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1", PAUSE=str(paused))
     deadline = time.monotonic() + 60
     while not paused.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return started
+
+
+def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
+    """A signal that one process got, as a notebook's kernel does: its builder ends at once, and says nothing more."""
+    started = paused_build(user)
     os.kill(started.pid, signal.SIGINT)
     _, said = started.communicate(timeout=50)  # the builder holds stderr, and would go on for 60 s
     assert said.count("Traceback") == 1, said
@@ -327,11 +335,7 @@ def test_a_killed_build_holds_up_nobody(user: used.User, number: int) -> None:
 
 def test_a_builder_that_is_killed_alone_is_told(user: used.User) -> None:
     """The process that waited for it fails with its status; what it left is removed by the next build."""
-    paused = user.root / "paused"
-    started = user.start("-c", "import my_pkg", TORCH_EXT_BUILD="1", PAUSE=str(paused))
-    deadline = time.monotonic() + 60
-    while not paused.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    started = paused_build(user)
     (builder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
     os.kill(int(builder), signal.SIGKILL)
     _, said = started.communicate(timeout=60)

@@ -68,9 +68,7 @@ def editable(
     only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
         return matrix.select(entries, only=only, skip=config.skip)
-    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
-    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
+    fitting = _running_here(matrix.select(entries, only=(), skip=config.skip))
     if torch is not None:
         if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
             report(f"editable: for torch {torch.version} of {torch.python}")
@@ -79,16 +77,21 @@ def editable(
     return matrix.newest(fitting)
 
 
-def _running_here(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return the entries that an install of this project can use. Raises ``ConfigurationError`` if there are none."""
-    if (found := matrix.of_this_machine(entries)) or not entries:
-        return found
-    raise ConfigurationError(
-        [
-            f"Every entry of the matrix is for another machine than {platform.machine()}, on which it is installed: "
-            f"add entries without the variable `machine`, or with `{platform.machine()}`."
-        ]
-    )
+def _running_here(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries for this machine and this Python; if none is for this Python, all for this machine.
+
+    Raises ``ConfigurationError`` if there are entries, and none is for this machine.
+    """
+    found, machine = matrix.of_this_machine(entries), platform.machine()
+    if entries and not found:
+        raise ConfigurationError(
+            [
+                f"Every entry of the matrix is for another machine than {machine}, on which it is installed: add "
+                f"entries without the variable `machine`, or with `{machine}`."
+            ]
+        )
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    return [entry for entry in found if labels.python_tag(entry.python) in {None, here}] or found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +124,7 @@ def for_this_environment(
                 "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
             ]
         )
-    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    selected = _running_here(matrix.select(entries, only=(), skip=config.skip))
-    fitting = [entry for entry in selected if labels.python_tag(entry.python) in {None, here}] or selected
-    newest = matrix.newest(fitting)
+    newest = matrix.newest(_running_here(matrix.select(entries, only=(), skip=config.skip)))
     names = ", ".join(entry.name for entry in newest) or "nothing but the sources"
     warn(
         f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "

@@ -704,8 +704,9 @@ def _offer() -> Iterator[str]:
         variable, _ = _setting("BUILD")
         yield f"(A build for this torch is forbidden by {variable}={_plain(os.environ[variable], 20)}.)"
         return
-    if _of_others():
-        yield _of_others()
+    of_others = _of_others()
+    if of_others:
+        yield of_others
     yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
         yield _install_builder()
@@ -1315,8 +1316,9 @@ def _build_now() -> str:
 
 def _kept() -> List[str]:
     """Return the folders that builds of this package left in the cache, for whatever torch."""
-    if _of_others():
-        raise ImportError(f"{PACKAGE}: {_of_others()}")
+    of_others = _of_others()
+    if of_others:
+        raise ImportError(f"{PACKAGE}: {of_others}")
     found = []
     for folder in ("views", "built", "failed"):
         try:

@@ -256,15 +256,15 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
 
 def _config(request: Request, fallback: Fallback, project: Path) -> Config:
     from hatch_torch_ext import config as configuration
+    from hatch_torch_ext.config import grammar, kinds
 
     (project / request.package.replace(".", "/")).mkdir(parents=True, exist_ok=True)
     environ = dict(os.environ)
-    if (jobs := environ.get("MAX_JOBS", "")).isdigit() and int(jobs):  # of torch's own extension builder
-        environ.setdefault("HATCH_TORCH_EXT_JOBS", jobs)
-    elif jobs:
-        raise ConfigurationError(
-            [f"Environment variable `MAX_JOBS` must be a whole number of at least 1, not `{jobs}`"]
-        )
+    if jobs := environ.get("MAX_JOBS"):  # of torch's own extension builder
+        try:
+            environ.setdefault("HATCH_TORCH_EXT_JOBS", str(grammar.count(kinds.COUNT.raw(jobs))))
+        except ValueError as error:
+            raise ConfigurationError([f"Environment variable `MAX_JOBS` {error}"]) from error
     parsed = configuration.parse(
         {**fallback.options, "package": request.package, "source": fallback.source},
         root=project,
