@@ -74,10 +74,26 @@ def test_entries_for_other_systems_are_passed_over(tmp_path: Path) -> None:
     overrides = '[tool.hatch.envs.matrix.overrides]\nmatrix.torch.platforms = [{ value = "macos", if = ["2.9"] }]\n'
     matrix = environments.read(project(tmp_path, PROJECT + overrides), "matrix", project_name="my-pkg")
     assert [*matrix.variables] == [*matrix.dependencies] == ["matrix.py3.11-2.8"]
-    with pytest.raises(ConfigurationError, match="No entry of the environment `plain` is for Linux"):
-        environments.read(
-            project(tmp_path, PROJECT + 'platforms = ["windows", "macos"]\n'), "plain", project_name="my-pkg"
-        )
+    elsewhere = 'platforms = ["windows", "macos"]\n'
+    with pytest.raises(ConfigurationError, match="No entry of the environment `plain` is for Linux: add `linux` to"):
+        environments.read(project(tmp_path, PROJECT + elsewhere), "plain", project_name="my-pkg")
+    added = elsewhere.replace("]", ', "linux"]')
+    assert environments.read(project(tmp_path, PROJECT + added), "plain", project_name="my-pkg").variables
+
+
+def test_a_matrix_without_entries(tmp_path: Path) -> None:
+    """It is told as that, and not as a matrix for other systems; with a value for torch it has an entry."""
+    table = '[[tool.hatch.envs.matrix.matrix]]\npython = ["3.11"]\ntorch = ["2.8", "2.9"]\n'
+    text = PROJECT.replace(table, "").replace('"torch=={matrix:torch}.*", ', "").replace("{matrix:torch}", "x")
+    none = text.replace("[tool.hatch.envs.matrix]\n", "[tool.hatch.envs.matrix]\nmatrix = []\n")
+    with pytest.raises(ConfigurationError) as caught:
+        environments.read(project(tmp_path, none), "matrix", project_name="my-pkg")
+    assert str(caught.value) == (
+        "The matrix has no entries: give the environment `matrix` a variable `torch` with at least one value."
+    )
+    one = none.replace("matrix = []", 'matrix = [{ torch = ["2.8"] }]')
+    found = environments.read(project(tmp_path, one), "matrix", project_name="my-pkg")
+    assert found.variables == {"matrix.2.8": {"torch": "2.8"}}
 
 
 def test_an_environment_without_a_matrix_is_one_entry(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,7 +115,10 @@ def test_uv_without_isolation(sdist: Path, tmp_path: Path) -> None:
 
 
 def test_asked_for_by_name(sdist: Path, tmp_path: Path) -> None:
-    """`current` is the torch that is installed, in a front end that installs nothing too; without one, an error."""
+    """`current` is the torch that is installed, in a front end that installs nothing too; without one, an error.
+
+    What the error says to type then builds for the torch that was installed first.
+    """
     user = used.User(tmp_path)
     wheel: list[str | Path] = [
         "-m",
@@ -131,12 +135,18 @@ def test_asked_for_by_name(sdist: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (tmp_path / "bare").mkdir()
     bare = used.User(tmp_path / "bare")
-    process.run(["rm", "-r", bare.site / "torch"])
+    torch = bare.site / "torch"
+    torch.rename(tmp_path / "torch")
     done = front_end(bare, bare.python, *wheel, HATCH_TORCH_EXT_ONLY="current", **OFFLINE)
     assert done.returncode != 0
-    assert "HATCH_TORCH_EXT_ONLY=current asks for the torch that is installed. This build finds no torch" in (
-        done.stdout + done.stderr
-    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "HATCH_TORCH_EXT_ONLY=current asks for the torch that is installed. This build finds no torch" in said
+    (command,) = set(re.findall("install torch first, then `(pip install .*?)`", said))
+    (tmp_path / "torch").rename(torch)
+    line = ["-m", *command.split(), "--no-deps", sdist]
+    done = front_end(bare, bare.python, *line, HATCH_TORCH_EXT_ONLY="current", **OFFLINE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert variants(bare) == ["torch2.13_cpu_cxx11_x86_64"]
 
 
 @pytest.mark.slow

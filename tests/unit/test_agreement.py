@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hatch_torch_ext.environments import around
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.matrix import Entry, agreement, serving
+from hatch_torch_ext.matrix import Entry, agreement, expand, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +66,17 @@ def test_a_stable_entry_serves_what_comes_later() -> None:
 
 
 def test_entries_whose_torch_is_open_have_no_requirement() -> None:
-    """Each is named, with what to write."""
-    with pytest.raises(ConfigurationError, match=r"None: `torch>=2\.8` does not say which release of torch it is"):
+    """Each is named, with what to write, either way of which gives the metadata a requirement."""
+    with pytest.raises(ConfigurationError) as caught:
         agreement.requirement([entry(None)])
+    assert str(caught.value) == (
+        "None: `torch>=2.8` does not say which release of torch it is, so that the project's metadata cannot: require "
+        'one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "torch=={matrix:torch}.*"'
+    )
+    fixed, pin = re.findall('require one, such as `(.*?)`.* require "(.*?)"', str(caught.value))[0]
+    for variables, line in (({}, fixed), ({"torch": "2.8"}, pin.replace("{matrix:torch}", "2.8"))):
+        found = expand({"a": variables}, {"a": [line]}, {"a": None})
+        assert agreement.requirement(found) == "torch>=2.8,<2.9"
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ def test_torch_notation_is_read_and_written(text: str, arch: Arch) -> None:
 
 @pytest.mark.parametrize("text", ["", "sm_90", "90", "9", "9.0b", "9.0+ptx", "9.0 ", "0.5", "٩.0", "9.10", "all"])
 def test_anything_else_is_refused(text: str) -> None:
-    """The message quotes what was written and shows the notation."""
+    """The message quotes what was written and shows the notation, which is read."""
     with pytest.raises(ValueError, match="is not a CUDA architecture") as failure:
         archs.parse(text)
     assert str(failure.value) == (
         f"`{text}` is not a CUDA architecture: write it as torch does, such as `8.0` or `9.0a+PTX`"
     )
+    assert [archs.parse(shown).name for shown in str(failure.value).split("`")[3::2]] == ["8.0", "9.0a+PTX"]
 
 
 @given(st.text(max_size=12))
@@ -134,7 +135,7 @@ def test_the_newest_of_a_default_has_ptx_besides() -> None:
 
 
 def test_archs_without_cuda_code_are_said() -> None:
-    """The warning comes only when the option is set and no variant holds device code."""
+    """The warning comes only when the option is set and no variant holds device code; either remedy ends it."""
     configured = (("", ("8.0",)),)
     assert archs.unused((), [()]) is None
     assert archs.unused(configured, [(), ("8.0",)]) is None

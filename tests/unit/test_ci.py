@@ -79,13 +79,24 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
         assert sorted(names) == sorted(each.name for each in entries)
 
 
+def test_an_entry_without_an_image() -> None:
+    """Either of the two images that the message names is enough."""
+    given = "13=i"
+
+    def jobs(images: str) -> list[dict[str, str]]:
+        pairs = github.pairs(images, "--images")
+        return github.builds([entry("a", "12.8")], count=1, images=pairs, runners={"x86_64": "r"})
+
+    with pytest.raises(ConfigurationError) as caught:
+        jobs(given)
+    assert str(caught.value) == ("a: `--images` has no image for `12.8`: add `12.8=IMAGE`, or `*=IMAGE` for all others")
+    for added in re.findall("`([^`]*=IMAGE)`", str(caught.value)):
+        assert [job["image"] for job in jobs(f"{given} {added}")] == ["IMAGE"]
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (
-            lambda: github.builds([entry("a", "12.8")], count=1, images={"13": "i"}, runners={"x86_64": "r"}),
-            "a: `--images` has no image for `12.8`: add `12.8=IMAGE`, or `*=IMAGE` for all others",
-        ),
         (
             lambda: github.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
             "`--shards 0` must be at least 1",
@@ -107,10 +118,12 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
     ],
 )
 def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
-    """Each mistake with what to write."""
+    """Each mistake with what to write, which is read."""
     with pytest.raises(ConfigurationError) as caught:
         ask()
     assert str(caught.value) == message
+    if "NAME=VALUE, several of them separated by spaces" in message:
+        assert github.pairs("NAME=VALUE other=one", "--images") == {"NAME": "VALUE", "other": "one"}
 
 
 def test_ci_init_writes_two_workflows(

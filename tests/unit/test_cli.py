@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import elves
 import wheels
 from hatch_torch_ext.cli import _parser, main
 from hatch_torch_ext.cli.project import read
+from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,12 +65,13 @@ def test_an_unknown_code_is_told_before_the_wheel_is_read(tmp_path: Path, capsys
 
 @pytest.mark.parametrize("command", ["audit", "inspect"])
 def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another file, a cut one, none at all: status 1, and one line on stderr that ends in what to do."""
+    """Another file, a cut one, none at all: status 1, and one line on stderr that ends in what to do, which helps."""
     whole = wheel(tmp_path)
-    cut = tmp_path / "cut-1-py3-none-any.whl"
+    cut = tmp_path / "cut" / whole.name
+    cut.parent.mkdir()
     cut.write_bytes(whole.read_bytes()[:500])
-    other = tmp_path / "notes.txt"
-    other.write_text("notes\n")
+    other = tmp_path / "download.zip"
+    shutil.copy(whole, other)
     gone = tmp_path / "gone-1-py3-none-any.whl"
     said = []
     for path in (other, cut, gone):
@@ -83,6 +86,32 @@ def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFi
         "the wheel again\n",
         f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
     ]
+    shutil.copy(whole, cut)
+    (tmp_path / "renamed").mkdir()
+    for path in (other.rename(tmp_path / "renamed" / whole.name), cut, whole):
+        assert main([command, str(path)]) == 0
+
+
+def test_several_wheels_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One answer is one wheel's: the command for each gives it."""
+    path = wheel(tmp_path)
+    assert main(["audit", "--json", str(path), str(path)]) == 1
+    assert capsys.readouterr().err == "hatch-torch-ext: `--json` is for one wheel: run the command for each\n"
+    assert main(["audit", "--json", str(path)]) == 0
+
+
+def test_outside_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without a project is named; in that of the project the same is read."""
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    (project / "pyproject.toml").write_text(f"{SYSTEM}[project]\nname = 'my-pkg'\nversion = '1'\n{hook}")
+    monkeypatch.chdir(project / "csrc")
+    with pytest.raises(ConfigurationError) as caught:
+        read()
+    assert str(caught.value) == (
+        f"There is no pyproject.toml in {project / 'csrc'}: run this in the folder of your project."
+    )
+    monkeypatch.chdir(project)
+    assert read()[1] == "my-pkg"
 
 
 def test_inspect_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,9 +260,15 @@ def test_wrong_values_are_all_told_at_once(project: Path) -> None:
     ],
 )
 def test_unknown_options_suggest_the_known(project: Path, text: str, unknown: str, remedy: str | None) -> None:
-    """An unknown option names the one that was probably meant, in tables too, else all there are."""
+    """An unknown option names the one that was probably meant, in tables too, else all there are.
+
+    Written as the message says, it is known.
+    """
     listed = ", ".join(f"`{option}`" for option in config.KNOWN)
     assert problems(project, text) == [f"Unknown option `{unknown}` {HOOK}: {remedy or f'the options are {listed}'}"]
+    meant = remedy.split("`")[1] if remedy else "jobs"
+    value = text.partition("=")[2].replace("'x'", "'src'" if meant == "source" else "'my_pkg'")
+    assert parse(project, f"{meant} ={value}")
 
 
 def test_unknown_options_come_first_in_the_authors_order(project: Path) -> None:
@@ -323,10 +329,23 @@ def test_strip_is_short_for_debug_symbols(project: Path, text: str, expected: st
 
 
 def test_strip_beside_debug_symbols(project: Path) -> None:
-    """One thing said twice is an error, even where both agree."""
-    assert problems(project, "strip = true\ndebug-symbols = 'strip'") == [
+    """One thing said twice is an error, even where both agree; either alone is none."""
+    both = ("strip = true", "debug-symbols = 'strip'")
+    assert problems(project, "\n".join(both)) == [
         f"Option `strip` {HOOK} sets the same as `debug-symbols`; keep one of the two"
     ]
+    assert [parse(project, text).debug_symbols for text in both] == ["strip", "strip"]
+
+
+def test_a_brace_that_is_no_field(project: Path) -> None:
+    """The option is named without its address, which may hold a password; without the brace it is right."""
+    fault = (
+        f"Option `index-url` {HOOK} has a brace that is not part of a field such as `{{cuda}}`; correct or remove it"
+    )
+    assert problems(project, "index-url = 'https://index.example/{cuda'") == [fault]
+    for mended in ("{cuda}", "cuda"):
+        found = parse(project, f"index-url = 'https://index.example/{mended}'").index_url
+        assert found == f"https://index.example/{mended}"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,10 @@ def test_places_in_the_root(tmp_path: Path) -> None:
 
 
 def test_nothing_to_be_found(tmp_path: Path) -> None:
-    """Where nothing is found, the places that were looked at are named, and the option that settles it."""
+    """Where nothing is found, the places that were looked at are named, and the option that settles it.
+
+    What the messages say to create, or to name, is found.
+    """
     no_package = (
         "No folder `src/my_pkg_ext`, `my_pkg_ext`, `src/My_Pkg_ext` or `My_Pkg_ext` for the package of project "
         f"`My-Pkg.ext`; create it, or name another package with option `package` {HOOK}"
@@ -60,6 +64,20 @@ def test_nothing_to_be_found(tmp_path: Path) -> None:
         f"`source` {HOOK}"
     )
     assert faults(tmp_path, project="My-Pkg.ext") == [no_package, no_source]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native" / "CMakeLists.txt").touch()
+    assert faults(tmp_path, project="My-Pkg.ext", package="other", source="native") == []
+    for place in re.findall("`(.*?)`", no_package)[:4]:
+        (tmp_path / place).mkdir(parents=True)
+        assert faults(tmp_path, project="My-Pkg.ext") == [no_source]
+        (tmp_path / place).rmdir()
+    (tmp_path / "my_pkg_ext").mkdir()
+    (tmp_path / "csrc").mkdir()
+    for place in ("csrc", "."):
+        (tmp_path / place / "CMakeLists.txt").touch()
+        assert faults(tmp_path, project="My-Pkg.ext") == []
+        (tmp_path / place / "CMakeLists.txt").unlink()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +89,12 @@ def test_nothing_to_be_found(tmp_path: Path) -> None:
     ],
 )
 def test_source_without_cmakelists(project: Path, source: str, fault: str) -> None:
-    """A named source that cannot be configured is told before any work, without looking elsewhere."""
+    """A named source that cannot be configured is told before any work, without looking elsewhere; so is the remedy."""
     assert faults(project, source=source) == [f"Option `source` {HOOK} {fault}"]
+    assert faults(project, source="csrc") == []
+    if "create it there" in fault:
+        (project / source / "CMakeLists.txt").touch()
+        assert faults(project, source=source) == []
 
 
 def test_source_that_the_sdist_lacks(project: Path) -> None:
@@ -93,9 +115,14 @@ def test_source_outside_the_project(tmp_path: Path, project: Path) -> None:
 
 
 def test_package_that_does_not_exist(project: Path) -> None:
-    """The places that were looked at are named."""
+    """The places that were looked at are named; created there, or called by its name, the package is found."""
     fault = "is `my_pkg.ops`, but there is no folder `src/my_pkg/ops` or `my_pkg/ops`; create it, or correct the name"
     assert faults(project, package="my_pkg.ops") == [f"Option `package` {HOOK} {fault}"]
+    assert faults(project, package="my_pkg") == []
+    for place in ("src/my_pkg/ops", "my_pkg/ops"):
+        (project / place).mkdir(parents=True)
+        assert package(project, "my_pkg.ops") == ("my_pkg.ops", project / place)
+        (project / place).rmdir()
 
 
 @pytest.mark.parametrize("name", ["my-pkg", "src/my_pkg", "my_pkg.", ".ops", "my_pkg.import", "1st"])

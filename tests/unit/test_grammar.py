@@ -77,10 +77,13 @@ def test_policies(value: str, expected: str | None) -> None:
     ],
 )
 def test_what_is_no_policy(value: str, remedy: str) -> None:
-    """A policy with the machine's name, or a mistyped one, is told with what to write."""
+    """A policy with the machine's name, or a mistyped one, is told with what to write, which is one."""
     with pytest.raises(ValueError, match="policy") as caught:
         grammar.policy(value)
     assert str(caught.value) == f"must be a policy such as `manylinux_2_28` or `2_28`, or `auto`{remedy}"
+    if "leave the machine out" in remedy:
+        policy = value.removesuffix("_x86_64").removesuffix("_aarch64")
+        assert grammar.policy(policy) == policy
 
 
 @pytest.mark.parametrize("value", ["7.5", "9.0a", "10.0f", "12.0+PTX", "9.0a+PTX", "all", "all-major"])

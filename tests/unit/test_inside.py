@@ -52,22 +52,24 @@ def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "why", "without"),
     [
-        ("a ", "begins or ends with a space, which CMake drops"),
-        (" a", "begins or ends with a space, which CMake drops"),
-        ("x\ny", r"has the character '\n', which CMake's cache does not keep"),
-        ("x\x1b[2J", r"has the character '\x1b', which CMake's cache does not keep"),
-        ("'a'", "is in single quotes, which CMake drops"),
+        ("a ", "begins or ends with a space, which CMake drops", "a"),
+        (" a", "begins or ends with a space, which CMake drops", "a"),
+        ("x\ny", r"has the character '\n', which CMake's cache does not keep", "xy"),
+        ("x\x1b[2J", r"has the character '\x1b', which CMake's cache does not keep", "x[2J"),
+        ("'a'", "is in single quotes, which CMake drops", "a"),
     ],
 )
-def test_values_that_would_not_arrive(value: str, why: str) -> None:
-    """They are refused before any work, by variable, and nothing of them is printed raw."""
+def test_values_that_would_not_arrive(value: str, why: str, without: str) -> None:
+    """They are refused before any work, by variable, and nothing of them is printed raw; written without, they pass."""
     envs = {f"m.2.8-{value}": {"torch": "2.8", "flag": value}}
     with pytest.raises(ConfigurationError) as caught:
         expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
     (problem,) = caught.value.problems
     assert problem.endswith(f"the variable `flag` is {value!a}, which {why}; write it without")
+    envs = {f"m.2.8-{without}": {"torch": "2.8", "flag": without}}
+    assert expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
     assert problem.isprintable()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -203,16 +204,14 @@ def test_all_problems_of_all_entries_at_once() -> None:
 
 
 def test_matrix_without_any_torch() -> None:
-    """Where no entry requires torch, one sentence says so instead of one for each entry."""
+    """Where no entry requires torch, one sentence says so instead of one for each entry; written so, it is a matrix."""
     remedy = f'requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} in `dependencies`'
     with_variable = problems({"m.a": {"torch": "2.8"}, "m.b": {"torch": "2.9"}}, {"m.a": [], "m.b": ["numpy"]})
     assert with_variable == [f"The matrix {remedy}"]
     assert problems({"m": {}}, {"m": ["numpy"]}) == [f"The matrix has no `torch` variable and {remedy}"]
-
-
-def test_empty_matrix() -> None:
-    """No entries at all is an error, not an empty wheel."""
-    assert problems({}, {}) == ["The matrix has no entries; give its `torch` variable at least one value"]
+    (release,) = re.findall(r'torch = \["(.*?)",', remedy)
+    pin = PIN.strip('"').replace("{matrix:torch}", release)
+    assert expand({f"m.{release}": {"torch": release}}, {f"m.{release}": ["numpy", pin]})
 
 
 def test_exact_and_stable_side_by_side() -> None:
@@ -309,6 +308,7 @@ def test_torch_that_was_never_built_for_that_cuda() -> None:
         for torch, value, cuda, has in told
     ]
     assert names(matrix.select(found, skip=["*2.8-cu130", "*cu118"])) == ["2.8-cu121"]
+    assert names(matrix.select(entries("2.8-cu121", torch=[], cuda=[]))) == ["2.8-cu121"]
 
 
 def test_exact_build_of_torch_is_trusted() -> None:

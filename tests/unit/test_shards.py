@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,9 +20,7 @@ from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hatch_torch_ext.pipeline.history import History, Took
 
 ORIGIN = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
 
@@ -58,10 +59,12 @@ def part(
     ],
 )
 def test_a_shard_that_there_is_not(text: str, message: str) -> None:
-    """Each mistake with what would be right."""
+    """Each mistake with what would be right, which is taken."""
     with pytest.raises(ConfigurationError) as caught:
         shards.parse_shard(text)
     assert str(caught.value) == message
+    for right in re.findall(r"(\d+/\d+)`", message.partition(":")[2]):
+        assert shards.parse_shard(right).count == int(right.partition("/")[2])
 
 
 def test_a_split_is_fair_by_kind_and_the_same_everywhere() -> None:
@@ -77,17 +80,38 @@ def test_a_split_is_fair_by_kind_and_the_same_everywhere() -> None:
 
 
 def test_a_split_by_what_entries_took(tmp_path: Path) -> None:
-    """One slow entry outweighs the others; one that is new counts as its kind does; an empty file is told."""
-    times = tmp_path / "history.json"
+    """One slow entry outweighs the others; one that is new counts as its kind does."""
+    history = tmp_path / "history.json"
     took = {"a": {"seconds": 100.0, "peak": 0}, "b": {"seconds": 10.0, "peak": 0}, "c": {"seconds": 10.0, "peak": 0}}
-    times.write_text(json.dumps(took), encoding="utf-8")
+    history.write_text(json.dumps(took), encoding="utf-8")
+    times = History.named(history, "abcd", root=tmp_path)
     groups = shards.split([entry(name) for name in "abcd"], 2, times=times)
     assert [[each.name for each in group] for group in groups] == [["a"], ["b", "c", "d"]]
+    assert History.named(None, "abcd", root=tmp_path) is None
+
+
+@pytest.mark.parametrize("place", ["build/torch-ext", "store/work/{}"])
+def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
+    """The message names the file of this project, wherever its work lies, which then is taken; else none is needed."""
+    other = tmp_path / "other.json"
+    for text in (None, "{}", "[]", '{"x": {"seconds": 1.0, "peak": 0}}'):
+        if text is not None:
+            other.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigurationError) as caught:
+            History.named(other, ["a"], root=tmp_path)
+        assert str(caught.value) == (
+            f"`--times {other}` does not say what any entry of the matrix took: leave `--times` out."
+        )
+    work = tmp_path / place.format(hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16])
+    work.mkdir(parents=True)
+    History(work).note("a", Took(seconds=3.0, peak=0))
     with pytest.raises(ConfigurationError) as caught:
-        shards.split([entry("x")], 1, times=times)
-    assert str(caught.value) == f"{times} knows none of the entries; name the `history.json` of an earlier build"
-    with pytest.raises(ConfigurationError, match="does not say what entries took"):
-        shards.split([entry("x")], 1, times=tmp_path / "missing.json")
+        History.named(other, ["a"], root=tmp_path)
+    named = re.findall(r"name (\S+), which does", str(caught.value))
+    assert named == [str(work / "history.json")]
+    times = History.named(Path(named[0]), ["a"], root=tmp_path)
+    assert times is not None
+    assert times.of("a") == Took(seconds=3.0, peak=0)
 
 
 def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:

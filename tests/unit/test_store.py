@@ -309,7 +309,10 @@ def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
 def test_no_work_where_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The work folder of an unpacked sdist lies in the cache only if that is private; the commands say what to do."""
+    """The work folder of an unpacked sdist lies in the cache only if that is private; the commands say what to do.
+
+    A folder of one's own is then taken.
+    """
     root, project = tmp_path / "store", tmp_path / "my-pkg-1"
     (root / "work").mkdir(parents=True)
     project.mkdir()
@@ -318,10 +321,14 @@ def test_no_work_where_others_write(
     assert work == root / "work/sdist-my-pkg"
     root.chmod(0o777)
     assert folders.work(project, distribution="my-pkg", from_sdist=True) == project / "build/torch-ext"
-    with pytest.raises(ConfigurationError, match="other users can write it, and it is not empty"):
+    with pytest.raises(ConfigurationError, match="other users can write it, and it is not empty") as caught:
         folders.work(project, distribution="my-pkg", aside=True)
+    assert f"name a folder of your own with {store.VARIABLE}." in str(caught.value)
     assert cli.main(["sdk", "list"]) == 1
     assert f"Name a folder of your own with {store.VARIABLE}" in capsys.readouterr().err
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "own"))
+    assert folders.work(project, distribution="my-pkg", aside=True).parent == tmp_path / "own" / "work"
+    assert cli.main(["sdk", "list"]) == 0
 
 
 def test_a_folder_of_everybody(tmp_path: Path) -> None:

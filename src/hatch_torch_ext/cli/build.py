@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.outlets import merging
     from hatch_torch_ext.pipeline import folders, selection, shards
+    from hatch_torch_ext.pipeline.history import History
 
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
@@ -67,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
     if options.shard:
         entries = selection.expand(config, distribution=name)
         selected = matrix.select(entries, only=config.only, skip=config.skip)
-        chosen = shards.split(selected, shard.count, times=options.times)[shard.number - 1]
+        times = History.named(options.times, [entry.name for entry in selected], root=config.root)
+        chosen = shards.split(selected, shard.count, times=times)[shard.number - 1]
         project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
     with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:

@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import releases
     from hatch_torch_ext.pipeline import github, selection
+    from hatch_torch_ext.pipeline.history import History
 
     config, name = project.read()
     entries = selection.expand(config, distribution=name)
@@ -57,10 +58,11 @@ def run(options: argparse.Namespace) -> int:
         return _available(options, config, selected)
     if options.github:
         images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
+        times = History.named(options.times, [entry.name for entry in selected], root=config.root)
         found = (
             github.tests(selected, runners)
             if options.tests
-            else github.builds(selected, count=options.shards, images=images, runners=runners, times=options.times)
+            else github.builds(selected, count=options.shards, images=images, runners=runners, times=times)
         )
         terminal.say(json.dumps({"include": found}))  # one line, as a step's output requires
         return 0

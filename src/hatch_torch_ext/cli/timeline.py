@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import events, folders
     from hatch_torch_ext.views import timeline
 
-    file = folders.events_file(Path.cwd())
+    file = folders.left(Path.cwd(), events.FILE)
     if file is None:
         raise ConfigurationError([f"{Path.cwd()} has no record of a build: run `hatch build` here first."])
     options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")

@@ -33,8 +33,14 @@ def read(root: Path, name: str, *, project_name: str, optional: bool = False) ->
         return Matrix(variables={}, dependencies={}, pythons={}, env_vars={})
     every = _variables(name, configured, matrices)
     variables = {entry: found for entry, found in every.items() if _for_linux(configured[entry])}
+    if not every:
+        raise ConfigurationError(
+            [f"The matrix has no entries: give the environment `{name}` a variable `torch` with at least one value."]
+        )
     if not variables:
-        raise ConfigurationError([f"No entry of the environment `{name}` is for Linux: its `platforms` say so."])
+        raise ConfigurationError(
+            [f"No entry of the environment `{name}` is for Linux: add `linux` to its `platforms`."]
+        )
     problems = _recursions(variables, configured, project_name)
     if problems:
         raise ConfigurationError(problems)

@@ -37,8 +37,6 @@ def expand(
     ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` have the same keys. Raises ``ConfigurationError``
     with every problem of every entry. ``select`` compares the entries with each other, after ``skip``.
     """
-    if not envs:
-        raise ConfigurationError(["The matrix has no entries; give its `torch` variable at least one value"])
     problems: list[str] = []
     found = {
         name: _torch_requirements(name, dependencies[name], pythons[name], variables.get("machine"), problems)

@@ -13,7 +13,6 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import locks, store
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.pipeline import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +97,9 @@ def _work_folders(root: Path) -> tuple[Path, Path]:
     return root / "build" / "torch-ext", store.path(os.environ) / "work" / name
 
 
-def events_file(root: Path) -> Path | None:
-    """Return the file of the last build's events, or None if no build of the project in ``root`` has left one."""
-    found = [file for folder in _work_folders(root) if (file := folder / events.FILE).is_file()]
+def left(root: Path, name: str) -> Path | None:
+    """Return the file ``name`` that the last build left in its work folder, None if no build of the project did."""
+    found = [file for folder in _work_folders(root) if (file := folder / name).is_file()]
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 

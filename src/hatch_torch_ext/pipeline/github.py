@@ -11,9 +11,9 @@ from hatch_torch_ext.pipeline import shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.pipeline.history import History
 
 MOST = 256
 """The most jobs of one matrix that GitHub accepts."""
@@ -39,7 +39,7 @@ def builds(
     count: int,
     images: Mapping[str, str],
     runners: Mapping[str, str],
-    times: Path | None = None,
+    times: History | None = None,
 ) -> list[dict[str, str]]:
     """Return the build jobs: about ``count`` for each machine of ``runners``, at least one for each image.
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import foreign
 from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.pipeline import folders
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.pipeline.task import Task
@@ -40,14 +41,25 @@ class History:
             self._took = {}
 
     @classmethod
-    def read(cls, file: Path) -> History:
-        """Return the content of such a file. Raises ``ConfigurationError`` if it has none."""
+    def named(cls, file: Path | None, names: Collection[str], *, root: Path) -> History | None:
+        """Return the content of the file that ``--times`` names, or None without one.
+
+        Raises ``ConfigurationError`` if it knows none of the entries ``names``; the message says which file does, of
+        those that builds of the project in ``root`` left.
+        """
+        if file is None:
+            return None
         history = cls(file.parent, file.name)
-        if not history._took:
-            raise ConfigurationError(
-                [f"{file} does not say what entries took; name the `build/torch-ext/{FILE}` of a build"]
-            )
-        return history
+        if history.knows(names):
+            return history
+        left = folders.left(root, FILE)
+        knows = left is not None and cls(left.parent).knows(names)
+        remedy = f"name {left}, which does" if knows else "leave `--times` out"
+        raise ConfigurationError([f"`--times {file}` does not say what any entry of the matrix took: {remedy}."])
+
+    def knows(self, names: Collection[str]) -> bool:
+        """Return whether any of the entries has figures."""
+        return any(name in self._took for name in names)
 
     def of(self, name: str) -> Took | None:
         """Return what the entry took, or None."""

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.pipeline import record
-from hatch_torch_ext.pipeline.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.pipeline.history import History
 
 CUDA_WEIGHT = 10.0
 """The assumed ratio of the time of an entry with CUDA to one without, if nothing is known."""
@@ -45,11 +44,11 @@ def parse_shard(text: str, option: str = "--shard") -> Shard:
     return Shard(number=number, count=count)
 
 
-def split(entries: Sequence[Entry], count: int, *, times: Path | None = None) -> list[tuple[Entry, ...]]:
+def split(entries: Sequence[Entry], count: int, *, times: History | None = None) -> list[tuple[Entry, ...]]:
     """Return ``count`` groups of entries that take about the same time, each in the order of ``entries``.
 
-    ``times`` is a ``history.json`` of an earlier build, the same on every machine that builds a shard: with its own
-    history, each machine would divide differently. Without it, an entry with CUDA counts as ten without. Raises
+    ``times`` are those of an earlier build, the same on every machine that builds a shard: with its own history, each
+    machine would divide differently. Without them, an entry with CUDA counts as ten without. Raises
     ``ConfigurationError`` for more groups than entries.
     """
     if count > len(entries):
@@ -66,14 +65,11 @@ def split(entries: Sequence[Entry], count: int, *, times: Path | None = None) ->
     return [tuple(entry for entry in entries if entry in group) for group in groups]
 
 
-def _weights(entries: Sequence[Entry], times: Path | None) -> dict[str, float]:
+def _weights(entries: Sequence[Entry], times: History | None) -> dict[str, float]:
     kinds = {entry.name: CUDA_WEIGHT if entry.cuda not in {None, "cpu"} else 1.0 for entry in entries}
-    if times is None:
-        return kinds
-    history = History.read(times)
-    known = {name: took.seconds for name in kinds if (took := history.of(name)) is not None}
+    known = {name: took.seconds for name in kinds if times is not None and (took := times.of(name)) is not None}
     if not known:
-        raise ConfigurationError([f"{times} knows none of the entries; name the `history.json` of an earlier build"])
+        return kinds
     per_kind = sum(known.values()) / sum(kinds[name] for name in known)
     return {name: known.get(name, kind * per_kind) for name, kind in kinds.items()}
 
