@@ -16,7 +16,7 @@ import pytest
 from hatch_torch_ext import cli, store
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.pipeline import folders
-from hatch_torch_ext.store import upkeep
+from hatch_torch_ext.store import seal, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -193,6 +193,26 @@ def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
     assert kept.finished("torch", "key") is not None
 
 
+@pytest.mark.parametrize("how", ["replaced", "a link", "gone", "one more"])
+def test_changes_beside_an_item_that_shares_its_files(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that two items share is looked at once in some seconds; that the other leads to it is seen at any time."""
+    kept = store.opened(tmp_path)
+    one, _ = kept.make("torch", "one", filler(kept))
+    two, _ = kept.make("torch", "two", filler(kept))
+    assert (one / "a/b.h").samefile(two / "a/b.h")
+    for _ in range(2):  # the first look notes the facts of a file with another link
+        assert kept.finished("torch", "one") is not None
+        assert kept.finished("torch", "two") is not None
+    change(two / "a/b.h", how)
+    assert kept.finished("torch", "two") is None
+    assert kept.finished("torch", "one") is not None
+    change(one / "a/b.h", "bytes, times restored")
+    monkeypatch.setattr(seal, "RECENTLY", 0)
+    assert kept.finished("torch", "one") is None
+
+
 def test_a_changed_blob_is_not_shared(tmp_path: Path) -> None:
     """The shared copy of a header was changed, size kept: the next release gets the bytes of its own wheel."""
     kept = store.opened(tmp_path)
@@ -242,6 +262,7 @@ def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
         "{",
         "[" * 100_000,
         '{"files": {"a": []}, "folders": {}}',
+        '{"files": {"a/b.h": [[], 1, 1, 1, ""], "finished.json": [1, 1, 1, 1, ""]}, "folders": {}}',
         '{"files": 3}',
         '"\\ud800"',
     ):

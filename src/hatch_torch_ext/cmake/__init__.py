@@ -229,7 +229,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
 
     CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they tolerate.
     """
-    toolchain = job.toolchain
+    toolchain, environ = job.toolchain, job.entry.environ(os.environ)
     passing = (str(toolchain.ninja.path),)
     facts = {
         "cache": [entry for entry in cache if not entry.endswith(passing)],
@@ -240,8 +240,8 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
         "target": repr(toolchain.target),
         "launcher": launchers.words(job),
-        "environ": {name: job.entry.environ(os.environ).get(name) for name in surroundings.READ_ONCE},
-        "files": surroundings.contents_read_once(job.config, job.entry.environ(os.environ)),
+        "environ": {name: environ.get(name) for name in surroundings.READ_ONCE},
+        "files": surroundings.contents_read_once(job.config, environ),
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

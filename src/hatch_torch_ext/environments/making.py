@@ -197,15 +197,14 @@ def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str
     """Return the dependencies that the environment should have and lacks."""
     if "markers" not in answer:
         return list(dependencies)
-    places = {answer["site_packages"], answer["platlib"]}
-    there = {canonicalize_name(found.name): found.version for found in metadata.distributions(path=sorted(places))}
+    places = sorted({answer["site_packages"], answer["platlib"]})
     missing = []
     for line in dependencies:
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({**answer["markers"], "extra": ""}):
             continue
-        version = there.get(canonicalize_name(wanted.name))
-        if version is None or not wanted.specifier.contains(version, prereleases=True):
+        found = next(iter(metadata.distributions(name=wanted.name, path=places)), None)
+        if found is None or not wanted.specifier.contains(found.version, prereleases=True):
             missing.append(line)
     return missing
 

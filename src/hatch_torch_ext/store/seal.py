@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MARKER = "finished.json"
 """Each use sets the time of this file, so only its hash is compared."""
 SHOWN = 3
+RECENTLY = 10.0
+"""Seconds for which a file that several items share as a hard link is looked at once: equal headers of torch are."""
 
 
 class RecordError(ValueError):
@@ -71,7 +74,7 @@ def record(data: bytes) -> dict[str, Any]:
         raise RecordError("it is too large")
     try:
         said = foreign.json(data.decode())
-        if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded
+        if b"\\" in data and b"\\ud" in data.lower():  # a lone surrogate cannot be encoded
             json.dumps(said, ensure_ascii=False).encode()
     except (ValueError, RecursionError, MemoryError) as error:
         raise RecordError("it is not JSON") from error
@@ -129,18 +132,35 @@ def _is_untouched(folder: str, seal: Seal) -> bool:
     except OSError:
         return False
     try:  # ten thousand of them: from the folder on, a look takes half as long
+        seen = _recently_seen(os.fstat(base).st_dev)
         for name, facts in seal.files.items():
-            if name != MARKER and _facts(os.stat(name, dir_fd=base, follow_symlinks=False)) != facts[:4]:
+            # By another item: the times of this one's folders show that the name still leads to that file.
+            if name == MARKER or seen.get(facts[:4], folder) != folder:
+                continue
+            if _facts(os.stat(name, dir_fd=base, follow_symlinks=False)) != facts[:4]:
                 return False
+            seen[facts[:4]] = folder
         for name, known in seal.folders.items():
             status = os.stat(name, dir_fd=base, follow_symlinks=False)
             if (status.st_mtime_ns, status.st_ino) != known:
                 return False
-    except (OSError, ValueError):
+    except (OSError, TypeError, ValueError):
         return False
     finally:
         os.close(base)
     return True
+
+
+def _recently_seen(device: int) -> dict[tuple[int, ...], str]:
+    """Return the facts of files of this device that were seen unchanged in the last seconds, and in which item."""
+    global _seen  # noqa: PLW0603 -- what several threads share
+    now = time.monotonic()
+    if _seen[0] != device or now - _seen[1] > RECENTLY:
+        _seen = device, now, {}
+    return _seen[2]
+
+
+_seen: tuple[int, float, dict[tuple[int, ...], str]] = (0, 0.0, {})
 
 
 def _facts(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -104,8 +104,8 @@ def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """
     for distribution in distributions(name=name, path=list(folders)):
         # Read here: ``files`` leaves out what is not where RECORD says, from Python 3.12 on.
-        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-        listed = [PurePosixPath(row[0]) for row in rows if row]
+        lines = (distribution.read_text("RECORD") or "").splitlines()
+        listed = [PurePosixPath(row[0]) for row in csv.reader(line for line in lines if f"bin/{name}" in line)]
         files = [file for file in listed if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
             for place in (file, f"bin/{name}"):
