@@ -207,7 +207,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     status, said = doctor(environment, capsys, "my-pkg")
     assert status == 1
     (problem,) = said["problems"]
-    assert "my_pkg/_torch_ext/manifest.json is invalid: it is not JSON" in problem
+    assert "my_pkg/_torch_ext/manifest.json is invalid (is not JSON" in problem
     assert problem.endswith(f": pip install --force-reinstall --no-deps {wheel}")
 
 

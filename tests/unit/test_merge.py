@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+import elves
 from hatch_torch_ext import merge
+from hatch_torch_ext.config import grammar
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.facts.variant import BuiltVariant, VariantFile, from_json
 from hatch_torch_ext.merge import sbom
@@ -213,14 +216,42 @@ def test_a_higher_policy_that_is_asked_for_is_used(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """The message names the option, the machine and a policy that would do."""
+    """The message names the option, the machine and a policy that would do, as the option takes it."""
     variant = built(tmp_path, "a", {"a/x.so": "1"})
     with pytest.raises(MergeError) as caught:
         merge.merge([variant], package="pkg", manylinux="manylinux_9_99", distribution="d")
     assert str(caught.value) == (
         '`manylinux = "manylinux_9_99"` is not a policy for glibc on x86_64; take the option `manylinux` out or set '
-        "it to manylinux_2_5_x86_64"
+        "it to `manylinux_2_5`"
     )
+    named = grammar.policy(str(caught.value).split("`")[-2])
+    for instead in (None, named):
+        layout = merge.merge([variant], package="pkg", manylinux=instead, distribution="d")
+        assert layout.tag == "py3-none-manylinux_2_5_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        ("GLIBC_2.34", "take the option `manylinux` out or set it to `manylinux_2_34`, or build in"),
+        ("GLIBC_2.99", "take the option `manylinux` out, or build in"),
+    ],
+)
+def test_a_policy_that_is_not_met(tmp_path: Path, version: str, remedy: str) -> None:
+    """What the message says to set is taken by the option, and met; where no policy is, none is named."""
+    variant = built(tmp_path, "a", {}, versions=())
+    place = variant.root / "a" / "x.so"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(elves.shared_object(needed=("libc.so.6",)))
+    file = VariantFile(path="a/x.so", kind="library", sha256="0", size=1, versions=(version,))
+    variant = replace(variant, variant=replace(variant.variant, files=(file,)))
+    with pytest.raises(MergeError, match=f"needs {re.escape(version)}, which that policy does not promise") as caught:
+        merge.merge([variant], package="pkg", manylinux="manylinux_2_17", distribution="d")
+    assert f"; {remedy} the image of manylinux_2_17_x86_64" in str(caught.value)
+    for named in (None, *re.findall("set it to `(.*?)`", str(caught.value))):
+        asked = named and grammar.policy(named)
+        tag = merge.merge([variant], package="pkg", manylinux=asked, distribution="d").tag
+        assert tag == f"py3-none-{asked or 'linux' if version == 'GLIBC_2.99' else 'manylinux_2_34'}_x86_64"
 
 
 def test_requirement_covers_the_matrix_and_nothing_else(tmp_path: Path) -> None:
@@ -229,11 +260,26 @@ def test_requirement_covers_the_matrix_and_nothing_else(tmp_path: Path) -> None:
     assert merge.merge(variants, package="pkg", distribution="d").requires == "torch>=2.8,<2.10"
 
 
-def test_no_variant_is_refused() -> None:
-    """A wheel without a variant is not a wheel of ours."""
+def test_no_variant_is_refused(tmp_path: Path) -> None:
+    """A wheel without a variant is not a wheel of ours; with that of one entry it is."""
     with pytest.raises(MergeError) as caught:
         merge.merge([], package="pkg", distribution="d")
     assert str(caught.value) == "no variant to put into the wheel; let `only` and `skip` leave at least one entry"
+    assert merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d").variants
+
+
+def test_a_place_that_belongs_to_the_variants(tmp_path: Path) -> None:
+    """CMake cannot install over a variant; elsewhere it can."""
+    for place, refused in (("_torch_ext/a/x.so", True), ("lib/x.so", False)):
+        variant = built(tmp_path / place, "a", {"a/x.so": "1"}, package_files={place: "2"})
+        if refused:
+            with pytest.raises(MergeError) as caught:
+                merge.merge([variant], package="pkg", distribution="d")
+            assert str(caught.value) == (
+                f"`{place}` is reserved for the variants; let CMake install this file elsewhere"
+            )
+        else:
+            assert place in targets(merge.merge([variant], package="pkg", distribution="d"))
 
 
 def test_any_order_gives_the_same_layout_manifest_and_sbom(tmp_path: Path) -> None:

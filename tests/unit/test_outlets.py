@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
@@ -20,6 +21,7 @@ from hatch_torch_ext.errors import MergeError, WheelError
 from hatch_torch_ext.outlets import exact, merging, variantwheels, writing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hatch_torch_ext.facts.variant import Variant
@@ -291,11 +293,13 @@ def test_a_full_disk_is_not_the_wheels_fault(command: str, fat: Path, tmp_path: 
 
 
 def test_a_build_number_is_refused(fat: Path, tmp_path: Path) -> None:
-    """No form of the wheel could keep it, so that it would be lost in silence."""
-    numbered = fat.rename(fat.with_name(fat.name.replace("-1.0-", "-1.0-7a-")))
-    for make in (variantwheels.cut, lambda path, out: exact.index([path], out=out)):
-        with pytest.raises(MergeError, match="has a build number, which its other forms"):
-            make(numbered, out=tmp_path / "out")
+    """No form of the wheel could keep it, so that it would be lost in silence; the wheel that was built has none."""
+    numbered = tmp_path / fat.name.replace("-1.0-", "-1.0-7a-")
+    shutil.copy(fat, numbered)
+    for name, make in (("cut", variantwheels.cut), ("index", lambda path, out: exact.index([path], out=out))):
+        with pytest.raises(MergeError, match=r"which its other forms would lose\. Name the wheel that was built"):
+            make(numbered, out=tmp_path / name)
+        assert make(fat, out=tmp_path / name)
 
 
 def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
@@ -314,8 +318,10 @@ def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
     (_, variant), *_ = variantwheels.cut(fat, out=tmp_path / "out").wheels
     single, *_ = exact.index([fat], out=tmp_path / "ix")
     for wheel, words in ((variant, "was cut already: it holds variant.json"), (single.path, "is not a whole wheel")):
-        with pytest.raises(MergeError, match=words):
+        with pytest.raises(MergeError, match=words) as caught:
             variantwheels.cut(wheel, out=tmp_path / "again")
+        assert "Name the fat wheel" in str(caught.value)
+    assert variantwheels.cut(fat, out=tmp_path / "again").wheels
 
 
 @pytest.mark.parametrize("command", ["merge", "variants", "index"])
@@ -354,11 +360,25 @@ def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
 
 
 def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
-    """Both wheels are named; nothing is written."""
-    shutil.copy(fat, tmp_path / "my_pkg-1.0-1-py3-none-manylinux_2_28_x86_64.whl")
+    """Both wheels are named; nothing is written; without one of them they are joined."""
+    (_, one), *others = variantwheels.cut(fat, out=tmp_path / "cut").wheels
+    copy = tmp_path / one.name
+    shutil.copy(one, copy)
+    given = [one, copy, *(wheel for _, wheel in others)]
     with pytest.raises(MergeError, match="leave one of the wheels out"):
-        merging.merge_wheels([fat, tmp_path / "my_pkg-1.0-1-py3-none-manylinux_2_28_x86_64.whl"], out=tmp_path / "out")
+        merging.merge_wheels(given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    for left_out in (one, copy):
+        joined = merging.merge_wheels([each for each in given if each != left_out], out=tmp_path / "out")
+        assert joined.read_bytes() == fat.read_bytes()
+
+
+def test_nothing_to_merge(fat: Path, tmp_path: Path) -> None:
+    """Without parts there is a sentence; with them named, a wheel."""
+    with pytest.raises(MergeError) as caught:
+        merging.merge_wheels([], out=tmp_path / "out")
+    assert str(caught.value) == "no wheel to merge: name the parts"
+    assert merging.merge_wheels([fat], out=tmp_path / "out").is_file()
 
 
 def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
@@ -368,12 +388,107 @@ def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> None:
-    """Nothing is written among them."""
+    """Nothing is written among them, nor over a file; an empty folder is taken, and that of an index, again."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(MergeError, match="holds other files: name an empty folder with `-o`"):
+    with pytest.raises(MergeError, match="holds other files: name an empty folder with `-o`, or one that `index` made"):
         exact.index([fat], out=tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    with pytest.raises(MergeError, match=r"notes\.txt is not a folder: name another with `-o`"):
+        exact.index([fat], out=tmp_path / "mine" / "notes.txt")
+    (tmp_path / "empty").mkdir()
+    assert exact.index([fat], out=tmp_path / "empty") == exact.index([fat], out=tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data.pop("requires"), "lacks `requires`. Build the wheel again"),
+        (lambda data: data.update(tag="a b"), "`tag` cannot be `a b`. Build the wheel again"),
+        (
+            lambda data: data["variants"][0].pop("label"),
+            "variant lacks the field `label`. Build the wheel again, or use",
+        ),
+        (
+            lambda data: data["variants"][0].update(news=1),
+            "`news`, which this hatch-torch-ext does not know. Build the",
+        ),
+        (
+            lambda data: data.update(variants=1),
+            "must be an object with a list `variants`. Build the wheel again, or use",
+        ),
+        (
+            lambda data: data["variants"][0]["files"][0].update(sha256="0" * 64),
+            ".so has another hash than in the manifest. Build or fetch the wheel again",
+        ),
+        (
+            lambda data: data["variants"][0]["files"][0].update(path="gone/libx.so"),
+            "gone/libx.so is in the manifest, and missing. Build or fetch the wheel again",
+        ),
+    ],
+)
+def test_a_manifest_that_is_damaged(
+    change: Callable[[Any], object], said: str, fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the file; the wheel as it was built is taken."""
+    place = "my_pkg/_torch_ext/manifest.json"
+    with zipfile.ZipFile(fat) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    data = json.loads(members[place])
+    change(data)
+    (tmp_path / "damaged").mkdir()
+    damaged = wheels.write(tmp_path / "damaged", {**members, place: json.dumps(data).encode()}, name=fat.name)
+    out = str(tmp_path / "out")
+    assert cli.main(["merge", str(damaged), "-o", out]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"hatch-torch-ext: {damaged}: my_pkg/_torch_ext/")
+    assert said in told
+    assert cli.main(["merge", str(fat), "-o", out]) == 0
+
+
+@pytest.mark.parametrize("command", ["index", "audit", "inspect"])
+def test_a_wheel_that_was_not_fetched_whole(
+    command: str, fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cut, changed in a member, or renamed: one line, and the file under its name as it was published is taken."""
+    fetched = tmp_path / "fetched" / fat.name
+    fetched.parent.mkdir()
+    whole = fat.read_bytes()
+    at = whole.index(b"my_pkg/zz.py") + len("my_pkg/zz.py")
+    rest = ["-o", str(tmp_path / "out")] if command == "index" else []
+    for damaged in (whole[:-30], whole[: len(whole) // 2], whole[:at] + b"\xff\xff" + whole[at + 2 :]):
+        fetched.write_bytes(damaged)
+        status = cli.main([command, str(fetched), *rest])
+        told = capsys.readouterr()
+        assert status == (0 if command == "inspect" and damaged[-30:] == whole[-30:] else 1)
+        assert "fetch the wheel again" in told.err or "my_pkg/zz.py" in told.out
+        fetched.write_bytes(whole)
+        assert cli.main([command, str(fetched), *rest]) == (command == "audit")
+    named = fetched.rename(tmp_path / "fetched" / "download.zip")
+    capsys.readouterr()
+    assert cli.main([command, str(named), *rest]) == 1
+    said = capsys.readouterr().err
+    assert "is not named as a wheel" in said
+    assert "Give the file its published name back" in said
+    assert cli.main([command, str(named.rename(fetched)), *rest]) == (command == "audit")
+
+
+def test_variants_of_one_name_in_an_index(tmp_path: Path) -> None:
+    """No file takes another's place: which variants they are is told, and without one of them there is an index."""
+    both = [described(f"torch{torch}_cpu_cxx11_x86_64", torch=torch) for torch in ("2.28", "22.8")]
+    (tmp_path / "one").mkdir()
+    fat, one = (
+        merging.merge_wheels([wheels.ours(folder, built)], out=folder / "fat")
+        for folder, built in ((tmp_path, both), (tmp_path / "one", both[:1]))
+    )
+    with pytest.raises(MergeError) as caught:
+        exact.index([fat], out=tmp_path / "ix")
+    assert re.fullmatch(
+        r"the variants torch2\.28_cpu_cxx11_x86_64, torch22\.8_cpu_cxx11_x86_64 would get one name, .*\+pt228.*: "
+        "leave one of them out of the matrix",
+        str(caught.value),
+    )
+    assert [each.version for each in exact.index([one], out=tmp_path / "ix")] == ["1.0+pt228cpu"]
 
 
 def test_variant_wheels_are_audited(fat: Path, tmp_path: Path) -> None:
@@ -408,10 +523,23 @@ def test_a_cut_wheel_says_where_the_other_variants_are(fat: Path, tmp_path: Path
 
 
 def test_max_size_says_which_form_fits(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The status is 1 where not even the smallest form fits."""
+    """The status is 1 where not even the smallest form fits; without an entry, or its architectures, it may."""
     assert cli.main(["variants", str(fat), "-o", str(tmp_path / "a"), "--max-size", "100MB"]) == 0
     assert "variant wheels: the largest, my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl" in capsys.readouterr().out
     assert cli.main(["index", str(fat), "-o", str(tmp_path / "b"), "--max-size", "1kB"]) == 1
     assert "is over 1.0 kB" in capsys.readouterr().out
     assert cli.main(["index", str(fat), "-o", str(tmp_path / "c"), "--max-size", "big"]) == 1
     assert "--max-size must be a number of bytes" in capsys.readouterr().err
+    large = [described(f"torch2.{minor}_cpu_cxx11_x86_64", torch=f"2.{minor}") for minor in range(8, 14)]
+    other = described(CU12, backend="cuda", cuda="12.8")
+    said = []
+    for number, built in enumerate((large, large[:1])):
+        folder = tmp_path / f"matrix{number}"
+        folder.mkdir()
+        fat = merging.merge_wheels([wheels.ours(folder, [*built, other])], out=folder / "fat")
+        largest = max(wheel.stat().st_size for _, wheel in variantwheels.cut(fat, out=folder / "cut").wheels)
+        said.append((fat, largest))
+    limit = str(sum(largest for _, largest in said) // 2)
+    assert cli.main(["variants", str(said[0][0]), "-o", str(tmp_path / "d"), "--max-size", limit]) == 1
+    assert "nothing fits: leave architectures or entries out" in capsys.readouterr().err
+    assert cli.main(["variants", str(said[1][0]), "-o", str(tmp_path / "e"), "--max-size", limit]) == 0

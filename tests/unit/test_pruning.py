@@ -69,7 +69,7 @@ def test_what_is_its_own_goes(site: Path) -> None:
 def test_places_that_leave_the_package(site: Path, tmp_path: Path, target: str) -> None:
     """A manifest that climbs is refused whole, with the way to a good one."""
     manifest(site, place(target.format(outside=tmp_path / "precious.txt")))
-    with pytest.raises(ConfigurationError, match=r"`places` must map paths to paths: pip install --force-reinstall"):
+    with pytest.raises(ConfigurationError, match=r"`places` must map paths to paths\): pip install --force-reinstall"):
         prune(site)
     assert (tmp_path / "precious.txt").exists()
     assert (site / "my_pkg/_torch_ext" / GONE / "libx.so").exists()

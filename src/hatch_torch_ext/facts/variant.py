@@ -211,17 +211,17 @@ def _from(base: Path, path: Path) -> str:
 
 def _decode(kind: type[_Value], data: object, where: str) -> _Value:
     if not isinstance(data, dict):
-        raise WheelError(f"{where} must be an object, not {type(data).__name__}; build the wheel again")
+        raise WheelError(f"{where} must be an object, not {type(data).__name__}")
     known = _FIELDS[kind]
     if unknown := sorted(data.keys() - known.keys(), key=str):
         said = printable.name(unknown[0])
-        raise WheelError(f"{where} has the unknown field `{said}`; read it with a newer hatch-torch-ext")
+        raise WheelError(f"{where} has the field `{said}`, which this hatch-torch-ext does not know")
     values: dict[str, Any] = {}
     for name, (hint, form, needed) in known.items():
         if name in data:
             values[name] = _value(hint, form, data[name], (where, name))
         elif needed:
-            raise WheelError(f"{where} lacks the field `{name}`; build the wheel again")
+            raise WheelError(f"{where} lacks the field `{name}`")
     return kind(**values)
 
 
@@ -257,7 +257,7 @@ def _value(hint: Any, form: re.Pattern[str] | None, data: object, where: tuple[o
             return data
     elif type(data) is hint and (not isinstance(data, str) or _is_text(data, form)) and _is_small(data):
         return data
-    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}; build the wheel again")
+    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}")
 
 
 def _joined(where: tuple[object, ...]) -> str:

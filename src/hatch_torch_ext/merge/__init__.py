@@ -285,7 +285,9 @@ def _platform_tag(distinct: Sequence[BuiltVariant], manylinux: str | None) -> st
     for (machine, libc), met in strictest.items():
         wanted = policy.named(manylinux, machine)
         if wanted is None or wanted.name.startswith("musl") != (libc == "musl"):
-            raise MergeError(f'`manylinux = "{manylinux}"` is not a policy for {libc} on {machine}; {_highest(met)}')
+            raise MergeError(
+                f'`manylinux = "{manylinux}"` is not a policy for {libc} on {machine}; {_highest(met, machine)}'
+            )
         if wanted.rank < met.rank:
             raise MergeError(_too_low(wanted, met, [built for built in distinct if built.variant.machine == machine]))
         asked.append(wanted.name)
@@ -299,9 +301,10 @@ def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[Built
                 symbol = _symbol(built.source(file.path), beyond[-1])
                 return (
                     f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, "
-                    f"which that policy does not promise; {_highest(met)}, or build in the image of {wanted.name}"
+                    f"which that policy does not promise; {_highest(met, built.variant.machine)}, or build in the "
+                    f"image of {wanted.name}"
                 )
-    return f"{wanted.name} is asked for, but is not met; {_highest(met)}"
+    return f"{wanted.name} is asked for, but is not met; {_highest(met, variants[0].variant.machine)}"
 
 
 def _symbol(file: Path, version: str) -> str:
@@ -309,8 +312,9 @@ def _symbol(file: Path, version: str) -> str:
     return next((f"{name}@{asked}" for name, asked in elf.read(file).symbol_versions if asked == version), version)
 
 
-def _highest(met: policy.Policy) -> str:
-    return f"take the option `manylinux` out or set it to {met.name}"
+def _highest(met: policy.Policy, machine: str) -> str:
+    out = "take the option `manylinux` out"
+    return out if met.version is None else f"{out} or set it to `{met.name.removesuffix(f'_{machine}')}`"
 
 
 def _versions(described: Variant) -> Iterator[str]:

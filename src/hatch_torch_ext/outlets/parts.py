@@ -140,7 +140,11 @@ def read(path: Path, *, folder: Path) -> Part:
             f"{path}: holds {len(places)} packages with variants ({', '.join(places)}), and one is expected"
         )
     (place,) = places
-    manifest = listing.read(found, place)
+    try:
+        manifest = listing.read(found, place)
+    except WheelError as error:
+        again = "Build the wheel again, or use the hatch-torch-ext that made it"
+        raise WheelError(f"{path}: {place}: {error}. {again}") from error
     head = foreign.json(found.text(place) or "")
     fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
     for name, value in fields.items():
@@ -172,13 +176,13 @@ def _of_the_part(field: str, value: str) -> bool:
 
 def _check_hashes(path: Path, found: Wheel, manifest: Manifest) -> None:
     hashes = {member.path: member.sha256 for member in found.members}
-    promised = dict(manifest.package_files)
-    for item in manifest.variants:
-        promised |= {place: file.sha256 for place, file in item.files.items()}
-    for place, sha256 in sorted(promised.items()):
+    promised = set(manifest.package_files.items())
+    for item in manifest.variants:  # of a file that several share, each states the hash
+        promised |= {(place, file.sha256) for place, file in item.files.items()}
+    for place, sha256 in sorted(promised):
         if hashes.get(place) != sha256:
-            fault = "is damaged" if place in hashes else "is missing"
-            raise WheelError(f"{path}: {place} {fault}: the manifest lists it with another hash. Build the wheel again")
+            fault = "has another hash than in the manifest" if place in hashes else "is in the manifest, and missing"
+            raise WheelError(f"{path}: {place} {fault}. Build or fetch the wheel again")
 
 
 def _built(found: Wheel, manifest: Manifest, head: Mapping[str, object], prefix: str) -> tuple[BuiltVariant, ...]:

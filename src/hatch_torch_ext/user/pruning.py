@@ -137,7 +137,7 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
         if isinstance(said, str) and canonicalize_name(said) == canonicalize_name(name):
             name = said
     except WheelError as error:
-        fault = f"is invalid: it {error}"
+        fault = f"is invalid ({error})"
     except (OSError, ValueError) as error:
         fault = f"cannot be read: {printable.name(error)}"
     return InstalledPackage(
