@@ -17,9 +17,9 @@ from hatchling.builders.wheel import WheelBuilder
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import FOLDER
+from hatch_torch_ext.fallbacksources import COMPILED
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.pipeline import digests
-from hatch_torch_ext.sources import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -158,7 +158,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             raise ConfigurationError([environments.RECURSION])
         environments.adopt(environments.parent())
         own_hatch.lend()
-        from hatch_torch_ext import editable, matrix, metadata, pipeline, shipping, sources, views
+        from hatch_torch_ext import editable, fallbacksources, matrix, metadata, pipeline, shipping, views
         from hatch_torch_ext.pipeline import selection
 
         pipeline.check_platform()
@@ -182,7 +182,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         promised = self._promised(config, entries, hook)
         held = None
         if config.fallback == "build" and version != "editable":
-            held = sources.gather(config, entries, options=self.config, version=str(self.metadata.version), work=work)
+            held = fallbacksources.gather(
+                config, entries, options=self.config, version=str(self.metadata.version), work=work
+            )
             self._offer_extra(config)
         # Read before the build, so that files which change during it count as changed.
         compiled = editable.sources(config, work) if version == "editable" else {}

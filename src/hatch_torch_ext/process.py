@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Line = Callable[[str], str | None]
-    Kept = Callable[[bytes], bytes | None]
+    Cleaned = Callable[[bytes], bytes | None]
 
 TAIL_LINES = 40
 
@@ -257,7 +257,7 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
     return Completed(command=arguments, returncode=running.returncode, stdout=output, stderr="", peak=peak)
 
 
-def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Kept, timeout: float | None) -> None:
+def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Cleaned, timeout: float | None) -> None:
     """Write the program's output into ``stream``, line by line, until it ends."""
     rest = b""
     for batch in _batches(running, timeout):

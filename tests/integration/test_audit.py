@@ -13,7 +13,7 @@ import pytest
 import wheels
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import opening, operators
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Environment, Interpreter
@@ -79,9 +79,9 @@ def registering(place: Path, site: Path, namespace: str, name: str) -> Path:
     return compiled(place, REGISTER % (namespace, name), f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu")
 
 
-def binary(path: Path, *, module: str | None = None) -> Binary:
+def binary(path: Path, *, module: str | None = None) -> AuditedBinary:
     """Return a file as the audit sees it."""
-    return Binary(place=path.name, elf=elf.read(path), module=module)
+    return AuditedBinary(place=path.name, elf=elf.read(path), module=module)
 
 
 def told(findings: tuple[Finding, ...]) -> list[tuple[str, str, str]]:

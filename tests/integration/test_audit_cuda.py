@@ -10,7 +10,7 @@ import pytest
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import variants
 from hatch_torch_ext.audit.findings import settle
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from trees import compile_library
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def subject(tmp_path: Path) -> Subject:
         options=[f"-Wl,--version-script={versions}"],
     )
     library = compile_library(tmp_path / "label" / "libkernels.so", KERNELS, links=[runtime], options=["-s"])
-    binary = Binary(place="label/libkernels.so", elf=elf.read(library))
+    binary = AuditedBinary(place="label/libkernels.so", elf=elf.read(library))
     return Subject(variant="label", binaries=(binary,), ours=True, cuda="12.4")
 
 

@@ -13,7 +13,7 @@ import pytest
 import wheels
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import binary, python, symbols
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
@@ -32,7 +32,7 @@ def compiled(folder: Path, name: str, *arguments: str, **sources: str) -> Path:
 
 def judged(path: Path) -> list[Finding]:
     """Return what the checks of symbols say of one file of a build, hidden names available."""
-    binary = Binary(place=path.name, elf=elf.read(path), unstripped=path)
+    binary = AuditedBinary(place=path.name, elf=elf.read(path), unstripped=path)
     return list(symbols.check(Subject(variant="label", binaries=(binary,), ours=True)))
 
 
@@ -141,7 +141,7 @@ def test_static_thread_local_storage(tmp_path: Path) -> None:
         (tmp_path / "k.c").write_text(source % (size, model))
         subprocess.run(["gcc", "-c", "-fPIC", "k.c"], cwd=tmp_path, check=True)
         path = compiled(tmp_path, f"lib{size}.so", "k.o", "-s")
-        subject = Subject(variant="label", binaries=(Binary(place=path.name, elf=elf.read(path)),), ours=True)
+        subject = Subject(variant="label", binaries=(AuditedBinary(place=path.name, elf=elf.read(path)),), ours=True)
         return [(each.message, each.warning) for each in binary.check(subject)]
 
     def opened(size: int, **environ: str) -> bool:
@@ -168,7 +168,7 @@ def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
 
     def said(name: str) -> list[str]:
         path = tmp_path / "build" / name
-        file = Binary(place=name, elf=elf.read(path))
+        file = AuditedBinary(place=name, elf=elf.read(path))
         return [each.message for each in python.check(Subject(variant="label", binaries=(file,), ours=True))]
 
     built(tmp_path, lines)

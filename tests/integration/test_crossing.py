@@ -15,7 +15,7 @@ from hatch_torch_ext.config import Cross
 from hatch_torch_ext.environments import Environment
 from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.sdk import stubs
-from hatch_torch_ext.toolchain import crossing, tools
+from hatch_torch_ext.toolchain import crosscompiler, tools
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def test_what_is_compiled_is_run_by_qemu(crossed: Workbench, tmp_path: Path) -> 
 
 def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake asks for the answer; the message says what would give it, and where to write it."""
-    monkeypatch.setattr(crossing, "emulator", lambda _machine: ())
+    monkeypatch.setattr(crosscompiler, "emulator", lambda _machine: ())
     text = 'include(CheckCXXSourceRuns)\ncheck_cxx_source_runs("int main() { return 0; }" RUNS)\n'
     with pytest.raises(CompileError) as caught:
         built(crossed, tmp_path / "p", text + LIBRARY)
@@ -199,7 +199,7 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(shutil, "which", lambda name, **_: None if "aarch64" in name or "clang" in name else f"/{name}")
     monkeypatch.setattr(tools, "distribution", lambda: ["ubuntu", "debian"])
     with pytest.raises(ToolchainError) as caught:
-        crossing.compiler(crossed.entry, crossed.config, "aarch64", environ={})
+        crosscompiler.compiler(crossed.entry, crossed.config, "aarch64", environ={})
     assert str(caught.value) == (
         "matrix.2.13: no C++ compiler for aarch64 was found (looked for aarch64-linux-gnu-g++, "
         "aarch64-unknown-linux-gnu-g++, aarch64-redhat-linux-gnu-g++, aarch64-suse-linux-gnu-g++, "
@@ -209,7 +209,7 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
     for words, said in (["arch"], "pacman -S aarch64-linux-gnu-gcc"), (["rhel", "fedora"], "cross.aarch64.sysroot"):
         monkeypatch.setattr(tools, "distribution", lambda words=words: words)
         with pytest.raises(ToolchainError, match=said):
-            crossing.compiler(crossed.entry, crossed.config, "aarch64", environ={})
+            crosscompiler.compiler(crossed.entry, crossed.config, "aarch64", environ={})
 
 
 def test_a_compiler_for_this_machine_is_refused(crossed: Workbench, tmp_path: Path) -> None:

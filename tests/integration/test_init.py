@@ -192,7 +192,7 @@ def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
 
 
 def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
-    """One face is enough: the other's refusal is told with its line, and the matrix has entries with CUDA alone."""
+    """One recording is enough: a note gives the line at which setup.py refuses the other, and every entry has CUDA."""
     text = (
         "import torch\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
         "if not torch.cuda.is_available(): raise RuntimeError('needs CUDA')\n"
@@ -247,7 +247,10 @@ def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:
         "setup(name='pkg', ext_modules=found)\n"
     )
     cpu, cuda = recording.record(project(tmp_path, text))
-    assert [[each.name for each in face.extensions] for face in (cpu, cuda)] == [["pkg.a"], ["pkg.a", "pkg.b"]]
+    assert [[each.name for each in found.extensions] for found in (cpu, cuda)] == [
+        ["pkg.a"],
+        ["pkg.a", "pkg.b"],
+    ]
 
 
 def test_files_that_are_written_again_are_told(tmp_path: Path) -> None:

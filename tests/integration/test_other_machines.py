@@ -13,7 +13,7 @@ import elves
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.audit import variants
 from hatch_torch_ext.audit.findings import settle
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from trees import TORCH_CALL, Site, compile_library
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_a_cross_made_library(site: Site) -> None:
 def test_the_audit_reads_it(make: Callable[[Site], None], site: Site) -> None:
     """The checks are the same; only where the wheel says another machine is there a fault."""
     make(site)
-    binary = Binary(place="label/libops.so", elf=elf.read(site.prefix / "libops.so"))
+    binary = AuditedBinary(place="label/libops.so", elf=elf.read(site.prefix / "libops.so"))
     needed = (*binary.elf.needed, "libc10.so")
     whole = replace(binary, elf=replace(binary.elf, needed=needed, has_symbol_table=False, has_debug=False))
     subject = Subject(variant="label", binaries=(whole,), machines=("aarch64",), ours=True)
@@ -100,7 +100,7 @@ def test_names_of_glibc_are_asked_of_the_files_machine(arm64: Path, tmp_path: Pa
             undefined=("strlen@GLIBC_2.17", "pow", "arch_prctl", "__libc_single_threaded", "launch_kernel"),
         )
     )
-    binary = Binary(place="label/libops.so", elf=elf.read(path))
+    binary = AuditedBinary(place="label/libops.so", elf=elf.read(path))
     subject = Subject(variant="label", binaries=(binary,), machines=("aarch64",), sysroot=arm64 / "root", ours=True)
     told = "needs __libc_single_threaded, arch_prctl, launch_kernel, which no file that it loads defines"
     assert ("missing-symbol", told) in list(found(subject))

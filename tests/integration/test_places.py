@@ -13,7 +13,7 @@ import pytest
 
 from hatch_torch_ext import audit, elf, merge
 from hatch_torch_ext.audit import opening
-from hatch_torch_ext.audit.subject import Binary
+from hatch_torch_ext.audit.subject import AuditedBinary
 from hatch_torch_ext.errors import MergeError
 from trees import Site, compile_library, file_of, program
 
@@ -326,7 +326,7 @@ def test_the_audit_binds_programs(site: Site, torch_cpu_python: Path) -> None:
         path = _program(site, name, f"int {symbol}(void); int main(void) {{ return 100 + {symbol}(); }}")
         command = ["patchelf", "--add-needed", "libtorch_cpu.so", "--add-needed", "libc10.so", str(path)]
         subprocess.run([program(command[0]), *command[1:]], check=True)
-        binaries.append(Binary(place=name, elf=elf.read(path)))
+        binaries.append(AuditedBinary(place=name, elf=elf.read(path)))
     found = opening.open_all(torch_cpu_python, binaries, variant="a", package="pkg").findings
     assert [(each.code, each.file) for each in found] == [("cannot-open", "bad")]
     assert "undefined symbol: aoti_torch_no_such_thing" in found[0].message

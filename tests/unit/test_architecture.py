@@ -25,12 +25,12 @@ LAYERS = {
         "cli",
         "editable",
         "emulated",
+        "fallbacksources",
         "hooks",
         "metadata",
         "needs",
         "plugin",
         "shipping",
-        "sources",
         "views",
     ),
     # the user's side: the machine, the right torch, what does not work, a build at first use; nothing of hatch
@@ -272,7 +272,7 @@ def uses(module: str) -> set[str]:
                 "metadata",
                 "plugin",
                 "shipping",
-                "sources",
+                "fallbacksources",
             },  # adapters all: they read the hook's options as hatchling does
             id="hatchling",
         ),

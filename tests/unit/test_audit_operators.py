@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.audit import operators
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuildRecord
 from subjects import Making
@@ -29,7 +29,7 @@ REGISTERS: dict[str, Any] = {
 }
 
 
-def registering(make: Making, place: str, *names: bytes) -> Binary:
+def registering(make: Making, place: str, *names: bytes) -> AuditedBinary:
     """Make a library that registers, with ``names`` among its bytes."""
     return make.binary(place, data=b"\0" + b"\0".join(names) + b"\0", **REGISTERS)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hatch_torch_ext.audit import python, symbols
-from hatch_torch_ext.audit.subject import Binary, Subject
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.facts import shims
 from subjects import Making
 
@@ -256,7 +256,7 @@ def test_a_stable_variant_with_unstable_symbols(make: Making) -> None:
     assert make.one(undefined=("aoti_torch_get_dim", "torch_library_impl"), facts={"stable_abi": True}, **NEEDS) == []
 
 
-def module(make: Making, name: str, **parts: Any) -> Binary:
+def module(make: Making, name: str, **parts: Any) -> AuditedBinary:
     """Make an extension module of that file name."""
     return make.binary(f"my_pkg/{name}", **{"exported": ("PyInit__C",), "depth": 1, **parts})
 

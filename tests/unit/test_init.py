@@ -1,4 +1,4 @@
-"""``init`` behind the recording: faces -> targets -> CMakeLists.txt, pyproject.toml and imports."""
+"""``init`` after ``setup.py`` was recorded: recordings -> targets -> CMakeLists.txt, pyproject.toml and imports."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import cmakelists, migrating, project, pyproject, served, sources, splitting, targets
-from hatch_torch_ext.init.recording import Extension, Face, Note
+from hatch_torch_ext.init import cmakelists, imports, migrating, project, pyproject, served, splitting, targets
+from hatch_torch_ext.init.recording import Extension, Note, Recording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +22,9 @@ MODULE = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
 LIBRARY = "TORCH_LIBRARY(pkg, m) {}\n"
 
 
-def face(*extensions: Extension, **metadata: Any) -> Face:
+def recorded(*extensions: Extension, **metadata: Any) -> Recording:
     """Return what a setup.py declares on one kind of machine."""
-    return Face(extensions=extensions, metadata=metadata, notes=())
+    return Recording(extensions=extensions, metadata=metadata, notes=())
 
 
 def extension(name: str = "pkg._C", kind: str = "cpp", sources: tuple[str, ...] = ("a.cpp",), **more: Any) -> Extension:
@@ -33,7 +33,7 @@ def extension(name: str = "pkg._C", kind: str = "cpp", sources: tuple[str, ...] 
 
 
 def joined(
-    root: Path, cpu: Face | None, cuda: Face | None = None, **files: str
+    root: Path, cpu: Recording | None, cuda: Recording | None = None, **files: str
 ) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
     """Return targets and notes of a project with these files, `a.cpp` among them."""
     for name, text in {"a_cpp": MODULE, **files}.items():
@@ -49,12 +49,12 @@ def texts(notes: tuple[Note, ...]) -> list[str]:
 
 
 def test_what_cuda_adds_is_apart(tmp_path: Path) -> None:
-    """Sources, macros and flags that only the CUDA face has are under `if(WITH_CUDA)`, the rest is common."""
+    """Sources, macros and flags that are declared only with CUDA are under `if(WITH_CUDA)`, the rest is common."""
     cpu = extension(macros=(("X", "1"),), cxx=("-O3",))
     cuda = extension(
         kind="cuda", sources=("a.cpp", "k.cu"), macros=(("X", "1"), ("WITH_CUDA", None)), cxx=("-O3",), nvcc=("-O2",)
     )
-    (target,), notes = joined(tmp_path, face(cpu), face(cuda), k_cu="")
+    (target,), notes = joined(tmp_path, recorded(cpu), recorded(cuda), k_cu="")
     assert notes == ()
     text = cmakelists.text("pkg", [target])
     head, _, rest = text.partition("if(WITH_CUDA)\n  target_sources(")
@@ -71,7 +71,7 @@ def test_what_cuda_adds_is_apart(tmp_path: Path) -> None:
 
 def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path) -> None:
     """CMake ignores `.cu` without the language, and the module would lack what they define."""
-    both = face(extension(kind="cuda", sources=("a.cpp", "k.cu")))
+    both = recorded(extension(kind="cuda", sources=("a.cpp", "k.cu")))
     (target,), _ = joined(tmp_path, both, k_cu="")
     assert targets.cuda_only(both, both)
     assert targets.cuda_only(None, both)
@@ -84,10 +84,10 @@ def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path
 def test_a_library_is_told_from_a_module_by_what_linux_compiles(tmp_path: Path) -> None:
     """`PyInit_` for Windows alone makes no module: a library of operators serves every Python."""
     windows = "#ifdef _WIN32\nPyMODINIT_FUNC PyInit__C(void) { return NULL; }\n#endif\n" + LIBRARY
-    (target,), _ = joined(tmp_path, face(extension()), a_cpp=windows)
+    (target,), _ = joined(tmp_path, recorded(extension()), a_cpp=windows)
     assert target.kind == "library"
     assert "add_library(_C SHARED" in cmakelists.text("pkg", [target])
-    (target,), _ = joined(tmp_path, face(extension()), a_cpp=LIBRARY + MODULE)
+    (target,), _ = joined(tmp_path, recorded(extension()), a_cpp=LIBRARY + MODULE)
     assert target.kind == "module"
 
 
@@ -95,7 +95,7 @@ def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
     """`_x_cpu` and `_x_cuda` from one source would register its operators twice."""
     cpu = extension("pkg._x_cpu", sources=("x.cpp",))
     cuda = extension("pkg._x_cuda", "cuda", ("x.cpp", "x.cu"))
-    found, _ = joined(tmp_path, face(cpu), face(cpu, cuda), x_cpp=LIBRARY, x_cu="")
+    found, _ = joined(tmp_path, recorded(cpu), recorded(cpu, cuda), x_cpp=LIBRARY, x_cu="")
     assert [(each.name, each.when) for each in found] == [("_x_cpu", "cpu"), ("_x_cuda", "cuda")]
 
 
@@ -115,7 +115,7 @@ def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
 )
 def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, tmp_path: Path) -> None:
     """What a wheel cannot have, or CMake says otherwise, is left out; a flag keeps its value."""
-    cuda = face(extension(kind="cuda", sources=("a.cu",), nvcc=flags))
+    cuda = recorded(extension(kind="cuda", sources=("a.cu",), nvcc=flags))
     (target,), notes = joined(tmp_path, cuda, a_cu="")
     assert target.flags.nvcc == kept
     assert texts(notes) == ([told] if told else [])
@@ -127,7 +127,7 @@ def test_flags(flags: tuple[str, ...], kept: tuple[str, ...], told: str | None, 
 def test_flags_of_nvcc_where_nothing_is_for_it(tmp_path: Path) -> None:
     """One list of flags is for both compilers; a C++ extension has no lines for the other."""
     one = extension(cxx=("-fopenmp",), nvcc=("-fopenmp",), undefined=("NDEBUG",))
-    (target,), _ = joined(tmp_path, face(one))
+    (target,), _ = joined(tmp_path, recorded(one))
     assert (target.flags.cxx, target.flags.nvcc) == (("-fopenmp", "-UNDEBUG"), ())
 
 
@@ -135,7 +135,7 @@ def test_libraries_and_folders(tmp_path: Path) -> None:
     """What is of torch comes with its target, CUDA's are targets, what lies outside is told."""
     one = extension(libraries=("torch", "c10", "cublas", "z"), library_dirs=("/opt/x/lib",), include_dirs=("inc", "."))
     one = replace(one, objects=("obj/x.o",), runtime_library_dirs=("$ORIGIN/../z",))
-    (target,), notes = joined(tmp_path, face(one))
+    (target,), notes = joined(tmp_path, recorded(one))
     assert target.flags.libraries == ("CUDA::cublas", "z", "${CMAKE_CURRENT_SOURCE_DIR}/obj/x.o")
     assert target.flags.include_dirs == ("inc", ".")
     assert texts(notes) == [
@@ -149,7 +149,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
     """Cython, files that something makes, and extensions of another package."""
     found, notes = joined(
         tmp_path,
-        face(
+        recorded(
             extension("pkg.fast", "other", ("fast.pyx",)),
             extension("pkg.slow", "other", ("slow.c",)),
             extension("pkg.made", sources=("gen/made.cpp",)),
@@ -169,7 +169,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
 def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
     """Two of one name, and names that CMake or torch keep, have another one in CMake, and their own as files."""
     found, _ = joined(
-        tmp_path, face(extension("pkg.a._C"), extension("pkg.b._C"), extension("pkg.test"), extension("pkg.torch"))
+        tmp_path, recorded(extension("pkg.a._C"), extension("pkg.b._C"), extension("pkg.test"), extension("pkg.torch"))
     )
     assert [each.name for each in found] == ["pkg_a__C_ext", "pkg_b__C_ext", "pkg_test_ext", "pkg_torch_ext"]
     text = cmakelists.text("pkg", found)
@@ -181,7 +181,9 @@ def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
 
 def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
     """A plain C extension stays one."""
-    (target,), _ = joined(tmp_path, face(extension("pkg.plain", "other", ("p.c",))), p_c="PyMODINIT_FUNC PyInit_plain")
+    (target,), _ = joined(
+        tmp_path, recorded(extension("pkg.plain", "other", ("p.c",))), p_c="PyMODINIT_FUNC PyInit_plain"
+    )
     text = cmakelists.text("pkg", [target])
     assert "LANGUAGES C CXX" in text
     assert "Torch::Python" not in text
@@ -199,7 +201,7 @@ def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
 )
 def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Path) -> None:
     """A module on it is built once for all Pythons."""
-    (target,), _ = joined(tmp_path, face(extension(**more)), a_cpp="PyMODINIT_FUNC PyInit__C(void)")
+    (target,), _ = joined(tmp_path, recorded(extension(**more)), a_cpp="PyMODINIT_FUNC PyInit__C(void)")
     assert target.python_abi == abi
     text = cmakelists.text("pkg", [target])
     assert (f"USE_SABI {abi}" in text) == (abi is not None)
@@ -208,7 +210,7 @@ def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Pa
 
 def test_pythons_limited_api_and_pybind11(tmp_path: Path) -> None:
     """Headers of pybind11 need more of Python than that: the module is made for each Python, and that is told."""
-    (target,), notes = joined(tmp_path, face(extension(py_limited_api=True)))
+    (target,), notes = joined(tmp_path, recorded(extension(py_limited_api=True)))
     assert target.python_abi is None
     assert texts(notes) == [
         "`pkg._C` asks for Python's limited API, which pybind11 does not have: it is made for each Python"
@@ -230,7 +232,7 @@ def written_tables(root: Path, metadata: dict[str, Any], found: tuple[Target, ..
 
 def test_metadata_are_carried_over(tmp_path: Path) -> None:
     """What `setup()` is given becomes [project]; torch's requirement comes of the matrix."""
-    found, _ = joined(tmp_path, face(extension()), README_md="", LICENSE="")
+    found, _ = joined(tmp_path, recorded(extension()), README_md="", LICENSE="")
     tables = written_tables(
         tmp_path,
         {
@@ -260,7 +262,7 @@ def test_metadata_are_carried_over(tmp_path: Path) -> None:
 
 def test_every_package_and_module_goes_along(tmp_path: Path) -> None:
     """As setuptools would install them all: the wheel has them too."""
-    found, _ = joined(tmp_path, face(extension()), pkg____init___py="", more__a_py="", alone_py="")
+    found, _ = joined(tmp_path, recorded(extension()), pkg____init___py="", more__a_py="", alone_py="")
     tables = written_tables(tmp_path, {"packages": ["more", "pkg", "gone"], "py_modules": ["alone"]}, found)
     assert tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["pkg", "more", "alone.py"]
 
@@ -271,7 +273,7 @@ def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
         '# mine\n[build-system]\nrequires = ["setuptools", "torch"]\n[project]\nname = "p"\ndynamic = ["version"]\n'
     )
     existing += 'dependencies = ["torch", "six"]\n[tool.ruff]\nline-length = 99\n'
-    found, _ = joined(tmp_path, face(extension()))
+    found, _ = joined(tmp_path, recorded(extension()))
     text = pyproject.text(
         existing, {"version": "3"}, found, root=tmp_path, package="pkg", sources=".", torch=["2.8"], pythons=["3.11"]
     )
@@ -285,7 +287,7 @@ def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
 
 def test_what_setup_installs_besides_the_package(tmp_path: Path) -> None:
     """Scripts, data files, maintainers and entry points of every group have their place in pyproject.toml."""
-    found, _ = joined(tmp_path, face(extension()))
+    found, _ = joined(tmp_path, recorded(extension()))
     points = {"gui_scripts": ["win = pkg:win"], "torch.backends": ["own = pkg:own"], "console_scripts": []}
     metadata = {"scripts": ["bin/tool"], "data_files": [["share/pkg", ["data/a.txt"]]], "entry_points": points}
     tables = written_tables(tmp_path, {**metadata, "maintainer": "M", "maintainer_email": "m@x.org"}, found)
@@ -299,7 +301,7 @@ def test_what_setup_installs_besides_the_package(tmp_path: Path) -> None:
 
 def test_what_a_project_table_leaves_to_setup_is_written_down(tmp_path: Path) -> None:
     """Hatchling fills no dynamic field: what setup() or a file says stands in [project] itself."""
-    found, _ = joined(tmp_path, face(extension()), README_md="")
+    found, _ = joined(tmp_path, recorded(extension()), README_md="")
     existing = '[project]\nname = "p"\nversion = "1"\ndynamic = ["description", "dependencies", "readme", "urls"]\n'
     metadata = {"description": "d", "install_requires": ["six"]}
     tables = written_tables(tmp_path, metadata, found, existing=existing)
@@ -310,7 +312,7 @@ def test_what_a_project_table_leaves_to_setup_is_written_down(tmp_path: Path) ->
 
 def test_a_package_in_a_namespace(tmp_path: Path) -> None:
     """The namespace is shared with other projects: no `__init__.py` is put into it, and the wheel has its folders."""
-    found, _ = joined(tmp_path, face(extension("space.pkg._C")), src__space__pkg____init___py="")
+    found, _ = joined(tmp_path, recorded(extension("space.pkg._C")), src__space__pkg____init___py="")
     metadata = {"package_dir": {"": "src"}, "packages": ["space.pkg"]}
     tables = written_tables(tmp_path, metadata, found, package="space.pkg")
     assert tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/space"]
@@ -329,7 +331,7 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
 
 def test_the_matrix(tmp_path: Path) -> None:
     """Pythons where a module needs them; with CUDA, the releases whose compiler is on the index, and that compiler."""
-    (module,), _ = joined(tmp_path, face(extension()))
+    (module,), _ = joined(tmp_path, recorded(extension()))
     library = replace(module, kind="library")
 
     def matrix(found: Target, **more: Any) -> dict[str, Any]:
@@ -395,7 +397,7 @@ def test_releases_that_are_named() -> None:
 )
 def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written: str | None, tmp_path: Path) -> None:
     """Where setuptools reads the version, hatch reads it at the same place, and nothing is told."""
-    found, _ = joined(tmp_path, face(extension()), src__pkg__about_py="", VERSION="5.6\n")
+    found, _ = joined(tmp_path, recorded(extension()), src__pkg__about_py="", VERSION="5.6\n")
     (tmp_path / "src" / "pkg" / "about.py").write_text("__version__: str = '3.4'\n", encoding="utf-8")
     existing = f'[project]\nname = "p"\ndynamic = ["version"]\n{existing}\n'
     assert project.versioned(existing, metadata, tmp_path)
@@ -416,7 +418,7 @@ def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written
 
 def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
     """`package_dir` gives the folder `frameworks/torch` the name `pkg`: the wheel has it under that name."""
-    found, _ = joined(tmp_path, face(extension()), frameworks__torch____init___py="", src__more__x_py="")
+    found, _ = joined(tmp_path, recorded(extension()), frameworks__torch____init___py="", src__more__x_py="")
     metadata = {"package_dir": {"pkg": "frameworks/torch", "": "src"}, "packages": ["pkg", "more"]}
     wheel = written_tables(tmp_path, metadata, found)["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["only-include"] == ["frameworks/torch", "src/more"]
@@ -427,7 +429,7 @@ def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
 def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
     """One without sources is built by a command of the project; SYCL has no variant: both are told."""
     own, sycl = extension("pkg.own", "other", ()), extension("pkg.x", "sycl")
-    found, notes = joined(tmp_path, face(own, sycl, extension()))
+    found, notes = joined(tmp_path, recorded(own, sycl, extension()))
     assert [each.name for each in found] == ["_C"]
     assert texts(notes) == [
         "`pkg.own` names no sources, so that a command of the project builds it: add its target to CMake",
@@ -440,12 +442,12 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     files = {"third-party__CMakeLists_txt": "project(x)", "csrc__CMakeLists_txt": "PROJECT (own CXX)\n"}
     files |= {"csrc__sub__CMakeLists_txt": "project(below)", "cmake__CMakeLists_txt": "add_library(no_project x.c)"}
     own = extension("pkg.own", "other", ())
-    _, beside = joined(tmp_path, face(own, extension()), None, **files)
+    _, beside = joined(tmp_path, recorded(own, extension()), None, **files)
     told = (
         "`pkg.own` names no sources, so that a command of the project builds it: there is a CMake project in `csrc`: "
     )
     assert texts(beside) == [f"{told}`add_subdirectory(csrc)`, and `install()` what it makes"]
-    _, alone = joined(tmp_path, face(own))
+    _, alone = joined(tmp_path, recorded(own))
     assert texts(alone) == [
         f'{told}keep that, with `source = "csrc"` in the hook\'s table, and `install()` what it makes'
     ]
@@ -455,7 +457,7 @@ def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:
     """A flag or macro of other value without CUDA is said there; where all is for CUDA, nothing asks whether it is."""
     cpu = extension(macros=(("GPU", "0"),), cxx=("-DFAST=0",))
     cuda = extension(kind="cuda", sources=("a.cpp", "k.cu"), macros=(("GPU", "1"),), cxx=("-DFAST=1",))
-    found, _ = joined(tmp_path, face(cpu), face(cuda))
+    found, _ = joined(tmp_path, recorded(cpu), recorded(cuda))
     _, _, conditional = cmakelists.text("pkg", found).partition("\nif(WITH_CUDA)\n")
     assert conditional.split("endif()")[0].split() == [
         "target_sources(_C", "PRIVATE", "k.cu", ")",
@@ -474,7 +476,7 @@ def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:
 def test_flags_of_an_extension_in_c(tmp_path: Path) -> None:
     """C gets them too, the standard with them where torch asks for none; folders of libraries go along."""
     plain = extension("pkg.p", "other", ("p.c",), cxx=("-std=c99", "-O1"), library_dirs=("lib", "/opt/lib"))
-    found, notes = joined(tmp_path, face(plain), p_c="PyMODINIT_FUNC PyInit_p(void)")
+    found, notes = joined(tmp_path, recorded(plain), p_c="PyMODINIT_FUNC PyInit_p(void)")
     text = cmakelists.text("pkg", found)
     assert '"$<$<COMPILE_LANGUAGE:C,CXX>:-std=c99>"' in text
     assert '"$<$<COMPILE_LANGUAGE:C,CXX>:-O1>"' in text
@@ -487,7 +489,7 @@ def test_flags_of_an_extension_in_c(tmp_path: Path) -> None:
 def test_headers_of_python_packages(tmp_path: Path) -> None:
     """Those of numpy come with CMake's target; pybind11's with torch, or with pybind11 where torch is not used."""
     both = ("numpy", "pybind11")
-    found, notes = joined(tmp_path, face(extension(packages=both), extension("pkg.p", "other", packages=both)))
+    found, notes = joined(tmp_path, recorded(extension(packages=both), extension("pkg.p", "other", packages=both)))
     assert notes == ()
     text = cmakelists.text("pkg", found)
     assert "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)" in text
@@ -495,7 +497,7 @@ def test_headers_of_python_packages(tmp_path: Path) -> None:
     assert "find_package(pybind11 CONFIG REQUIRED)" in text
     assert "target_link_libraries(p PRIVATE Python::NumPy pybind11::headers)" in text
     assert "pybind11" in written_tables(tmp_path, {}, found)["tool"]["hatch"]["envs"]["matrix"]["dependencies"]
-    _, notes = joined(tmp_path, face(extension(packages=("other_headers",))))
+    _, notes = joined(tmp_path, recorded(extension(packages=("other_headers",))))
     assert texts(notes) == ["headers of the Python package `other_headers` are not carried over: find them in CMake"]
 
 
@@ -503,14 +505,14 @@ def test_macros_of_torch_are_each_torchs_own(tmp_path: Path) -> None:
     """The C++ ABI that the machine's torch had is none of a wheel for many."""
     macros = (("_GLIBCXX_USE_CXX11_ABI", "0"), ("TORCH_EXTENSION_NAME", "_C"), ("MINE", None))
     flags = ("-D_GLIBCXX_USE_CXX11_ABI=0", "-DTORCH_API_INCLUDE_EXTENSION_H", "-O3")
-    (target,), notes = joined(tmp_path, face(extension(macros=macros, cxx=flags)))
+    (target,), notes = joined(tmp_path, recorded(extension(macros=macros, cxx=flags)))
     assert (target.flags.macros, target.flags.cxx, notes) == (("MINE",), ("-O3",), ())
 
 
 def test_operators_under_the_name_of_the_extension(tmp_path: Path) -> None:
     """`TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)` alone makes no module, and needs that name."""
     text = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\nTORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {}\n"
-    (target,), _ = joined(tmp_path, face(extension()), a_cpp=text)
+    (target,), _ = joined(tmp_path, recorded(extension()), a_cpp=text)
     assert target.kind == "library"
     assert "target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)" in cmakelists.text("pkg", [target])
 
@@ -522,8 +524,8 @@ SENTENCE = "the wheel has the operators in 4 files instead of 12, which serve ev
 def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     """Told without `--split`; with it two targets, by what each file makes, and operators keep their namespace."""
     sources = ("ops.cpp", "bind.cpp")
-    cuda = face(extension(kind="cuda", sources=(*sources, "k.cu"), macros=(("X", None),)))
-    cpu = face(extension(sources=sources, macros=(("X", None),)))
+    cuda = recorded(extension(kind="cuda", sources=(*sources, "k.cu"), macros=(("X", None),)))
+    cpu = recorded(extension(sources=sources, macros=(("X", None),)))
     ops = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\n"
     found, _ = joined(tmp_path, cpu, cuda, ops_cpp=ops, bind_cpp=MODULE, k_cu="")
     same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=False)
@@ -563,7 +565,7 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
 )
 def test_one_file_with_both(text: str, told: str, tmp_path: Path) -> None:
     """Code is the author's: the place is named, and nothing is changed."""
-    found, _ = joined(tmp_path, face(extension()), a_cpp=text)
+    found, _ = joined(tmp_path, recorded(extension()), a_cpp=text)
     for write in (False, True):
         same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=write)
         assert same == found
@@ -589,8 +591,8 @@ def test_imports_are_changed(tmp_path: Path) -> None:
     later = "def load():\n    import torch\n    torch.ops.load_library('y')\n\ndef g():\n    import _C as c\n"
     (tmp_path / "pkg" / "later.py").write_text(later, encoding="utf-8")
     (tmp_path / "pkg" / "latin.py").write_bytes(b"x = '\xe4'\n")
-    found, _ = joined(tmp_path, face(extension("_C")))
-    changes, notes = sources.change(tmp_path, "pkg", "pkg", found)
+    found, _ = joined(tmp_path, recorded(extension("_C")))
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", found)
     assert {each.name: each.text for each in changes} == {
         "pkg/__init__.py": '"""Docs."""\nfrom __future__ import annotations\n\nfrom pkg import _variants\n\n'
         "_variants.load()\n\nimport torch\nfrom pkg import _C\nfrom pkg._C import f\n",
@@ -610,8 +612,8 @@ def test_other_ways_to_load_are_told_with_their_line(tmp_path: Path) -> None:
         "ctypes.CDLL('libcudart.so')\nmodule = importlib.import_module('_C')\n"
     )
     (tmp_path / "pkg" / "ways.py").write_text(text, encoding="utf-8")
-    found, _ = joined(tmp_path, face(extension("_C")))
-    changes, notes = sources.change(tmp_path, "pkg", "pkg", found)
+    found, _ = joined(tmp_path, recorded(extension("_C")))
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", found)
     expected = "import ctypes; from pkg import _C as c; import os\n"
     assert {each.name: each.text for each in changes}["pkg/ways.py"].splitlines(keepends=True)[0] == expected
     assert texts(notes) == [
@@ -639,8 +641,8 @@ def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
     (tmp_path / "pkg" / "ops").mkdir(parents=True)
     (tmp_path / "pkg" / "__init__.py").write_text("from pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
     (tmp_path / "pkg" / "ops" / "__init__.py").write_text(FLAGS, encoding="utf-8")
-    found, _ = joined(tmp_path, face(extension()))
-    (change,), notes = sources.change(tmp_path, "pkg", "pkg", found)
+    found, _ = joined(tmp_path, recorded(extension()))
+    (change,), notes = imports.change(tmp_path, "pkg", "pkg", found)
     loop = 'for name in ("y", "z"):\n    spec = name\n    torch.ops.load_library(spec)\n'
     opened = 'torch.ops.load_library("x.so")'
     assert change.text == FLAGS.replace(loop, "").replace(opened, "pass  # _variants.load() has opened it")
@@ -653,11 +655,11 @@ def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
 def test_a_package_without_init_gets_one(tmp_path: Path) -> None:
     """The variant is loaded by the package, and nothing is changed twice."""
     (tmp_path / "pkg").mkdir()
-    found, _ = joined(tmp_path, face(extension()))
-    (change,), _ = sources.change(tmp_path, "pkg", "pkg", found)
+    found, _ = joined(tmp_path, recorded(extension()))
+    (change,), _ = imports.change(tmp_path, "pkg", "pkg", found)
     assert change.text == "from pkg import _variants\n\n_variants.load()\n"
     (tmp_path / "pkg" / "__init__.py").write_text(change.text, encoding="utf-8")
-    assert sources.change(tmp_path, "pkg", "pkg", found) == ((), ())
+    assert imports.change(tmp_path, "pkg", "pkg", found) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_musl_is_recognised_and_has_no_versions() -> None:
     assert policy.libc_of(["libfoo.so"]) is None
     found = policy.lowest("x86_64", "musl", ())
     assert (found.name, policy.floor("musl", found, ())) == ("musllinux_1_2_x86_64", "1.2")
-    assert found.brings("libc.musl-x86_64.so.1")
+    assert found.guarantees("libc.musl-x86_64.so.1")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_floor_is_the_newest_glibc_that_is_asked_for() -> None:
 def test_what_a_policy_brings() -> None:
     """Libraries of the policy's list and the dynamic linker itself are everywhere; libfoo is not."""
     found = policy.lowest("x86_64", "glibc", ())
-    assert [name for name in ("libstdc++.so.6", "ld-linux-x86-64.so.2", "libfoo.so.1") if found.brings(name)] == [
+    assert [name for name in ("libstdc++.so.6", "ld-linux-x86-64.so.2", "libfoo.so.1") if found.guarantees(name)] == [
         "libstdc++.so.6", "ld-linux-x86-64.so.2",
     ]  # fmt: skip
 

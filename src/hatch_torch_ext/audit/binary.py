@@ -12,7 +12,7 @@ from hatch_torch_ext.facts.windows import windows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
 ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
 # Folders in which people and machines build. Only paths of source files count: the program may use a name like
@@ -38,7 +38,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _build_paths(binary, subject)
 
 
-def _machine(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _machine(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if subject.machines and binary.elf.machine not in subject.machines:
         said = " or ".join(subject.machines)
         yield finding(
@@ -49,7 +49,7 @@ def _machine(binary: Binary, subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     for tag, entries in (("RPATH", binary.elf.rpath), ("RUNPATH", binary.elf.runpath)):
         for entry in entries:
             fault = _path_fault(entry, binary.depth)
@@ -71,7 +71,7 @@ def _path_fault(entry: str, depth: int | None) -> str | None:
     return None
 
 
-def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _segments(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if binary.elf.executable_stack:
         message = "requests an executable stack, which hardened kernels and glibc 2.41 refuse"
         yield finding("executable-stack", binary.place, message, variant=subject.variant)
@@ -88,21 +88,21 @@ def _segments(binary: Binary, subject: Subject) -> Iterator[Finding]:
         yield finding("static-tls", binary.place, message, variant=subject.variant, warning=not never)
 
 
-def _versions(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _versions(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     for file, versions in binary.elf.version_needs:
         if file not in binary.elf.needed:
             message = f"needs {some(versions)} of {file}, but {file} is not in NEEDED: ld.so stops the process"
             yield finding("version-needs", binary.place, message, variant=subject.variant)
 
 
-def _symbol_table(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _symbol_table(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if subject.keep_symbols or not (binary.elf.has_symbol_table or binary.elf.has_debug):
         return
     what = "debug information" if binary.elf.has_debug else "its symbol table"
     yield finding("not-stripped", binary.place, f"still has {what}", variant=subject.variant)
 
 
-def _build_paths(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _build_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     paths: set[str] = set()
     tries = iter(range(MAX_TRIES))
     for data in windows(binary.elf.path):

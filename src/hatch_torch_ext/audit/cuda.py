@@ -10,7 +10,7 @@ from hatch_torch_ext.facts import sonames
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
 RUNTIME = "libcudart"
 
@@ -37,6 +37,6 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield finding("cuda-runtime", binary.place, message, variant=subject.variant)
 
 
-def _taken(binary: Binary) -> list[str]:
+def _taken(binary: AuditedBinary) -> list[str]:
     """Return the functions of the shared CUDA runtime that the file needs: they are those with its version."""
     return sorted(symbol for symbol, version in binary.elf.symbol_versions if sonames.stem(version) == RUNTIME)

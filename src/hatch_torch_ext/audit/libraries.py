@@ -12,7 +12,7 @@ from hatch_torch_ext.facts import policy, sonames
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.elf import ElfFile
 
 
@@ -27,7 +27,7 @@ def system(elf: ElfFile) -> policy.Policy:
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Find bundled torch, CUDA and OpenMP, libraries without a provider, and libpython."""
-    having: dict[str, list[Binary]] = {}
+    having: dict[str, list[AuditedBinary]] = {}
     for binary in subject.binaries:
         if binary.name == (binary.elf.soname or binary.name):
             having.setdefault(binary.name, []).append(binary)
@@ -43,7 +43,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _openmp(subject)
 
 
-def _unreachable(binary: Binary, having: Mapping[str, Sequence[Binary]], subject: Subject) -> Iterator[Finding]:
+def _unreachable(
+    binary: AuditedBinary, having: Mapping[str, Sequence[AuditedBinary]], subject: Subject
+) -> Iterator[Finding]:
     """Find libraries of the wheel that ld.so does not find from this file; a foreign package may load them first.
 
     ``having`` maps names to the files that ld.so finds by them.
@@ -56,7 +58,7 @@ def _unreachable(binary: Binary, having: Mapping[str, Sequence[Binary]], subject
             yield finding("rpath", binary.place, message, variant=subject.variant, warning=not subject.ours)
 
 
-def _processes(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """Find needs for a runtime that must be in the process first, unless `exclude` says that every user has it."""
     for name in binary.elf.needed:
         what = sonames.process_runtime(name)
@@ -66,23 +68,23 @@ def _processes(binary: Binary, subject: Subject) -> Iterator[Finding]:
         yield finding("process-runtime", binary.place, message, variant=subject.variant)
 
 
-def _searched(binary: Binary) -> set[str]:
+def _searched(binary: AuditedBinary) -> set[str]:
     """Return the folders that the file's RPATH leads to, in the form of ``place``."""
     here = posixpath.dirname(binary.place)
     entries = binary.elf.runpath or binary.elf.rpath
     return {posixpath.normpath(ORIGIN.sub(here or ".", entry)) for entry in entries if ORIGIN.match(entry)}
 
 
-def unknown(binary: Binary, subject: Subject) -> list[str]:
+def unknown(binary: AuditedBinary, subject: Subject) -> list[str]:
     """Return needed libraries that neither the wheel nor torch, its requirements or the system provide."""
     known = subject.own_names | subject.provided | subject.external.keys()
     met = system(binary.elf)
-    return [name for name in binary.elf.needed if name not in known and not _brought(name, met)]
+    return [name for name in binary.elf.needed if name not in known and not _provided(name, met)]
 
 
-def _brought(name: str, met: policy.Policy) -> bool:
+def _provided(name: str, met: policy.Policy) -> bool:
     return (
-        met.brings(name)
+        met.guarantees(name)
         or sonames.is_driver(name)
         or sonames.is_torch(name)
         or sonames.is_cuda(name)
@@ -92,7 +94,7 @@ def _brought(name: str, met: policy.Policy) -> bool:
     )
 
 
-def _bundled(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _bundled(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     names = {binary.name, binary.elf.soname or binary.name}
     if any(sonames.is_torch(name) for name in names):
         yield finding("bundled-torch", binary.place, "is a library of torch itself", variant=subject.variant)

@@ -24,7 +24,7 @@ from hatch_torch_ext.resources import _variants
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.audit.subject import Binary
+    from hatch_torch_ext.audit.subject import AuditedBinary
     from hatch_torch_ext.facts.variant import Variant
 
 Facts = dict[str, Any]
@@ -88,7 +88,7 @@ class Opened:
     operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-def expects_another(binary: Binary, here: Facts) -> str | None:
+def expects_another(binary: AuditedBinary, here: Facts) -> str | None:
     """Return which need of a foreign file asks for another build of torch than that of ``here``, or None."""
     major = next((sonames.version(name) for name in binary.elf.needed if sonames.stem(name) == "libcudart"), "")
     cuda = here["backend"].removeprefix("CUDA ") if here["backend"].startswith("CUDA ") else None
@@ -107,7 +107,12 @@ def expects_another(binary: Binary, here: Facts) -> str | None:
 
 
 def open_all(
-    python: Path, binaries: Sequence[Binary], *, variant: str | None, package: str | None, timeout: float = TIMEOUT
+    python: Path,
+    binaries: Sequence[AuditedBinary],
+    *,
+    variant: str | None,
+    package: str | None,
+    timeout: float = TIMEOUT,
 ) -> Opened:
     """Open ``binaries`` in the torch of ``python``; the result is empty if that has no torch.
 
@@ -137,7 +142,7 @@ def open_all(
     return Opened(findings=tuple(found), operators=opened)
 
 
-def _module(binary: Binary, package: str | None) -> str | None:
+def _module(binary: AuditedBinary, package: str | None) -> str | None:
     if binary.elf.type == "program":
         return PROGRAM
     if not binary.is_module:
@@ -185,7 +190,7 @@ def _torch(outcome: _Outcome) -> Facts | None:
 
 
 def _judge(
-    outcome: _Outcome, binaries: Sequence[Binary], *, variant: str | None
+    outcome: _Outcome, binaries: Sequence[AuditedBinary], *, variant: str | None
 ) -> tuple[int | None, tuple[Finding, ...]]:
     """Return the number of the last file that was tried, and the result of each."""
     found: list[Finding] = []
@@ -209,7 +214,7 @@ def _judge(
     return last, tuple(found)
 
 
-def _refused(binary: Binary, error: str, *, variant: str | None) -> Finding:
+def _refused(binary: AuditedBinary, error: str, *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
     code = "operator-twice" if _twice(error) else "cannot-open"
     # The Python files of a foreign package may load or set up first what a library needs.

@@ -16,7 +16,7 @@ from hatch_torch_ext.facts import owners, registered
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.facts.registered import Namespaces, Registered
 
 GENERIC = frozenset((
@@ -63,7 +63,7 @@ def check(
     ``used`` is the result of ``uses`` for the package's Python files; ``opened`` maps the place of each file that was
     opened to the operators that it registered: torch has checked those already.
     """
-    found: dict[Binary, _Read] = {}
+    found: dict[AuditedBinary, _Read] = {}
     for item in subject.binaries:
         if opened is not None and item.place in opened:
             yield from _generic(item, {name.partition("::")[0] for name in opened[item.place]}, subject)
@@ -85,7 +85,7 @@ def check(
     yield from _twice(found, subject)
 
 
-def _read(binary: Binary, subject: Subject) -> _Read:
+def _read(binary: AuditedBinary, subject: Subject) -> _Read:
     found = registered.read(binary.unstripped or binary.elf.path)
     build = subject.build
     spaces = registered.namespaces(
@@ -96,13 +96,13 @@ def _read(binary: Binary, subject: Subject) -> _Read:
     return _Read(found=found, spaces=spaces)
 
 
-def _generic(binary: Binary, namespaces: Iterable[str], subject: Subject) -> Iterator[Finding]:
+def _generic(binary: AuditedBinary, namespaces: Iterable[str], subject: Subject) -> Iterator[Finding]:
     for namespace in sorted(GENERIC & set(namespaces)):
         message = f"registers operators in the namespace `{namespace}`"
         yield finding("generic-namespace", binary.place, message, variant=subject.variant)
 
 
-def _twice(found: Mapping[Binary, _Read], subject: Subject) -> Iterator[Finding]:
+def _twice(found: Mapping[AuditedBinary, _Read], subject: Subject) -> Iterator[Finding]:
     """Compare each file with those before it.
 
     In a foreign wheel, they may be alternatives, so a finding is a warning.

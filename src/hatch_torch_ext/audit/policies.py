@@ -11,13 +11,13 @@ from hatch_torch_ext.facts import policy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hatch_torch_ext.audit.subject import Binary
+    from hatch_torch_ext.audit.subject import AuditedBinary
     from hatch_torch_ext.facts.policy import Policy
 
 _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
 
 
-def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
+def check(tags: Sequence[str], binaries: Iterable[AuditedBinary]) -> Iterator[Finding]:
     """Find files that need more of glibc, libstdc++ or libgcc than the lowest policy of the tag guarantees."""
     promised = [found for tag in tags if (found := _policy(tag.rpartition("-")[2])) is not None]
     if not promised:
@@ -33,7 +33,7 @@ def check(tags: Sequence[str], binaries: Iterable[Binary]) -> Iterator[Finding]:
             yield finding("policy-too-low", binary.place, f"needs {symbols}, but the wheel is tagged {lowest.name}")
 
 
-def beyond_all(binaries: Iterable[Binary], *, variant: str | None) -> Iterator[Finding]:
+def beyond_all(binaries: Iterable[AuditedBinary], *, variant: str | None) -> Iterator[Finding]:
     """Find files that need more than any policy guarantees: few systems load them, and no index accepts them."""
     for binary in binaries:
         libc = policy.libc_of(binary.elf.needed) or "glibc"
@@ -43,7 +43,7 @@ def beyond_all(binaries: Iterable[Binary], *, variant: str | None) -> Iterator[F
             yield finding("no-policy", binary.place, message, variant=variant)
 
 
-def _versions(binary: Binary) -> list[str]:
+def _versions(binary: AuditedBinary) -> list[str]:
     return [version for _, needed in binary.elf.version_needs for version in needed]
 
 
@@ -53,7 +53,7 @@ def _policy(platform: str) -> tuple[str, Policy] | None:
     return (match["machine"], found) if match and found else None
 
 
-def _symbols(binary: Binary, versions: Sequence[str]) -> str:
+def _symbols(binary: AuditedBinary, versions: Sequence[str]) -> str:
     """Name each version with a symbol that requires it, if there is one."""
     by_version: dict[str, str] = {}
     for symbol, version in binary.elf.symbol_versions:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from abi3info.models import Data, Function
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
 _SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>[0-9]{2,4}t?)|(?P<abi3>abi3))(?:-[\w-]+)?\.so$")
 _TAG = re.compile(r"(?P<abi3>abi3-)?cp(?P<major>[0-9])(?P<minor>[0-9]{1,3})(?P<threads>t?)")
@@ -73,7 +73,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield from _compiled_for(binary, suffix["cpython"], symbols, subject)
 
 
-def _pybind11(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _pybind11(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """Compare pybind11's internals with torch's, if the module calls torch's Python library."""
     if not subject.pybind11_internals or owners.PYTHON not in owners.libraries(binary.symbols):
         return
@@ -84,7 +84,7 @@ def _pybind11(binary: Binary, subject: Subject) -> Iterator[Finding]:
         yield finding("pybind11-internals", binary.place, message, variant=subject.variant)
 
 
-def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+def _library(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     if not symbols or _opened_by_its_python(binary, subject):
         return
     message = f"is a library, but needs {some(symbols)} of Python"
@@ -92,7 +92,7 @@ def _library(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[F
     yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
 
 
-def _opened_by_its_python(library: Binary, subject: Subject) -> bool:
+def _opened_by_its_python(library: AuditedBinary, subject: Subject) -> bool:
     """Return whether only the right Python opens ``library`` anyway, so its use of Python costs nothing."""
     if subject.python is None:
         return False
@@ -101,14 +101,14 @@ def _opened_by_its_python(library: Binary, subject: Subject) -> bool:
     return _serves_modules_alone(library, subject) or any(item.is_module for item in subject.binaries)
 
 
-def _serves_modules_alone(library: Binary, subject: Subject) -> bool:
+def _serves_modules_alone(library: AuditedBinary, subject: Subject) -> bool:
     """Return whether only modules need ``library``: the Python that opens them then opens it."""
     names = {library.name, library.elf.soname}
     users = [binary for binary in subject.binaries if not names.isdisjoint(binary.elf.needed)]
     return bool(users) and all(user.is_module for user in users)
 
 
-def _name(binary: Binary, subject: Subject) -> Iterator[Finding]:
+def _name(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """Compare the name that the file is imported under with its PyInit functions."""
     name = (binary.module or binary.name.partition(".")[0]).rpartition(".")[2]
     entries = [symbol for symbol in binary.elf.exported if symbol.startswith(PYTHON_MODULE_ENTRY)]
@@ -120,7 +120,7 @@ def _name(binary: Binary, subject: Subject) -> Iterator[Finding]:
     yield finding("module-name", binary.place, message, variant=subject.variant, warning=not subject.ours)
 
 
-def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:
+def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:
     """Compare the file's suffix with the Python that the variant or the wheel names."""
     promised = _TAG.fullmatch(subject.python or "")
     if promised is None or suffix is None or suffix["abi3"]:
@@ -134,7 +134,7 @@ def _tag(binary: Binary, suffix: re.Match[str] | None, subject: Subject) -> Iter
         yield finding("python-tag", binary.place, message, variant=subject.variant)
 
 
-def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Find traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
     version = PyVersion(int(tag[0]), int(tag.removesuffix("t")[1:]))
     newer = [symbol for symbol in symbols if NEW_IN.get(symbol, version) > version]
@@ -153,7 +153,7 @@ def _compiled_for(binary: Binary, tag: str, symbols: list[str], subject: Subject
         )
 
 
-def _limited(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+def _limited(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Compare the symbols with the limited API, and with its state in the oldest Python that is promised."""
     promised = _TAG.fullmatch(subject.python or "")
     remedy = _NO_LIMITED_PYBIND if any(_PYBIND_CHECK in data for data in windows(binary.elf.path)) else None

@@ -16,7 +16,7 @@ PYTHON_MODULE_ENTRY = "PyInit_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binary:
+class AuditedBinary:
     """One ELF file; ``place`` is its POSIX path in the wheel (or below ``_torch_ext`` before there is a wheel).
 
     ``module`` is the dotted name under which Python imports it, if known. ``unstripped`` is the same file as the linker
@@ -70,7 +70,7 @@ class Subject:
     """
 
     variant: str | None
-    binaries: tuple[Binary, ...]
+    binaries: tuple[AuditedBinary, ...]
     machines: tuple[str, ...] = ()
     """Machines that the wheel or the variant names."""
     python: str | None = None

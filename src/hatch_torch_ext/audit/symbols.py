@@ -17,7 +17,7 @@ from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.audit.subject import Binary, Subject
+    from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
 _NEW_STRING = re.compile(r"NSt7__cxx11|B5cxx11")
 _LITERAL = re.compile(r"L[a-z]n?\d+E")
@@ -123,7 +123,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _lowest(binary, siblings, subject)
 
 
-def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _abi(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     old = [symbol for symbol in wanted if old_string(symbol)]
     new = [symbol for symbol in wanted if new_string(symbol)]
     if subject.cxx11_abi is True and old:
@@ -137,7 +137,7 @@ def _abi(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Findin
     yield finding("torch-abi", binary.place, message, variant=subject.variant)
 
 
-def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _stable(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     if not subject.stable_abi:
         return
     unstable = sorted({plain(symbol) for symbol in wanted if symbol.startswith("_Z")})
@@ -146,7 +146,7 @@ def _stable(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Fin
         yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
 
 
-def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _exported(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     """Compare the symbols with the exports of the torch that the file is for, as far as they are known."""
     if subject.exports is None:
         return
@@ -170,7 +170,7 @@ def _exported(binary: Binary, wanted: list[str], subject: Subject) -> Iterator[F
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
 
 
-def _nobodys(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
+def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Find names that no library which the file loads can define: the system's have versions, and torch's are known."""
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = (subject.exports or {}).values()
@@ -222,7 +222,7 @@ def _is_own(symbol: str) -> bool:
     return not _STANDARD.match(symbol) and not _INSIDE_TORCH.match(symbol)
 
 
-def _of_cuda(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
+def _of_cuda(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Find functions of CUDA's libraries in a file that does not load the library which has them."""
     if not symbols:
         return
@@ -250,7 +250,7 @@ def _of_cuda(binary: Binary, symbols: list[str], subject: Subject) -> Iterator[F
         )
 
 
-def _loaded(binary: Binary, subject: Subject) -> set[str]:
+def _loaded(binary: AuditedBinary, subject: Subject) -> set[str]:
     """Return the names of all libraries that ld.so loads with the file, as far as they are known."""
     own = {name: item for item in subject.binaries for name in (item.name, item.elf.soname) if name}
     found: set[str] = set()
@@ -263,7 +263,7 @@ def _loaded(binary: Binary, subject: Subject) -> set[str]:
     return found
 
 
-def _opaque(binary: Binary, subject: Subject) -> bool:
+def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
     """Return whether a library that the file loads may define C names that are unknown here.
 
     The libraries of glibc and of GCC have versions for all names, so a name without one is not theirs; musl's have
@@ -281,7 +281,7 @@ def _opaque(binary: Binary, subject: Subject) -> bool:
     )
 
 
-def _of_glibc(symbol: str, names: Mapping[str, str], binary: Binary) -> bool:
+def _of_glibc(symbol: str, names: Mapping[str, str], binary: AuditedBinary) -> bool:
     """Return whether glibc defines the name: a file not linked with glibc has no version for it, and still finds it.
 
     A name newer than the glibc that the file requires does not count: the user's glibc may lack it
@@ -294,7 +294,7 @@ def _of_glibc(symbol: str, names: Mapping[str, str], binary: Binary) -> bool:
     return policy.natural(names[symbol]) <= policy.natural(asked)
 
 
-def _defined(names: Iterable[str], binary: Binary, subject: Subject) -> dict[str, list[str]]:
+def _defined(names: Iterable[str], binary: AuditedBinary, subject: Subject) -> dict[str, list[str]]:
     """Return, for the plain form of each of ``names``, the symbols of that form which the files define.
 
     They are those of the file itself, hidden ones too, and the exports of the files beside it.
@@ -328,7 +328,7 @@ def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
     return ""
 
 
-def _lowest(binary: Binary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
+def _lowest(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Compare the functions of the stable ABI that the file uses with the lowest torch that is promised."""
     found = shims.lowest(symbol for symbol in binary.elf.undefined if symbol not in siblings)
     if found is None or subject.promised is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
-from hatch_torch_ext.audit.subject import Binary, Subject, facts
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.errors import ElfError
 from hatch_torch_ext.facts import releases, sonames
 from hatch_torch_ext.facts.variant import SHARED
@@ -47,7 +47,7 @@ def audit_variant(
     the CUDA toolkit that compiled it. If the entry's environment has torch installed, every file is opened in it.
     """
     found: list[Finding] = []
-    binaries: list[Binary] = []
+    binaries: list[AuditedBinary] = []
     # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
     # RPATH leads to torch from both places.
     depth = len(config.package.split(".")) + 2
@@ -111,8 +111,8 @@ def _record(build: BuildRecord, label: str) -> Iterator[Finding]:
             yield finding("this-processor", label, message, variant=label)
 
 
-def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> Binary:
-    return Binary(
+def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> AuditedBinary:
+    return AuditedBinary(
         place=file.path,
         elf=elf.read(built.root / file.path),
         module=file.module,
@@ -139,7 +139,7 @@ def _unstripped(tree: InstallTree, path: str) -> Path | None:
     return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
 
 
-def _is_opened(item: Binary, built: BuiltVariant) -> bool:
+def _is_opened(item: AuditedBinary, built: BuiltVariant) -> bool:
     """Return whether the loader opens the file itself; the libraries that such files need are opened with them."""
     kinds = {file.path: file.kind for file in built.variant.files}
     return kinds[item.place] in opening.KINDS and not item.unopened

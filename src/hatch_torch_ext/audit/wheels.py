@@ -12,7 +12,7 @@ from hatch_torch_ext import elf, foreign, wheel
 from hatch_torch_ext.audit import loading, opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
-from hatch_torch_ext.audit.subject import Binary, Subject, facts
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.errors import ElfError, WheelError
 from hatch_torch_ext.facts import owners, releases, requirements
@@ -93,8 +93,8 @@ def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[
             yield each
 
 
-def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
-    found: dict[str, Binary] = {}
+def _elves(read: Wheel) -> tuple[dict[str, AuditedBinary], list[Finding]]:
+    found: dict[str, AuditedBinary] = {}
     faults = []
     left = MAX_SYMBOLS
     for member in read.members:
@@ -109,7 +109,7 @@ def _elves(read: Wheel) -> tuple[dict[str, Binary], list[Finding]]:
             try:
                 read_elf = elf.read(read.folder / member.path)
                 left -= len(read_elf.undefined) + len(read_elf.weak) + len(read_elf.exported)
-                found[member.path] = Binary(place=member.path, elf=read_elf, depth=_depth(member.path, read))
+                found[member.path] = AuditedBinary(place=member.path, elf=read_elf, depth=_depth(member.path, read))
             except ElfError as error:
                 message = str(error).replace(f"{read.folder}/", "")
                 faults.append(finding("unreadable-file", member.path, message))
@@ -129,7 +129,7 @@ def _depth(path: str, read: Wheel) -> int | None:
     return len(parts) + ("_torch_ext" in parts)
 
 
-def _tag(read: Wheel, elves: Mapping[str, Binary]) -> Iterator[Finding]:
+def _tag(read: Wheel, elves: Mapping[str, AuditedBinary]) -> Iterator[Finding]:
     if elves and any(tag.endswith("-any") for tag in read.tags):
         first = min(elves)
         yield finding(
@@ -204,7 +204,10 @@ def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _subjects(
-    read: Wheel, listed: Sequence[Listed], elves: Mapping[str, Binary], exports: Mapping[str, frozenset[str]] | None
+    read: Wheel,
+    listed: Sequence[Listed],
+    elves: Mapping[str, AuditedBinary],
+    exports: Mapping[str, frozenset[str]] | None,
 ) -> list[Subject]:
     """Return one subject for each variant, and one for all files that no variant lists."""
     subjects = []
@@ -213,7 +216,7 @@ def _subjects(
         variant = item.variant
         # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file is placed.
         own = [
-            Binary(
+            AuditedBinary(
                 place=path,
                 elf=elves[path].elf,
                 module=file.module,

@@ -21,7 +21,6 @@ from packaging.version import Version
 from hatch_torch_ext import process
 from hatch_torch_ext.cmake import (
     configured,
-    crossing,
     cuda,
     definitions,
     failures,
@@ -32,6 +31,7 @@ from hatch_torch_ext.cmake import (
     prefixes,
     replies,
     surroundings,
+    toolchainfile,
     written,
 )
 from hatch_torch_ext.cmake.job import Job
@@ -95,8 +95,8 @@ def build(
     )
     failures.check_folders(entry.name, config.source, job.folder)
     package.write(job)
-    crossing.write(job)
-    crossing.write_python(job)
+    toolchainfile.write(job)
+    toolchainfile.write_python(job)
     launchers.write(job)
     cache = definitions.cache_entries(job)
     _fresh_build_folder(job.build, key=_key(job, cache))
@@ -111,7 +111,7 @@ def build(
     if not is_configured:
         replies.query(job.build)
         run.configure(configuring)
-        crossing.check_runs(job)
+        toolchainfile.check_runs(job)
     for note in _notes(job):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
@@ -190,7 +190,7 @@ class _Runner:
             log=job.log,
             source=job.config.source,
             left_out=job.sdk.left_out,
-            hints=tuple(crossing.hints(job, output)),
+            hints=tuple(toolchainfile.hints(job, output)),
         )
         cause = "\n".join(failures.first_errors(output)).replace(str(job.folder), "")
         return CompileError(job.entry.name, text, cause=cause)

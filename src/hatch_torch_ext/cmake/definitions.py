@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import process
-from hatch_torch_ext.cmake import crossing, cuda, package
+from hatch_torch_ext.cmake import cuda, package, toolchainfile
 from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         "CMAKE_INSTALL_PREFIX": job.prefix,
         "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
         **({"CMAKE_CXX_COMPILER": job.toolchain.cxx.path} if job.toolchain.target is None else {}),
-        **crossing.cache_entries(job),
+        **toolchainfile.cache_entries(job),
         "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
         "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
         package.BEFORE: job.package / "TorchExtBefore.cmake",

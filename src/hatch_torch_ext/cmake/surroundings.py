@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cmake import crossing, cuda, launchers, prefixes
+from hatch_torch_ext.cmake import cuda, launchers, prefixes, toolchainfile
 from hatch_torch_ext.facts import digest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
     if toolchain.cuda is not None:
         folders.insert(1, toolchain.cuda.root / "bin")
     changes |= cuda.env_changes(toolchain)
-    changes |= crossing.env_changes(job)
+    changes |= toolchainfile.env_changes(job)
     packages = [environment.site_packages]
     if job.upstream:
         packages.insert(0, job.torch)

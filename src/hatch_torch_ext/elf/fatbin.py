@@ -44,7 +44,7 @@ _LARGEST_ARCH = 999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Code:
+class DeviceCode:
     """One piece of device code; ``number`` is 90 and ``suffix`` ``a`` for sm_90a.
 
     ``ptx``: it is PTX, else machine code.
@@ -73,7 +73,7 @@ def archs(path: Path) -> tuple[str, ...]:
         raise FatbinError(f"{path}: {error.strerror}") from error
 
 
-def _codes_of(path: Path) -> set[Code]:
+def _codes_of(path: Path) -> set[DeviceCode]:
     with path.open("rb") as stream:
         if not stream.read(1):
             raise FatbinError("it is empty")
@@ -86,7 +86,7 @@ def _codes_of(path: Path) -> set[Code]:
     return set()
 
 
-def codes(data: Bytes, begin: int = 0, end: int | None = None) -> Iterator[Code]:
+def codes(data: Bytes, begin: int = 0, end: int | None = None) -> Iterator[DeviceCode]:
     """Yield every runnable piece of code in a ``.nv_fatbin`` section, in file order.
 
     The section is ``data`` from ``begin`` to ``end``. Raises ``FatbinError`` if a container or an entry exceeds it.
@@ -136,7 +136,7 @@ def _container(data: Bytes, position: int, begin: int, end: int) -> tuple[int, i
     return start, start + size
 
 
-def _entry(data: Bytes, position: int, begin: int, end: int) -> tuple[Code | None, int]:
+def _entry(data: Bytes, position: int, begin: int, end: int) -> tuple[DeviceCode | None, int]:
     if position + _SMALLEST_ENTRY > end:
         raise FatbinError(f"entry at {position - begin:#x} of {SECTION} is cut off")
     kind, _, header_size, size = _ENTRY.unpack_from(data, position)
@@ -151,4 +151,4 @@ def _entry(data: Bytes, position: int, begin: int, end: int) -> tuple[Code | Non
             f"entry at {position - begin:#x} of {SECTION} names the architecture {number}, which cannot be"
         )
     suffix = "a" if flags & _FLAG_ARCH_SPECIFIC else "f" if flags & _FLAG_FAMILY else ""
-    return Code(number=number, suffix=suffix, ptx=_KINDS[kind] == "ptx"), after
+    return DeviceCode(number=number, suffix=suffix, ptx=_KINDS[kind] == "ptx"), after

@@ -54,7 +54,7 @@ class Policy:
         match = re.match(r"(?:many|musl)linux_(\d+)_(\d+)_", self.name)
         return f"{match[1]}.{match[2]}" if match else None
 
-    def brings(self, soname: str) -> bool:
+    def guarantees(self, soname: str) -> bool:
         """Return whether every system of the policy has the library; the dynamic linker itself always counts."""
         return soname in self.libraries or _OWN.fullmatch(soname) is not None
 

@@ -25,7 +25,7 @@ FileKind = Literal["library", "module", "graft", "program", "python", "data"]
 """library: registers operators or serves those that do; module: exports PyInit_…; graft: third-party library
 copied in; program: another ELF file; python: a module's source; data: anything else that belongs to the variant."""
 
-Bringer = Literal["torch", "author", "process"]
+ExternalProvider = Literal["torch", "author", "process"]
 """Who provides a library that is not in the wheel.
 
 torch: its installation; author: every user has it, as the option `exclude` says; process: it is a runtime of which a
@@ -114,7 +114,7 @@ class Variant:
     archs: tuple[str, ...]
     files: tuple[VariantFile, ...]
     build: BuildRecord
-    external: tuple[tuple[str, Bringer], ...] = ()
+    external: tuple[tuple[str, ExternalProvider], ...] = ()
     """Libraries that files need, not in the wheel and not known to every audit: (SONAME, provider), sorted."""
 
 

@@ -10,14 +10,14 @@ import tomlkit
 
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import cmakelists, project, pyproject, recording, served, sources, splitting, targets
+from hatch_torch_ext.init import cmakelists, imports, project, pyproject, recording, served, splitting, targets
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.init.recording import Face
+    from hatch_torch_ext.init.recording import Recording
     from hatch_torch_ext.init.targets import Target
 
 CMAKE = "CMakeLists.txt"
@@ -81,24 +81,81 @@ def migrate(
     ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. ``split``
     parts modules that register operators too. Raises ``ConfigurationError``.
     """
-    cpu, cuda, notes = _faces(root, extra, arguments, timeout)
-    if empty := failures.empty_submodules(root):
-        notes.append(Note(line=0, text=empty))
-    faces = [each for each in (cuda, cpu) if each is not None]
-    metadata = faces[0].metadata
-    asked = sorted({name for each in faces for name in each.asked})
-    if not faces[0].extensions:
+    cpu, cuda, notes = _recordings(root, extra, arguments, timeout)
+    recordings = [each for each in (cuda, cpu) if each is not None]
+    metadata = recordings[0].metadata
+    asked = sorted({name for each in recordings for name in each.asked})
+    if not recordings[0].extensions:
         raise ConfigurationError([_nothing(root, asked)])
     path = root / PYPROJECT
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     declared = tomlkit.parse(existing or "").get("project", {})
     name = str(metadata.get("name") or declared.get("name") or root.name)
-    package = _package(root, metadata, name, [each.name for each in faces[0].extensions])
-    joined, more = targets.join(root, cpu, cuda, package=package)
+    package = _package(root, metadata, name, [each.name for each in recordings[0].extensions])
+    joined, left_out = targets.join(root, cpu, cuda, package=package)
     if not joined:
-        raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in more)])
+        raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in left_out)])
     only_cuda = targets.cuda_only(cpu, cuda)
     backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
+    matrix = _matrix(metadata, declared, backends, torch=torch, pythons=pythons)
+    gain = splitting.Gain(entries=matrix.entries, pythons=len(matrix.pythons))
+    built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
+    folder = pyproject.package_folder(metadata, package, root)
+    changes, by_hand = imports.change(root, folder, package, built)
+    tables = pyproject.text(
+        existing,
+        metadata,
+        built,
+        root=root,
+        package=package,
+        sources=".",
+        torch=matrix.torch,
+        pythons=matrix.pythons,
+        backends=backends,
+    )
+    files = (
+        (CMAKE, cmakelists.text(name, built, cuda_only=only_cuda)),
+        (PYPROJECT, tables),
+        *((each.name, each.text) for each in changes),
+        *_ignored(root),
+    )
+    notes += [
+        *matrix.notes,
+        *_about_the_version(root, existing, metadata, tables),
+        *_about_variables(asked),
+        *(note for each in reversed(recordings) for note in each.notes),
+        *left_out,
+        *of_splitting,
+        *by_hand,
+    ]
+    return Migration(
+        root=root,
+        files=files,
+        notes=tuple(dict.fromkeys(notes)),
+        entries=matrix.entries * (len(matrix.pythons) if pyproject.for_each_python(built) else 1),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matrix:
+    """The values of the matrix, and the number of its entries for one Python."""
+
+    torch: tuple[str, ...]
+    pythons: tuple[str, ...]
+    entries: int
+    notes: tuple[Note, ...]
+
+
+def _matrix(
+    metadata: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    backends: Sequence[str],
+    *,
+    torch: Sequence[str],
+    pythons: Sequence[str],
+) -> _Matrix:
+    """Return the matrix: ``torch`` and ``pythons`` as the author gave them, else chosen by the project's metadata."""
+    notes: list[Note] = []
     torch = torch or _releases([*metadata.get("install_requires", []), *declared.get("dependencies", [])], notes)
     pythons = pythons or served.pythons({**_of_project(declared), **metadata}, torch)
     compiled = served.with_compiler(torch)
@@ -106,46 +163,27 @@ def migrate(
         why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
-    gain = splitting.Gain(entries=entries, pythons=len(pythons))
-    parted, told = splitting.part(root, joined, package=package, gain=gain, write=split)
-    folder = pyproject.package_folder(metadata, package, root)
-    changes, places = sources.change(root, folder, package, parted)
-    tables = pyproject.text(
-        existing,
-        metadata,
-        parted,
-        root=root,
-        package=package,
-        sources=".",
-        torch=torch,
-        pythons=pythons,
-        backends=backends,
-    )
-    files = [
-        (CMAKE, cmakelists.text(name, parted, cuda_only=only_cuda)),
-        (PYPROJECT, tables),
-        *((each.name, each.text) for each in changes),
-        *_ignored(root),
-    ]
+    return _Matrix(torch=tuple(torch), pythons=tuple(pythons), entries=entries, notes=tuple(notes))
+
+
+def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str) -> Iterator[Note]:
+    """Note a version that was not found, and one that ``setup.py`` computes, which is fixed in ``tables``."""
     if not project.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
-        notes.append(Note(line=0, text=text))
+        yield Note(line=0, text=text)
     elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
         text = (
             f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file in "
             '`[tool.hatch.version]`, and put "version" into `dynamic`'
         )
-        notes.append(Note(line=0, text=text))
+        yield Note(line=0, text=text)
+
+
+def _about_variables(asked: Sequence[str]) -> Iterator[Note]:
+    """Note the environment variables that ``setup.py`` reads and that were not set."""
     if asked:
         text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
-        notes.append(Note(line=0, text=text))
-    of_faces = [note for each in reversed(faces) for note in each.notes]
-    return Migration(
-        root=root,
-        files=tuple(files),
-        notes=tuple(dict.fromkeys([*notes, *of_faces, *more, *told, *places])),
-        entries=entries * (len(pythons) if pyproject.for_each_python(parted) else 1),
-    )
+        yield Note(line=0, text=text)
 
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
@@ -181,19 +219,27 @@ def _ignored(root: Path) -> list[tuple[str, str]]:
     return [(".gitignore", f"{text.rstrip()}\n{new}".lstrip())] if new else []
 
 
-def _faces(
+def _recordings(
     root: Path, extra: Sequence[str], arguments: Sequence[str], timeout: float
-) -> tuple[Face | None, Face | None, list[Note]]:
-    """Return both faces; one of them may be refused by ``setup.py``, which is noted."""
+) -> tuple[Recording | None, Recording | None, list[Note]]:
+    """Return the recordings without and with CUDA; one that ``setup.py`` refuses is None, and noted.
+
+    Submodules of git that were not fetched are noted too.
+    """
+    cpu: Recording | None
+    cuda: Recording | None
+    notes = []
     try:
         cpu, cuda = recording.record(root, extra=extra, arguments=arguments, timeout=timeout)
-    except recording.FaceError as error:
+    except recording.RecordingError as error:
         if error.other is None:
             raise
-        kept = "with CUDA alone" if error.face == "cpu" else "for the CPU alone"
-        note = Note(line=error.line, text=f"{error}; the project is carried over {kept}")
-        return (error.other, None, [note]) if error.face == "cuda" else (None, error.other, [note])
-    return cpu, cuda, []
+        cpu, cuda = (None, error.other) if error.backend == "cpu" else (error.other, None)
+        kept = "with CUDA alone" if cpu is None else "for the CPU alone"
+        notes.append(Note(line=error.line, text=f"{error}; the project is carried over {kept}"))
+    if empty := failures.empty_submodules(root):
+        notes.append(Note(line=0, text=empty))
+    return cpu, cuda, notes
 
 
 def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ PREPARING = 600.0
 """Timeout in seconds for fetching them."""
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
-FACES: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
+BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
 
 
@@ -69,8 +69,8 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Face:
-    """What ``setup.py`` declares on one kind of machine."""
+class Recording:
+    """What ``setup.py`` declares on a machine with CUDA, or on one without."""
 
     extensions: tuple[Extension, ...]
     metadata: Mapping[str, Any]
@@ -79,11 +79,11 @@ class Face:
     """Environment variables that ``setup.py`` reads, and that were not set."""
 
 
-class FaceError(ConfigurationError):
-    """``setup.py`` refuses one kind of machine; ``other`` is what it declares on the other kind, or None."""
+class RecordingError(ConfigurationError):
+    """``setup.py`` refuses a machine with CUDA, or one without; ``other`` is the recording of the other, or None."""
 
-    def __init__(self, message: str, *, face: str, line: int, other: Face | None = None) -> None:
-        self.face = face
+    def __init__(self, message: str, *, backend: str, line: int, other: Recording | None = None) -> None:
+        self.backend = backend
         self.line = line
         self.other = other
         super().__init__([message])
@@ -91,7 +91,7 @@ class FaceError(ConfigurationError):
 
 def record(
     root: Path, *, extra: Sequence[str] = (), arguments: Sequence[str] = (), timeout: float = TIMEOUT
-) -> tuple[Face, Face]:
+) -> tuple[Recording, Recording]:
     """Return what the ``setup.py`` in ``root`` declares without and with CUDA; the project itself is not changed.
 
     ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it expects on its command
@@ -102,19 +102,21 @@ def record(
         raise ConfigurationError(
             [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
         )
-    found: dict[str, Face | FaceError] = {}
+    found: dict[str, Recording | RecordingError] = {}
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
         python = _python(Path(scratch) / "environment", extra)
-        for face in FACES:
+        for backend in BACKENDS:
             try:
-                found[face] = _record(root, Path(scratch) / face, [python, DRIVER], [face, *arguments], timeout)
-            except FaceError as error:  # noqa: PERF203 -- two faces
-                found[face] = error
+                found[backend] = _record(
+                    root, Path(scratch) / backend, [python, DRIVER], [backend, *arguments], timeout
+                )
+            except RecordingError as error:  # noqa: PERF203 -- two recordings
+                found[backend] = error
     cpu, cuda = found["cpu"], found["cuda"]
-    if isinstance(cpu, FaceError):
-        cpu.other = None if isinstance(cuda, FaceError) else cuda
+    if isinstance(cpu, RecordingError):
+        cpu.other = None if isinstance(cuda, RecordingError) else cuda
         raise cpu
-    if isinstance(cuda, FaceError):
+    if isinstance(cuda, RecordingError):
         cuda.other = cpu
         raise cuda
     return cpu, cuda
@@ -140,23 +142,25 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     return python
 
 
-def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float) -> Face:
-    face = arguments[0]
+def _record(
+    root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float
+) -> Recording:
+    backend = arguments[0]
     for unknown in (False, True):  # unknown names of torch are allowed only if it fails without them
         copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
-        said = _run(copy, [*driver, result, "setup.py", *arguments], face, timeout, unknown=unknown)
+        said = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, unknown=unknown)
         if not said.get("lacks"):
             break
     written = sorted(name for name, content in _contents(copy).items() if before.get(name) != content)
     notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
     if said.get("error"):
         if said.get("missing"):
-            raise ConfigurationError([_failure(said, face)])
-        raise FaceError(_failure(said, face), face=face, line=int(said.get("line") or 0))
+            raise ConfigurationError([_failure(said, backend)])
+        raise RecordingError(_failure(said, backend), backend=backend, line=int(said.get("line") or 0))
     notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
-    return Face(
+    return Recording(
         extensions=tuple(_extension(each, copy) for each in said["extensions"]),
         metadata=said["metadata"],
         notes=tuple(notes),
@@ -164,14 +168,14 @@ def _record(root: Path, scratch: Path, driver: Sequence[str | Path], arguments: 
     )
 
 
-def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float, *, unknown: bool) -> dict[str, Any]:
+def _run(copy: Path, command: Sequence[str | Path], backend: str, timeout: float, *, unknown: bool) -> dict[str, Any]:
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCH_EXT_RECORDING_FACE": face,
+        "TORCH_EXT_RECORDING_BACKEND": backend,
         "TORCH_EXT_RECORDING_UNKNOWN": "1" if unknown else None,
-        "FORCE_CUDA": "1" if face == "cuda" else None,
-        "CUDA_HOME": "/usr/local/cuda" if face == "cuda" else None,
+        "FORCE_CUDA": "1" if backend == "cuda" else None,
+        "CUDA_HOME": "/usr/local/cuda" if backend == "cuda" else None,
         "CUDA_PATH": None,
         "VIRTUAL_ENV": None,
         "TORCH_CUDA_ARCH_LIST": None,
@@ -199,9 +203,9 @@ def _run(copy: Path, command: Sequence[str | Path], face: str, timeout: float, *
     return said if isinstance(said, dict) else {"error": "tells nothing", "line": 0}
 
 
-def _failure(said: Mapping[str, Any], face: str) -> str:
+def _failure(said: Mapping[str, Any], backend: str) -> str:
     where = f"setup.py (line {said['line']})" if said.get("line") else "setup.py"
-    machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[face]
+    machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[backend]
     if said.get("missing"):
         name = str(said["missing"]).partition(".")[0]
         return f"{where} imports `{name}`, which is not available: add `--with {name}`."

@@ -1,4 +1,4 @@
-"""The two faces of a ``setup.py`` -> targets of CMake: what is common, what CUDA adds, what excludes what."""
+"""Both recordings of a ``setup.py`` -> targets of CMake: what is common, what CUDA adds, what excludes what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hatch_torch_ext.init.recording import Note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hatch_torch_ext.init.recording import Extension, Face
+    from hatch_torch_ext.init.recording import Extension, Recording
 
 When = Literal["always", "cpu", "cuda"]
 REGISTERS = re.compile(
@@ -97,11 +97,11 @@ class Target:
 
 
 def join(
-    root: Path, cpu: Face | None, cuda: Face | None, *, package: str
+    root: Path, cpu: Recording | None, cuda: Recording | None, *, package: str
 ) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
     """Return the targets, in the order in which they are declared, and what could not be carried over.
 
-    A face is None where ``setup.py`` refuses that machine.
+    A recording is None if ``setup.py`` refuses that machine.
     """
     ours = {each.name: each for each in (cpu.extensions if cpu else ())}
     theirs = {each.name: each for each in (cuda.extensions if cuda else ())}
@@ -136,7 +136,7 @@ def join(
     return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
 
 
-def cuda_only(cpu: Face | None, cuda: Face | None) -> bool:
+def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:
     """Say whether there is nothing to build without CUDA: ``setup.py`` says so, or declares CUDA's files for all."""
     if cpu is None or cuda is None:
         return cuda is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BackendCoverage:
     """The builds of one release line for one backend: the published CPython tags, and those that are served.
 
     ``state`` is ``served``, ``partly``, ``not served``, or ``new`` (a release after the newest of the matrix).
@@ -45,7 +45,7 @@ class Coverage:
     machine: str
     others: tuple[str, ...]
     """Further machines with published builds."""
-    rows: tuple[Row, ...]
+    rows: tuple[BackendCoverage, ...]
     impossible: tuple[tuple[str, str], ...]
     edit: tuple[str, ...]
 
@@ -82,7 +82,9 @@ def compare(
         new = bool(lines) and releases.minor_of(line) > max(lines) and not served
         named = tuple(dict.fromkeys(entry.name for python in pythons for entry in serving[python]))
         state = "new" if new else "served" if served == pythons else "partly" if served else "not served"
-        rows.append(Row(torch=line, backend=backend, pythons=pythons, served=served, entries=named, state=state))
+        rows.append(
+            BackendCoverage(torch=line, backend=backend, pythons=pythons, served=served, entries=named, state=state)
+        )
     return Coverage(
         machine=machine,
         others=tuple(sorted({build.machine for build in builds} - {machine, *besides})),
@@ -140,7 +142,7 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
             yield entry.name, f"torch {entry.torch} has no build for {wanted}; it has {', '.join(pythons)}"
 
 
-def _edit(entries: Sequence[Entry], rows: Sequence[Row], table: str) -> Iterator[str]:
+def _edit(entries: Sequence[Entry], rows: Sequence[BackendCoverage], table: str) -> Iterator[str]:
     """Yield matrix lines that serve the rest: new releases, and CUDA builds of the releases in the matrix."""
     torches = [entry for entry in entries if entry.torch is not None and entry.variable("torch") == entry.torch]
     if not torches:
@@ -184,7 +186,7 @@ def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[s
     return {name: each for name, each in values.items() if name != "torch"}
 
 
-def _backends(rows: Sequence[Row], written: Sequence[str]) -> list[str] | None:
+def _backends(rows: Sequence[BackendCoverage], written: Sequence[str]) -> list[str] | None:
     """Return the values of ``cuda`` for rows, in the notation of ``written``; None if no build's CUDA is known.
 
     The lowest minor of each major is enough: its variants serve the higher minors.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.events import View
-    from hatch_torch_ext.pipeline.record import Kept
+    from hatch_torch_ext.pipeline.record import RecordedVariant
 
     Report = Callable[[str], None]
 
@@ -107,31 +107,48 @@ def build(
         built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
-        layouts = []
-        for machine in sorted(
-            set(wheels.values()) or {None}, key=lambda machine: (machine != platform.machine(), machine or "")
-        ):
-            names = [name for name, own in wheels.items() if own == machine]
-            lacking = shards.describe(
-                config,
-                project=records.project,
-                whole=[each for each in whole if machine in {None, each.machine or platform.machine()}],
-                built=names,
-            )
-            layout = merge.merge(
-                [each for each in built if each.variant.build.entry in names],
-                package=config.package,
-                distribution=distribution,
-                manylinux=config.manylinux,
-                partial=lacking,
-                sources=sources,
-            )
-            layouts.append(layout)
+        layouts = _layouts(
+            config, built, records, wheels=wheels, whole=whole, distribution=distribution, sources=sources
+        )
         layout, *others = merge.alike(layouts)
         if not config.package_dir.is_dir() and not any(file.target.endswith(".py") for file in layout.files):
             raise ConfigurationError([no_package(config)])
         product = _write(layout, distribution=distribution, folder=work / "wheel", here=here)
         return replace(product, others=tuple(others))
+
+
+def _layouts(
+    config: Config,
+    built: Sequence[BuiltVariant],
+    records: Records,
+    *,
+    wheels: Mapping[str, str | None],
+    whole: Sequence[Entry],
+    distribution: str,
+    sources: Sources | None,
+) -> list[Layout]:
+    """Return the layout of each machine's wheel, this machine's first; ``wheels`` are the entries' machines."""
+    layouts = []
+    for machine in sorted(
+        set(wheels.values()) or {None}, key=lambda machine: (machine != platform.machine(), machine or "")
+    ):
+        names = [name for name, own in wheels.items() if own == machine]
+        lacking = shards.describe(
+            config,
+            project=records.project,
+            whole=[each for each in whole if machine in {None, each.machine or platform.machine()}],
+            built=names,
+        )
+        layout = merge.merge(
+            [each for each in built if each.variant.build.entry in names],
+            package=config.package,
+            distribution=distribution,
+            manylinux=config.manylinux,
+            partial=lacking,
+            sources=sources,
+        )
+        layouts.append(layout)
+    return layouts
 
 
 def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
@@ -230,7 +247,7 @@ def _build_all(
     return [made[task.name] if task.name in made else kept[task.name].built for task in tasks]
 
 
-def _say_kept(task: Task, kept: Kept, stream: events.Stream) -> None:
+def _say_kept(task: Task, kept: RecordedVariant, stream: events.Stream) -> None:
     for text in kept.warnings:
         stream(events.Note(text=text, entry=task.name, warning=True))
     stream(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
     from hatch_torch_ext.pipeline.planned import Planned
-    from hatch_torch_ext.pipeline.record import Inputs, Records
+    from hatch_torch_ext.pipeline.record import EntryInputs, Records
     from hatch_torch_ext.pipeline.stages import Acquired, Result
     from hatch_torch_ext.pipeline.task import Task
 
@@ -43,7 +43,7 @@ class Crew:
     tasks: Sequence[Task]
     records: Records
     planned: Planned
-    inputs: Mapping[str, Inputs]
+    inputs: Mapping[str, EntryInputs]
     history: History
     stream: events.Stream
 

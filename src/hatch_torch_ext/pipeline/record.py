@@ -29,7 +29,7 @@ from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
 from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
-from hatch_torch_ext.toolchain import crossing, tools
+from hatch_torch_ext.toolchain import crosscompiler, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +64,7 @@ _VARIABLE = re.compile(r"ENV\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class RecordedVariant:
     """A finished entry, from its record."""
 
     built: BuiltVariant
@@ -74,7 +74,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class EntryInputs:
     """The inputs of a task as far as they are known before any work; they are read before it, not after it."""
 
     key: str
@@ -96,16 +96,16 @@ class Records:
         """Return path -> hash of the project's files."""
         return self._project
 
-    def inputs(self, task: Task) -> Inputs:
+    def inputs(self, task: Task) -> EntryInputs:
         """Return the inputs of ``task``."""
         environ = task.entry.environ(os.environ)
-        return Inputs(
+        return EntryInputs(
             key=_key(task, environ),
             project={place(self._config, path): found for path, found in self._project.items()},
             variables={name: _hidden(environ.get(name)) for name in self._names},
         )
 
-    def take(self, task: Task, inputs: Inputs) -> Kept | None:
+    def take(self, task: Task, inputs: EntryInputs) -> RecordedVariant | None:
         """Return the finished entry; None if there is none, it is damaged, or any input changed.
 
         An entry that another work folder has finished is copied here.
@@ -124,7 +124,7 @@ class Records:
             shutil.copyfile(other / FILE, own / FILE)
         return self._take(own, inputs)
 
-    def _take(self, folder: Path, inputs: Inputs) -> Kept | None:
+    def _take(self, folder: Path, inputs: EntryInputs) -> RecordedVariant | None:
         try:
             said = foreign.json((folder / FILE).read_text(encoding="utf-8"))
             if said["inputs"] != foreign.json(json.dumps(dataclasses.asdict(inputs))):
@@ -136,7 +136,7 @@ class Records:
             built = variant.built_from_json(said["built"], folder)
             if any(digest.sha256(path) != known for path, known in _contents(built, said["hashes"], folder)):
                 return None
-            return Kept(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
+            return RecordedVariant(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
         except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
             return None
 
@@ -158,7 +158,7 @@ class Records:
         _replace(folder / BEGUN, {"began": self._began, "files": now})
         return unseen[0] if unseen else None
 
-    def keep(self, task: Task, inputs: Inputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
+    def keep(self, task: Task, inputs: EntryInputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
         """Write the record, and return the variant with its files in their final place."""
         folder, site = _folder(task), result.environment.site_packages
         built = _moved(result.built, folder / "package")
@@ -266,7 +266,7 @@ def _version(name: str) -> str | None:
 
 
 def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
-    others = crossing.programs(entry.machine) if entry.machine not in {None, platform.machine()} else ()
+    others = crosscompiler.programs(entry.machine) if entry.machine not in {None, platform.machine()} else ()
     return [*(shlex.split(environ.get("CXX", ""))[:2] or tools.COMPILERS), *others]
 
 

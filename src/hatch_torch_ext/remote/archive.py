@@ -37,7 +37,7 @@ class ArchiveError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ArchiveMember:
     """One file of the archive: its local header and data lie in ``[start, end)`` of the archive's bytes."""
 
     name: str
@@ -49,7 +49,7 @@ class Member:
     method: int
 
 
-def directory(source: Source) -> tuple[Member, ...]:
+def directory(source: Source) -> tuple[ArchiveMember, ...]:
     """Return the archive's files in the order of their bytes. Raises ``ArchiveError`` for a malformed directory."""
     view = _View(source)
     try:
@@ -61,13 +61,13 @@ def directory(source: Source) -> tuple[Member, ...]:
         raise ArchiveError("it has more files than any torch")
     infos.sort(key=lambda info: info.header_offset)
     starts = [*(info.header_offset for info in infos), first_after]
-    members: list[Member] = []
+    members: list[ArchiveMember] = []
     for info, (start, end) in zip(infos, pairwise(starts), strict=True):
         if info.filename.endswith("/"):
             continue
         _check(info, start, end)
         members.append(
-            Member(
+            ArchiveMember(
                 name=info.filename,
                 start=start,
                 end=min(end, start + LARGEST_HEADER + info.compress_size),  # a gap behind it is not fetched
@@ -107,7 +107,7 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
         raise ArchiveError(f"it has a file in a form that wheels do not use ({name!a})")
 
 
-def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
+def extract(source: Source, members: Iterable[ArchiveMember]) -> Iterator[tuple[ArchiveMember, bytes]]:
     """Yield each member with its bytes, checked by size and CRC; few large ranges are fetched, several at once."""
     ordered = sorted(members, key=lambda member: member.start)
     if max(sum(member.size for member in ordered), sum(member.compressed for member in ordered)) > LARGEST_TOTAL:
@@ -121,9 +121,9 @@ def extract(source: Source, members: Iterable[Member]) -> Iterator[tuple[Member,
                 yield member, _unpack(member, memoryview(data)[member.start - start : member.end - start])
 
 
-def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:
+def gather(ordered: Sequence[ArchiveMember]) -> Iterator[list[ArchiveMember]]:
     """Yield runs of members that lie close enough together to be fetched as one range."""
-    group: list[Member] = []
+    group: list[ArchiveMember] = []
     for member in ordered:
         if group and (member.start - group[-1].end > GAP or member.end - group[0].start > LONGEST):
             yield group
@@ -133,7 +133,7 @@ def gather(ordered: Sequence[Member]) -> Iterator[list[Member]]:
         yield group
 
 
-def copy(source: Source, member: Member, target: BinaryIO, tick: Callable[[int], None]) -> None:
+def copy(source: Source, member: ArchiveMember, target: BinaryIO, tick: Callable[[int], None]) -> None:
     """Write a member of any size to ``target`` as it arrives; size and CRC are checked at its end."""
     chunks = source.stream(member.start, member.end)
     head = b""
@@ -162,7 +162,7 @@ def copy(source: Source, member: Member, target: BinaryIO, tick: Callable[[int],
         raise ArchiveError(f"{member.name} is damaged (its CRC or size is wrong)")
 
 
-def _data_offset(member: Member, head: bytes | memoryview) -> int:
+def _data_offset(member: ArchiveMember, head: bytes | memoryview) -> int:
     if len(head) < LOCAL_HEADER.size:
         return LOCAL_HEADER.size
     signature, *_, name_length, extra_length = LOCAL_HEADER.unpack_from(head)
@@ -175,7 +175,7 @@ def _data_offset(member: Member, head: bytes | memoryview) -> int:
     return offset
 
 
-def _unpack(member: Member, span: memoryview) -> bytes:
+def _unpack(member: ArchiveMember, span: memoryview) -> bytes:
     offset = _data_offset(member, span)
     packed = span[offset : offset + member.compressed]
     if len(packed) != member.compressed:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.repair.contents import Binary, Contents
+    from hatch_torch_ext.repair.contents import Contents, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
     from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.sdk import Sdk
@@ -155,7 +155,7 @@ def _links(
     *,
     build: Path,
     report: Callable[[str], None],
-) -> tuple[dict[Binary, Links], Linker]:
+) -> tuple[dict[VariantBinary, Links], Linker]:
     """Return what each file will need: those of the install tree that stay, and the grafts that they need."""
     facts = [binary.elf for binary in found.binaries]
     libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
@@ -163,8 +163,8 @@ def _links(
     provided = Provided(sdk, policy.lowest(interpreter.machine, libc, versions))
     kept = []
     for binary in found.binaries:
-        if bringer := next(filter(None, map(provided.bringer, sorted(binary.names))), None):
-            report(f"{entry.name}: {binary.place} is left out: {_WORDS[bringer]} provides it")
+        if provider := next(filter(None, map(provided.provider, sorted(binary.names))), None):
+            report(f"{entry.name}: {binary.place} is left out: {_WORDS[provider]} provides it")
         else:
             kept.append(binary)
     if not kept:
@@ -183,7 +183,7 @@ def _links(
         siblings={name: binary for binary in kept for name in binary.names},
         report=report,
     )
-    links: dict[Binary, Links] = {}
+    links: dict[VariantBinary, Links] = {}
     waiting = list(kept)
     while waiting:
         binary = waiting.pop()
@@ -204,7 +204,7 @@ _WORDS = {
 
 
 def _identity(
-    entry: Entry, sdk: Sdk, interpreter: Interpreter, tree: InstallTree, links: Mapping[Binary, Links]
+    entry: Entry, sdk: Sdk, interpreter: Interpreter, tree: InstallTree, links: Mapping[VariantBinary, Links]
 ) -> _Identity:
     device = [binary for binary in links if binary.elf.nv_fatbin]
     archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
@@ -239,7 +239,7 @@ def _no_cuda(entry: Entry, sdk: Sdk) -> str:
     )
 
 
-def _python(binaries: Iterable[Binary], interpreter: Interpreter, tree: InstallTree) -> str | None:
+def _python(binaries: Iterable[VariantBinary], interpreter: Interpreter, tree: InstallTree) -> str | None:
     """Return the Python of the files: none, the oldest of the limited API, or the interpreter's own."""
     limited = False
     for binary in binaries:
@@ -250,7 +250,7 @@ def _python(binaries: Iterable[Binary], interpreter: Interpreter, tree: InstallT
     return f"abi3-{_limited(tree, interpreter)}" if limited else None
 
 
-def _needs_python(binary: Binary) -> bool:
+def _needs_python(binary: VariantBinary) -> bool:
     symbols = binary.elf.undefined
     return owners.needs_python((*symbols, *binary.elf.weak)) or owners.PYTHON in owners.libraries(symbols)
 
@@ -286,7 +286,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> 
     )
 
 
-def _registered(binary: Binary, tree: InstallTree, sdk: Sdk) -> dict[str, tuple[str, ...]]:
+def _registered(binary: VariantBinary, tree: InstallTree, sdk: Sdk) -> dict[str, tuple[str, ...]]:
     """Return the fields of what the file registers with torch, read before it is stripped."""
     found = registered.read(binary.source)
     spaces = registered.namespaces(

@@ -27,7 +27,7 @@ _TRANSPARENT = ("lib", "lib64", "bin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Binary:
+class VariantBinary:
     """A shared object or program; ``place`` is its folded path; ``names`` are all names by which it is found.
 
     ``installed`` is its path as the author knows it: below the package, with ``lib/`` and the like.
@@ -54,7 +54,7 @@ class Binary:
 class Contents:
     """The contents: ``data`` is the package's, ``variant_data`` the variant's (files with GPU code)."""
 
-    binaries: tuple[Binary, ...]
+    binaries: tuple[VariantBinary, ...]
     data: tuple[tuple[str, Path], ...]
     variant_data: tuple[tuple[str, Path], ...]
 
@@ -79,7 +79,7 @@ def read(
 
     Raises ``RepairError`` for broken links, files of another machine and two files with one place.
     """
-    binaries: dict[str, Binary] = {}
+    binaries: dict[str, VariantBinary] = {}
     data: dict[str, Path] = {}
     beside: dict[str, Path] = {}
     for source, links in _files(entry, tree):
@@ -174,7 +174,7 @@ def fold(relative: str, package: str, *, transparent: bool = False) -> str:
     return "/".join(parts)
 
 
-def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Binary:
+def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> VariantBinary:
     names = {link.rpartition("/")[2] for link in links}
     link = next((link for link in links if link.rpartition("/")[2] == facts.soname), links[0])
     place = fold(link, package, transparent=True)
@@ -183,7 +183,7 @@ def _binary(source: Path, links: list[str], facts: ElfFile, package: str) -> Bin
         "program" if facts.type == "program" else "module" if module else "library"
     )
     names.add(facts.soname or place.rpartition("/")[2])
-    return Binary(
+    return VariantBinary(
         source=source,
         place=place,
         installed=fold(link, package),
@@ -205,7 +205,7 @@ def _module(place: str, facts: ElfFile) -> str | None:
     return ".".join([*folder.split("/"), own]) if folder else own
 
 
-def _add(entry: str, binaries: dict[str, Binary], binary: Binary) -> None:
+def _add(entry: str, binaries: dict[str, VariantBinary], binary: VariantBinary) -> None:
     other = binaries.setdefault(binary.place, binary)
     if other is not binary and digest.sha256(other.source) != digest.sha256(binary.source):
         raise _taken(entry, binary.place, other.source, binary.source)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
 
 FOLDER = "exported"
 """The folder in a variant for the texts that CMake wrote, by the place at which they were installed."""
@@ -39,7 +39,7 @@ class Exported:
     libraries: tuple[str, ...]
 
 
-def read(data: Mapping[str, Path], binaries: Iterable[Binary], *, package: str, folder: Path) -> Exported:
+def read(data: Mapping[str, Path], binaries: Iterable[VariantBinary], *, package: str, folder: Path) -> Exported:
     """Return what becomes of the CMake packages and pkg-config files of ``data`` that lead to one of ``binaries``.
 
     Files are written below ``folder``. A CMake package is all ``.cmake`` files of its folder, changed or left as a

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.errors import RepairError
 from hatch_torch_ext.facts import digest, owners, sonames
 from hatch_torch_ext.repair import licences, placing
-from hatch_torch_ext.repair.contents import Binary
+from hatch_torch_ext.repair.contents import VariantBinary
 from hatch_torch_ext.repair.links import Links
 from hatch_torch_ext.repair.provided import TORCH_FOLDER
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.facts.variant import Bringer
+    from hatch_torch_ext.facts.variant import ExternalProvider
     from hatch_torch_ext.repair.provided import Provided
     from hatch_torch_ext.repair.search import Search
     from hatch_torch_ext.sdk import Sdk
@@ -30,7 +30,7 @@ class _Draft:
         self.remove: set[str] = set()
         self.replace: set[tuple[str, str]] = set()
         self.add: set[str] = set()
-        self.own: dict[str, Binary] = {}
+        self.own: dict[str, VariantBinary] = {}
         self.folders: set[str] = set()
         self.cuda = False
 
@@ -61,7 +61,7 @@ class Linker:
         provided: Provided,
         search: Search,
         exclude: tuple[str, ...],
-        siblings: Mapping[str, Binary],
+        siblings: Mapping[str, VariantBinary],
         report: Callable[[str], None],
     ) -> None:
         self._entry = entry
@@ -74,11 +74,11 @@ class Linker:
         self._own = frozenset(symbol for binary in siblings.values() for symbol in binary.elf.exported)
         self._report = report
         self._said: set[str] = set()
-        self.grafts: dict[Path, Binary] = {}
-        self.external: dict[str, Bringer] = {}
+        self.grafts: dict[Path, VariantBinary] = {}
+        self.external: dict[str, ExternalProvider] = {}
         self.licences: dict[str, tuple[Path, ...]] = {}
 
-    def links(self, binary: Binary) -> Links:
+    def links(self, binary: VariantBinary) -> Links:
         """Return what ``binary`` will need. Raises ``RepairError`` if nothing provides a library."""
         draft = _Draft()
         for name in binary.elf.needed:
@@ -87,14 +87,14 @@ class Linker:
         final = {dict(draft.replace).get(name, name) for name in binary.elf.needed if name not in draft.remove}
         for file, _ in binary.elf.version_needs:
             # ld.so asserts that the file of a version need is loaded; some linkers omit it from NEEDED.
-            if dict(draft.replace).get(file, file) not in final and self._provided.bringer(file) == "system":
+            if dict(draft.replace).get(file, file) not in final and self._provided.provider(file) == "system":
                 draft.add.add(file)
         return draft.finish()
 
-    def _need(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _need(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         plain = name.rpartition("/")[2]
         sibling = self._siblings.get(plain)
-        match self._provided.bringer(plain) if sibling is None else None:
+        match self._provided.provider(plain) if sibling is None else None:
             case "python":
                 if binary.kind != "program":  # the program that opens a module has the interpreter's symbols
                     draft.remove.add(name)
@@ -115,7 +115,7 @@ class Linker:
             case _:
                 self._other(binary, name, sibling, draft)
 
-    def _other(self, binary: Binary, name: str, sibling: Binary | None, draft: _Draft) -> None:
+    def _other(self, binary: VariantBinary, name: str, sibling: VariantBinary | None, draft: _Draft) -> None:
         if sibling is None and self._excluded(name):
             self.external[name] = "author"
             return
@@ -128,7 +128,7 @@ class Linker:
     def _excluded(self, name: str) -> bool:
         return any(fnmatchcase(name.rpartition("/")[2], glob) for glob in self._exclude)
 
-    def _torch(self, binary: Binary, draft: _Draft) -> None:
+    def _torch(self, binary: VariantBinary, draft: _Draft) -> None:
         """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
         wanted = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
         cuda = sorted(wanted & {owners.CUDA, owners.C10_CUDA})
@@ -144,7 +144,7 @@ class Linker:
         if wanted:
             draft.folders.add(TORCH_FOLDER)
 
-    def _cuda(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _cuda(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         if _idle(name, binary.elf):
             draft.remove.add(name)
             return
@@ -157,11 +157,11 @@ class Linker:
         if sonames.is_driver(name):
             draft.rename(name, sonames.plain(name))
             return
-        brought = self._provided.real(name)
-        if brought is not None:
-            draft.rename(name, brought.name)
-            if brought.folder is not None:
-                draft.folders.add(brought.folder)
+        installed = self._provided.real(name)
+        if installed is not None:
+            draft.rename(name, installed.name)
+            if installed.folder is not None:
+                draft.folders.add(installed.folder)
         elif self._excluded(name):
             self.external[name] = "author"
         elif others := self._provided.same_stem(name):
@@ -173,13 +173,13 @@ class Linker:
         else:
             draft.rename(name, sonames.plain(name))
 
-    def _openmp(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _openmp(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Use torch's own OpenMP runtime: with a second one, threads are started twice, or pinned to one core."""
-        brought = self._provided.real(name)
-        if brought is not None:
-            draft.rename(name, brought.name)
-            if brought.folder is not None:
-                draft.folders.add(brought.folder)
+        installed = self._provided.real(name)
+        if installed is not None:
+            draft.rename(name, installed.name)
+            if installed.folder is not None:
+                draft.folders.add(installed.folder)
         elif sonames.stem(name) == "libgomp":
             draft.rename(name, sonames.plain(name))
         elif self._excluded(name):
@@ -192,7 +192,7 @@ class Linker:
                 f"`-fopenmp=libgomp`",
             )
 
-    def _desktop(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _desktop(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Leave libraries of the driver, the display and the session to the user's machine."""
         draft.rename(name, plain := sonames.plain(name))
         if not self._excluded(plain):
@@ -202,7 +202,7 @@ class Linker:
                 f"user's system, and a machine without it cannot open the file",
             )
 
-    def _process(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _process(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Leave a runtime to the process, which has it already: a second one breaks both."""
         draft.rename(name, plain := sonames.plain(name))
         if self._excluded(plain):
@@ -225,18 +225,18 @@ class Linker:
             self._said.add(name)
             self._report(f"{self._entry}: {text}")
 
-    def _torchs_own_copy(self, binary: Binary, name: str, draft: _Draft) -> None:
+    def _torchs_own_copy(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Use a library of torch's installation if it is the same version; another version is a graft."""
-        brought = self._provided.real(name)
-        if brought is None:
+        installed = self._provided.real(name)
+        if installed is None:
             self._other(binary, name, None, draft)
             return
-        self.external[brought.name] = "torch"
-        draft.rename(name, brought.name)
-        if brought.folder is not None:
-            draft.folders.add(brought.folder)
+        self.external[installed.name] = "torch"
+        draft.rename(name, installed.name)
+        if installed.folder is not None:
+            draft.folders.add(installed.folder)
 
-    def _graft(self, binary: Binary, name: str) -> Binary:
+    def _graft(self, binary: VariantBinary, name: str) -> VariantBinary:
         found = self._search.find(name, binary)
         if found is None:
             raise RepairError(
@@ -257,10 +257,10 @@ class Linker:
         return self.grafts[source]
 
 
-def _graft(source: Path, facts: ElfFile, origin: str) -> Binary:
+def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
     """Return the graft of ``source``; its name depends on the file as it was found, so all variants agree on it."""
     name = placing.name_by_content(facts.soname or source.name, digest.sha256(source))
-    return Binary(
+    return VariantBinary(
         source=source, place=name, installed=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin
     )
 

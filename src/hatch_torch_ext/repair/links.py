@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,11 @@ class Links:
     remove: tuple[str, ...]
     replace: tuple[tuple[str, str], ...]
     add: tuple[str, ...]
-    own: tuple[tuple[str, Binary], ...]
+    own: tuple[tuple[str, VariantBinary], ...]
     folders: tuple[str, ...]
     cuda: bool
 
     @property
-    def targets(self) -> tuple[Binary, ...]:
+    def targets(self) -> tuple[VariantBinary, ...]:
         """Return the distinct binaries of the wheel that the file needs."""
         return tuple(dict.fromkeys(target for _, target in self.own))

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
     from hatch_torch_ext.repair.links import Links
 
 HASH_LENGTH = 12
 NAME_HASH_LENGTH = 8
 
 
-def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
+def groups(links: Mapping[VariantBinary, Links]) -> list[tuple[VariantBinary, ...]]:
     """Return the binaries, each after all that it needs; those that need each other are together, sorted by place.
 
     Tarjan's algorithm, without recursion: https://doi.org/10.1137/0201010
     """
-    number: dict[Binary, int] = {}
-    low: dict[Binary, int] = {}
-    stack: list[Binary] = []
-    found: list[tuple[Binary, ...]] = []
+    number: dict[VariantBinary, int] = {}
+    low: dict[VariantBinary, int] = {}
+    stack: list[VariantBinary] = []
+    found: list[tuple[VariantBinary, ...]] = []
     for root in sorted(links, key=_key):
-        work: list[tuple[Binary, Iterator[Binary]]] = [(root, iter(()))] if root not in number else []
+        work: list[tuple[VariantBinary, Iterator[VariantBinary]]] = [(root, iter(()))] if root not in number else []
         while work:
             node, targets = work.pop()
             if node not in number:
@@ -60,7 +60,7 @@ def groups(links: Mapping[Binary, Links]) -> list[tuple[Binary, ...]]:
     return found
 
 
-def is_shared(binary: Binary, links: Mapping[Binary, Links]) -> bool:
+def is_shared(binary: VariantBinary, links: Mapping[VariantBinary, Links]) -> bool:
     """Return whether another file of the variant needs ``binary``."""
     return binary.kind == "graft" or any(binary in other.targets for other in links.values())
 
@@ -108,5 +108,5 @@ def _lines(files: Sequence[Path], needs: Iterable[str]) -> Iterator[str]:
     yield from sorted(needs)
 
 
-def _key(binary: Binary) -> tuple[str, str]:
+def _key(binary: VariantBinary) -> tuple[str, str]:
     return binary.place, binary.source.as_posix()

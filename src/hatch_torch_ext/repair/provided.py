@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 TORCH_FOLDER = "torch/lib"
 
-Bringer = Literal["torch", "cuda", "openmp", "python", "process", "desktop", "system"]
+Provider = Literal["torch", "cuda", "openmp", "python", "process", "desktop", "system"]
 
-_KINDS: tuple[tuple[Bringer, Callable[[str], bool]], ...] = (
+_KINDS: tuple[tuple[Provider, Callable[[str], bool]], ...] = (
     ("python", sonames.is_python),
     ("openmp", sonames.is_openmp),
     ("torch", sonames.is_torch),
@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[Bringer, Callable[[str], bool]], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class ProvidedLibrary:
     """A library of torch's installation: its real name, and its folder below site-packages."""
 
     name: str
@@ -41,20 +41,20 @@ class Provided:
     def __init__(self, sdk: Sdk, policy: Policy) -> None:
         self._policy = policy
         found = [(name, TORCH_FOLDER) for name in sdk.libraries] + list(sdk.nvidia_libraries)
-        self._by_name = {name: Brought(name=name, folder=folder) for name, folder in reversed(found)}
+        self._by_name = {name: ProvidedLibrary(name=name, folder=folder) for name, folder in reversed(found)}
         self._stems = {sonames.stem(name) for name in self._by_name}
 
-    def bringer(self, name: str) -> Bringer | None:
+    def provider(self, name: str) -> Provider | None:
         """Return who provides the library ``name``, or None if the wheel would have to."""
         plain = sonames.plain(name)
-        for bringer, brings in _KINDS:
-            if brings(plain):
-                return bringer
-        if self._policy.brings(plain):
+        for provider, provides in _KINDS:
+            if provides(plain):
+                return provider
+        if self._policy.guarantees(plain):
             return "system"
         return "torch" if sonames.stem(plain) in self._stems else None
 
-    def real(self, name: str) -> Brought | None:
+    def real(self, name: str) -> ProvidedLibrary | None:
         """Return the library of torch's installation for ``name``: the same stem and version, any hash."""
         if name in self._by_name:
             return self._by_name[name]

@@ -19,7 +19,7 @@ from hatch_torch_ext.facts.variant import FOLDER
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
     from hatch_torch_ext.repair.links import Links
 
 ORIGIN = re.compile(r"\$(?:ORIGIN(?=/|$)|\{ORIGIN\})")
@@ -30,7 +30,7 @@ OURS = ("torch", "nvidia")
 _LABEL = ":label:"  # stands for the variant's folder, whose name is not known yet
 
 
-class Kept(NamedTuple):
+class KeptPaths(NamedTuple):
     """The targets of one file's entries: folders of the variant (``""`` is its own), and others of site-packages."""
 
     inside: tuple[str, ...] = ()
@@ -45,9 +45,9 @@ class Ties:
     other packages.
     """
 
-    kept: Mapping[Binary, Kept]
-    anchored: frozenset[Binary]
-    named: frozenset[Binary]
+    kept: Mapping[VariantBinary, KeptPaths]
+    anchored: frozenset[VariantBinary]
+    named: frozenset[VariantBinary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Surroundings:
 
 
 def ties(
-    links: Mapping[Binary, Links],
+    links: Mapping[VariantBinary, Links],
     around: Surroundings,
     *,
     left: Collection[str],
@@ -85,20 +85,22 @@ def ties(
         found = _kept(binary, own, around, left=left, report=report)
         if found.inside or found.outside:
             kept[binary] = found
-    named: set[Binary] = set()
+    named: set[VariantBinary] = set()
     anchored = {binary for binary, found in kept.items() if found.inside}
     for binary in own:
         if OPENS_BY_NAME.isdisjoint(_taken(binary)):
             continue
         text = binary.source.read_bytes()
         for other in own:
-            reached = _folder(other) in kept.get(binary, Kept()).inside or not FINDS_ITSELF.isdisjoint(_taken(binary))
+            reached = _folder(other) in kept.get(binary, KeptPaths()).inside or not FINDS_ITSELF.isdisjoint(
+                _taken(binary)
+            )
             if other is binary or other in links[binary].targets or not reached:
                 continue
             if any(f"{name}\0".encode() in text for name in {other.name, *other.names}):
                 named.add(other)
                 anchored |= {binary, other}
-            elif _folder(other) in kept.get(binary, Kept()).inside and not _is_needed(other, links):
+            elif _folder(other) in kept.get(binary, KeptPaths()).inside and not _is_needed(other, links):
                 anchored.add(other)
     if with_data:
         anchored |= {each for each in own if each.kind == "module" or not FINDS_ITSELF.isdisjoint(_taken(each))}
@@ -106,18 +108,18 @@ def ties(
 
 
 def _kept(
-    binary: Binary,
-    own: Sequence[Binary],
+    binary: VariantBinary,
+    own: Sequence[VariantBinary],
     around: Surroundings,
     *,
     left: Collection[str],
     report: Callable[[str], None],
-) -> Kept:
+) -> KeptPaths:
     """Return the targets of the entries of ``binary`` that it may use; report each other one whose removal matters."""
     outer = [name for name in binary.elf.needed if name in left]
     opens = not OPENS_BY_NAME.isdisjoint(_taken(binary))
     if not (outer or opens):
-        return Kept()
+        return KeptPaths()
     inside: dict[str, None] = {}
     outside: dict[str, None] = {}
     for entry in dict.fromkeys((*binary.elf.rpath, *binary.elf.runpath)):
@@ -136,14 +138,14 @@ def _kept(
             "/"
         ) not in {"$ORIGIN", "${ORIGIN}"}:
             report(_lost(binary, entry, "it leads to nothing inside site-packages", outer))
-    return Kept(tuple(inside), tuple(outside))
+    return KeptPaths(tuple(inside), tuple(outside))
 
 
 class _Within(NamedTuple):
     folder: str
 
 
-def _readings(binary: Binary, entry: str, around: Surroundings) -> list[str]:
+def _readings(binary: VariantBinary, entry: str, around: Surroundings) -> list[str]:
     """Return the folders below site-packages that the author may mean, the likeliest first.
 
     An entry is read relative to the place where CMake installs the file, the install prefix being the package; and
@@ -158,7 +160,9 @@ def _readings(binary: Binary, entry: str, around: Surroundings) -> list[str]:
     return [folder for folder in found if not folder.startswith("..")]
 
 
-def _of_variant(folder: str, binary: Binary, own: Sequence[Binary], around: Surroundings) -> _Within | None:
+def _of_variant(
+    folder: str, binary: VariantBinary, own: Sequence[VariantBinary], around: Surroundings
+) -> _Within | None:
     """Return the folder of the variant for ``folder``, if it holds another file than ``binary``."""
     wanted = _folder_of(folder, around)
     for other in own:
@@ -197,7 +201,7 @@ def _is_loss(entry: str, around: Surroundings) -> bool:
     return path.is_dir() and not any(path.is_relative_to(folder) for folder in around.machine_folders)
 
 
-def _lost(binary: Binary, entry: str, why: str, outer: Sequence[str]) -> str:
+def _lost(binary: VariantBinary, entry: str, why: str, outer: Sequence[str]) -> str:
     what = f"{', '.join(outer)}, which `exclude` leaves to users," if outer else "what the file opens by name there"
     return (
         f"`{binary.place}`: the entry {entry} of its RPATH is taken out, since {why}; {what} is not found that way. "
@@ -205,7 +209,7 @@ def _lost(binary: Binary, entry: str, why: str, outer: Sequence[str]) -> str:
     )
 
 
-def written(kept: Kept, *, label: str, place: str, package: str) -> Iterator[str]:
+def written(kept: KeptPaths, *, label: str, place: str, package: str) -> Iterator[str]:
     """Yield the entries in the form for the file at ``place`` (below ``_torch_ext``)."""
     root = package.replace(".", "/")
     home = posixpath.dirname(f"{root}/{FOLDER}/{place}")
@@ -214,13 +218,13 @@ def written(kept: Kept, *, label: str, place: str, package: str) -> Iterator[str
         yield posixpath.join("$ORIGIN", posixpath.relpath(target, home)).removesuffix("/.")
 
 
-def _taken(binary: Binary) -> tuple[str, ...]:
+def _taken(binary: VariantBinary) -> tuple[str, ...]:
     return (*binary.elf.undefined, *binary.elf.weak)
 
 
-def _folder(binary: Binary) -> str:
+def _folder(binary: VariantBinary) -> str:
     return posixpath.dirname(binary.place)
 
 
-def _is_needed(binary: Binary, links: Mapping[Binary, Links]) -> bool:
+def _is_needed(binary: VariantBinary, links: Mapping[VariantBinary, Links]) -> bool:
     return any(binary in other.targets for other in links.values())

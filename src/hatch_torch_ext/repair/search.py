@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
 
 LD_SO_CONF = Path("/etc/ld.so.conf")
 _DEFAULT = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -43,7 +43,7 @@ class Search:
             *system_folders(machine),
         ]
 
-    def find(self, name: str, wanted_by: Binary) -> tuple[Path, ElfFile] | None:
+    def find(self, name: str, wanted_by: VariantBinary) -> tuple[Path, ElfFile] | None:
         """Return the library ``name`` that ``wanted_by`` was linked with, with its facts, or None."""
         places = [Path(name)] if "/" in name else (folder / name for folder in self._places(wanted_by))
         for path in places:
@@ -52,7 +52,7 @@ class Search:
                 return path, facts
         return None
 
-    def _places(self, wanted_by: Binary) -> Iterator[Path]:
+    def _places(self, wanted_by: VariantBinary) -> Iterator[Path]:
         yield from _run_path(wanted_by.elf)
         for twin in self._twins(wanted_by):
             facts = _readable(twin)
@@ -63,7 +63,7 @@ class Search:
             yield wanted_by.source.resolve().parent
         yield from self._folders
 
-    def _twins(self, binary: Binary) -> list[Path]:
+    def _twins(self, binary: VariantBinary) -> list[Path]:
         if self._built is None:
             self._built = {}
             for folder, _, names in os.walk(self._build):

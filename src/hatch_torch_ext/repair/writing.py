@@ -12,7 +12,7 @@ from hatch_torch_ext.facts import digest
 from hatch_torch_ext.facts.variant import SHARED
 from hatch_torch_ext.repair import buildid, patchelf, placing, runpaths
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
-from hatch_torch_ext.repair.runpaths import Kept
+from hatch_torch_ext.repair.runpaths import KeptPaths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.repair.contents import Binary
+    from hatch_torch_ext.repair.contents import VariantBinary
     from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.repair.runpaths import Ties
     from hatch_torch_ext.toolchain import Toolchain
@@ -35,7 +35,7 @@ class Written:
     ``fixed``: it stays there, whatever other variants hold.
     """
 
-    binary: Binary
+    binary: VariantBinary
     fixed: bool
     place: str
     sha256: str
@@ -76,9 +76,9 @@ class Writer:
         self._root = root
         self._debug = debug
         self._log = log
-        self._landed: dict[Binary, _Landed] = {}
+        self._landed: dict[VariantBinary, _Landed] = {}
 
-    def write(self, links: Mapping[Binary, Links]) -> tuple[Written, ...]:
+    def write(self, links: Mapping[VariantBinary, Links]) -> tuple[Written, ...]:
         """Write all files, each after what it needs. Raises ``RepairError``."""
         written: list[Written] = []
         for group in placing.groups(links):
@@ -90,13 +90,13 @@ class Writer:
                 written.append(self._single(group[0], links[group[0]]))
         return tuple(sorted(written, key=lambda each: each.place))
 
-    def _single(self, binary: Binary, links: Links) -> Written:
+    def _single(self, binary: VariantBinary, links: Links) -> Written:
         place = f"{self._label}/{binary.place}"
         file = self._copy(binary, place)
         self._patch(binary, file, place, links)
         return self._finish(binary, file, place)
 
-    def _anchored(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
+    def _anchored(self, group: tuple[VariantBinary, ...], links: Mapping[VariantBinary, Links]) -> list[Written]:
         """Write files that stay in the variant's folder.
 
         Those that others need have a hash in their name too, except files that are opened by name.
@@ -117,7 +117,7 @@ class Writer:
             finished.append(self._finish(binary, file.rename(self._root / place), place))
         return finished
 
-    def _needs(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> set[str]:
+    def _needs(self, group: tuple[VariantBinary, ...], links: Mapping[VariantBinary, Links]) -> set[str]:
         return {
             f"{self._landed[target].folder}/{self._landed[target].name}"
             for binary in group
@@ -125,7 +125,7 @@ class Writer:
             if target not in group
         }
 
-    def _shared(self, group: tuple[Binary, ...], links: Mapping[Binary, Links]) -> list[Written]:
+    def _shared(self, group: tuple[VariantBinary, ...], links: Mapping[VariantBinary, Links]) -> list[Written]:
         staged = f"{SHARED}/.staged"
         files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
         circle = len(group) > 1
@@ -147,7 +147,7 @@ class Writer:
         file.parent.rmdir()
         return finished
 
-    def _copy(self, binary: Binary, place: str) -> Path:
+    def _copy(self, binary: VariantBinary, place: str) -> Path:
         file = self._root / place
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(binary.source, file)
@@ -167,10 +167,10 @@ class Writer:
             buildid.renew(file)
         return file
 
-    def _patch(self, binary: Binary, file: Path, place: str, links: Links) -> None:
+    def _patch(self, binary: VariantBinary, file: Path, place: str, links: Links) -> None:
         inside = [self._landed[target].folder for target in links.targets]
         ours = placing.run_path(place, package=self._package, inside=inside, folders=links.folders)
-        kept = self._ties.kept.get(binary, Kept())
+        kept = self._ties.kept.get(binary, KeptPaths())
         authors = runpaths.written(kept, label=self._label, place=place, package=self._package)
         rpath = tuple(dict.fromkeys((*ours, *authors)))
         own = [(name, self._landed[target].name) for name, target in links.own]
@@ -188,7 +188,7 @@ class Writer:
         except PatchError as error:
             raise RepairError(self._entry, str(error)) from error
 
-    def _finish(self, binary: Binary, file: Path, place: str) -> Written:
+    def _finish(self, binary: VariantBinary, file: Path, place: str) -> Written:
         facts = elf.read(file)
         if lost := sorted({name for name, _ in facts.version_needs} - set(facts.needed)):
             raise RepairError(

@@ -28,7 +28,7 @@ MAX_NAMES = 20
 WIDE = 120
 """Width of a terminal, in columns, from which shares are drawn as bars."""
 ONE_PERCENT = 0.01
-_BRINGERS = ("libtorch", "libc10")
+_OF_TORCH = ("libtorch", "libc10")
 
 
 def torch(row: VariantRow) -> str:
@@ -151,7 +151,7 @@ def _torch_needs(row: FileRow) -> str:
     """Return which parts of torch a file needs: ``cuda``, ``cpu``, ``python``."""
     if row.binary is None:
         return ""
-    needed = [name for name in row.binary.needed if name.startswith(_BRINGERS)]
+    needed = [name for name in row.binary.needed if name.startswith(_OF_TORCH)]
     parts = [part for part in ("cuda", "python") if any(f"_{part}." in name for name in needed)]
     return " ".join(["cpu", *parts]) if needed else ""
 

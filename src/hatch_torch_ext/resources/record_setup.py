@@ -1,7 +1,7 @@
-"""Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP FACE [ARGUMENT…]``, in a copy of the project.
+"""Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP BACKEND [ARGUMENT…]``, in a copy of the project.
 
 What it declares is written to RESULT as JSON; what it does besides (programs, downloads) is noted with its line and does
-not happen. ``FACE`` is ``cpu`` or ``cuda``: what the machine seems to be.
+not happen. ``BACKEND`` is ``cpu`` or ``cuda``: what the machine seems to be.
 """
 
 import ast
@@ -20,7 +20,7 @@ import traceback
 import urllib.request
 import warnings
 
-RESULT, SETUP, FACE, *ARGUMENTS = sys.argv[1:]
+RESULT, SETUP, BACKEND, *ARGUMENTS = sys.argv[1:]
 NVCC = (
     "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
 )
@@ -238,7 +238,7 @@ class Environment(type(os.environ)):
 
 
 ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", "TORCH_CUDA_ARCH_LIST")
-"""Variables that both faces answer, or that ours answers in another way."""
+"""Variables that are set for a recording, or that its torch stands for."""
 
 
 def finish(found):
@@ -254,11 +254,11 @@ def finish(found):
 
 
 def program(command):
-    """Note a program that would run; return what nvcc would say on the CUDA face, or nothing."""
+    """Note a program that would run; return what nvcc prints if the machine has CUDA, else nothing."""
     words = command if isinstance(command, str) else " ".join(os.fspath(each) for each in command)
     first = os.path.basename((words.split() or [""])[0])
     if first == "nvcc":
-        if FACE == "cpu":
+        if BACKEND == "cpu":
             raise FileNotFoundError(2, "No such file or directory", "nvcc")
         return NVCC
     if first not in ("git", "which", "uname", "gcc", "g++", "c++", "ldconfig", "sw_vers") or "submodule" in words:

@@ -31,7 +31,7 @@ from hatch_torch_ext.store import path as store_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.remote.http import Source
     from hatch_torch_ext.sdk import Sdk
 
@@ -155,7 +155,7 @@ def _version(store: Store, key: str) -> str | None:
     return version
 
 
-def keep_all(store: Store, key: str, source: Source, members: Iterable[Member]) -> None:
+def keep_all(store: Store, key: str, source: Source, members: Iterable[ArchiveMember]) -> None:
     """Read and keep the names of every library while its wheel is on disk, so that it need not be fetched again."""
     for member in members:
         with contextlib.suppress(UnreadableError):  # reported when its names are needed
@@ -184,7 +184,7 @@ def _of_wheel(
     return names
 
 
-def _unpacked(store: Store, source: Source, member: Member, tick: Callable[[int], None]) -> list[str]:
+def _unpacked(store: Store, source: Source, member: ArchiveMember, tick: Callable[[int], None]) -> list[str]:
     # To disk, not to memory: a library has up to 1 GB, and its names are at both ends.
     with store.scratch() as scratch:
         file = scratch / Path(member.name).name

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
 
-    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.remote.http import Http, Source
     from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
 
@@ -26,11 +26,11 @@ class FetchError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedFiles:
     """``members`` are all files of the wheel, ``contents`` the wanted ones; ``received`` counts received bytes."""
 
-    members: tuple[Member, ...]
-    contents: tuple[tuple[Member, bytes], ...]
+    members: tuple[ArchiveMember, ...]
+    contents: tuple[tuple[ArchiveMember, bytes], ...]
     received: int
 
 
@@ -39,8 +39,8 @@ def read(
     wheel: ResolvedWheel,
     wanted: re.Pattern[str],
     *,
-    with_whole: Callable[[Source, tuple[Member, ...]], None] | None = None,
-) -> Fetched:
+    with_whole: Callable[[Source, tuple[ArchiveMember, ...]], None] | None = None,
+) -> FetchedFiles:
     """Return the wheel's files whose full names match ``wanted``, each checked by size and CRC.
 
     If the server does not support ranges, or sends wrong ones, or if the author's requirement names the hash, the whole
@@ -81,7 +81,7 @@ def read(
         return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[str], None]) -> Fetched:
+def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[str], None]) -> FetchedFiles:
     members = archive.directory(source)
     chosen = [member for member in members if wanted.fullmatch(member.name)]
     contents = []
@@ -89,7 +89,7 @@ def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[st
         for member, data in archive.extract(source, chosen):
             tick(member.compressed)
             contents.append((member, data))
-    return Fetched(members=members, contents=tuple(contents), received=0)
+    return FetchedFiles(members=members, contents=tuple(contents), received=0)
 
 
 @contextlib.contextmanager

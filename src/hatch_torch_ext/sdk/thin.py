@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.remote.archive import Member
+    from hatch_torch_ext.remote.archive import ArchiveMember
 
 WANTED = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
@@ -158,7 +158,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
     ).marker()
 
 
-def _modules(members: tuple[Member, ...]) -> tuple[str, ...]:
+def _modules(members: tuple[ArchiveMember, ...]) -> tuple[str, ...]:
     """Return the packages in the wheel besides torch."""
     names = {
         name for name, _, rest in (member.name.partition("/") for member in members) if rest and name.isidentifier()
@@ -180,7 +180,7 @@ def _required_modules(record: ThinRecord) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _libraries(members: tuple[Member, ...]) -> tuple[Member, ...]:
+def _libraries(members: tuple[ArchiveMember, ...]) -> tuple[ArchiveMember, ...]:
     return tuple(member for member in members if LIBRARY.fullmatch(member.name))
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import scrub
-from hatch_torch_ext.remote.archive import Member
+from hatch_torch_ext.remote.archive import ArchiveMember
 from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.sdk.facts import TorchFacts
@@ -31,7 +31,7 @@ class ThinRecord:
 
     facts: TorchFacts
     wheel: ResolvedWheel
-    libraries: tuple[Member, ...]
+    libraries: tuple[ArchiveMember, ...]
     requires: tuple[str, ...]
     modules: tuple[str, ...]
 
@@ -47,7 +47,7 @@ class ThinRecord:
         return cls(
             facts=TorchFacts(**said["facts"]),
             wheel=ResolvedWheel.parse(said["wheel"]),
-            libraries=tuple(Member(**one) for one in said["libraries"]),
+            libraries=tuple(ArchiveMember(**one) for one in said["libraries"]),
             requires=tuple(map(str, said["requires"])),
             modules=tuple(map(str, said["modules"])),
         )

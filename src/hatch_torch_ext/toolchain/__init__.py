@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.toolchain import compilercache, crossing, cuda, tools
+from hatch_torch_ext.toolchain import compilercache, crosscompiler, cuda, tools
 from hatch_torch_ext.toolchain.values import CompilerCache, CrossTarget, CudaToolkit, Tool, Toolchain
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def find(
     environ = entry.environ(os.environ)
     target: CrossTarget | None = None
     if environment.cross:
-        cxx, target = crossing.compiler(entry, config, environment.interpreter.machine, environ=environ)
-        target = crossing.without_own_flags(entry, cxx, target, environ=environ, report=report)
+        cxx, target = crosscompiler.compiler(entry, config, environment.interpreter.machine, environ=environ)
+        target = crosscompiler.without_own_flags(entry, cxx, target, environ=environ, report=report)
     else:
         cxx = tools.compiler(entry=entry.name, environ=environ)
     folder = environment.prefix if work is None else work / entry.folder
@@ -70,4 +70,4 @@ def find(
 
 
 def _binutil(name: str, cxx: Tool, target: CrossTarget | None) -> Path | None:
-    return tools.beside(cxx.path, name) if target is None else crossing.binutil(name, cxx, target.machine)
+    return tools.beside(cxx.path, name) if target is None else crosscompiler.binutil(name, cxx, target.machine)

@@ -1,12 +1,7 @@
 """A build at first use: the sources in an installed package, and the torch beside it -> a variant in the user's cache.
 
 The package's loader runs this in a process of its own. The build uses the same CMake files, toolchain checks, repair
-and audit as the build of a wheel. The cache is a ``Store`` with these folders:
-
-- ``built/<distribution>-<key>``: the files of one build; the key holds everything that the build depends on.
-- ``views/<name>``: what one installed torch loads: the same files, and symbolic links to that torch where their RPATHs
-  lead. The loader knows the name without asking a compiler or a GPU.
-- ``failed``: the whole output of the last failed build of each view.
+and audit as the build of a wheel.
 
 Imports are inside the functions: a process that only waits for another's build needs few of them.
 """
@@ -23,12 +18,14 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, locks, printable, store
+from hatch_torch_ext import foreign, locks, store
 from hatch_torch_ext.errors import ConfigurationError, EntryError, TorchExtError
+from hatch_torch_ext.user import builtcache
+from hatch_torch_ext.user.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,46 +41,10 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
-VARIABLE = "TORCH_EXT_BUILD_CACHE"
-LIMIT = "TORCH_EXT_BUILD_CACHE_SIZE"
-DEFAULT_LIMIT = 5_000_000_000
-"""Limit of the cache in bytes; the builds that were unused for longest are removed first."""
-BUILT, VIEWS, FAILED = "built", "views", "failed"
-VARIANT = "variant.json"
 EVERY = 2.0
 """Seconds between two progress messages."""
-ELSEWHERE = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
 LOCAL = ("pre-release", "this-processor")
 """Audit codes that matter only for a wheel that others install."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A loader's request.
-
-    ``root`` is the package's ``_torch_ext``; ``torch`` and ``nvidia`` are folders of that process.
-    """
-
-    package: str
-    distribution: str
-    root: Path
-    cache: Path
-    view: str
-    torch: Path
-    nvidia: tuple[Path, ...]
-
-    @classmethod
-    def load(cls, data: Mapping[str, Any]) -> Request:
-        """Return the request in a loader's JSON."""
-        return cls(
-            package=data["package"],
-            distribution=data["distribution"],
-            root=Path(data["root"]),
-            cache=Path(data["cache"]),
-            view=data["view"],
-            torch=Path(data["torch"]).resolve(),
-            nvidia=tuple(Path(each) for each in data["nvidia"]),
-        )
 
 
 def build(data: Mapping[str, Any], *, say: Say) -> str:
@@ -116,22 +77,22 @@ def _of_the_system(error: OSError, request: Request) -> str:
         return _unexpected(error)
     why = f"{error.strerror or error} ({error.filename or request.cache})"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"the disk is full: {why}. Free some space; or another folder for the cache. {ELSEWHERE}"
-    return f"the cache {request.cache} cannot be used: {why}. {ELSEWHERE}"
+        return f"the disk is full: {why}. Free some space; or another folder for the cache. {builtcache.ELSEWHERE}"
+    return f"the cache {request.cache} cannot be used: {why}. {builtcache.ELSEWHERE}"
 
 
 def _build(request: Request, say: Say) -> None:
     cache = store.opened(request.cache, say)
-    _check_place(cache.root)
+    builtcache.check_place(cache.root)
     os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
     cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
     what = f"the build of {request.distribution}"
     with locks.held(cache.root / "locks" / f"{request.view}.lock", what=what, report=say):
-        if _is_whole(cache, request):
+        if builtcache.is_whole(cache, request):
             return
         with cache.scratch() as scratch, _temporary(scratch / "tmp"):
             _make(cache, request, scratch, say)
-    _limit(cache, request, say)
+    builtcache.keep_within_limit(cache, request, say)
 
 
 @contextlib.contextmanager
@@ -147,32 +108,6 @@ def _temporary(folder: Path) -> Iterator[None]:
         del os.environ["TMPDIR"]
         if named is not None:
             os.environ["TMPDIR"] = named
-
-
-def _check_place(cache: Path) -> None:
-    """Raise ``ConfigurationError`` if files in this folder cannot be loaded, or if CMake cannot name it."""
-    try:
-        str(cache).encode()
-    except UnicodeEncodeError as error:
-        raise ConfigurationError([f"the name of the cache {printable.name(cache)} is not text. {ELSEWHERE}"]) from error
-    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
-        raise ConfigurationError(
-            [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
-        )
-
-
-def _is_whole(cache: Store, request: Request) -> bool:
-    """Return whether the view exists and every file has its size and belongs to this user: another process made it."""
-    folder = cache.root / VIEWS / request.view
-    try:
-        said = (folder / VARIANT).read_text(encoding="utf-8")
-        files = [(folder / file["path"], file["size"]) for file in foreign.json(said)["variant"]["files"]]
-        own = all(
-            path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
-        )
-        return own and all(path.stat().st_size == size for path, size in files)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
@@ -206,11 +141,11 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
 
     log = scratch / "work" / entry.folder / "log.txt"
     try:
-        folder, said = cache.make(BUILT, f"{_name(request.distribution)}-{key}", fill)
+        folder, said = cache.make(builtcache.BUILT, f"{_name(request.distribution)}-{key}", fill)
     except EntryError as error:
-        kept = _kept_log(cache, request, log)
+        kept = builtcache.keep_log(cache, request, log)
         raise EntryError(error.entry, _for_the_user(error.message, request).replace(str(log), str(kept))) from error
-    _show(cache, request, folder, said["variant"], scratch)
+    builtcache.show(cache, request, folder, said["variant"], scratch)
 
 
 def _with_cuda(entry: Entry, fallback: Fallback, cuda: str | None) -> Entry:
@@ -397,120 +332,3 @@ def _for_the_user(message: str, request: Request) -> str:
     mine = f"tell the authors of {request.distribution}"
     mine = f"Unset {', '.join(told)} unless needed, or {mine}" if told else f"T{mine[1:]}"
     return re.sub(f"{re.escape(failures.IN_SOURCES)}({re.escape(failures.IN_OPTIONS)})?", mine, message)
-
-
-def _kept_log(cache: Store, request: Request, log: Path) -> Path:
-    """Keep the log of a failed build in the cache, and return its path."""
-    folder = cache.root / FAILED
-    folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / f"{request.view}.txt"
-    with contextlib.suppress(OSError):
-        shutil.copyfile(log, target)
-    return target
-
-
-def _show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
-    """Make the view: hard links to the files of the build in ``folder``, and the targets of their RPATHs."""
-    from hatch_torch_ext import elf
-
-    made = scratch / "view"
-    made.mkdir()
-    for source in sorted(folder.rglob("*")):
-        target = made / source.relative_to(folder)
-        if source.is_dir():
-            target.mkdir()
-        elif source.name != store.MARKER:
-            try:
-                os.link(source, target)
-            except OSError:
-                shutil.copy(source, target)
-    for file in variant["files"]:
-        place = made / file["path"]
-        if elf.is_elf(place):
-            image = elf.read(place)
-            for path in (*image.runpath, *image.rpath):
-                _lead(request, made / "site", place.parent, path)
-    text = json.dumps({"variant": dict(variant), "key": folder.name, "torch": str(request.torch)}, indent=1)
-    (made / VARIANT).write_text(text + "\n", encoding="utf-8")
-    views = cache.root / VIEWS
-    views.mkdir(mode=0o700, exist_ok=True)
-    store.remove(views / request.view)
-    made.rename(views / request.view)
-
-
-def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
-    """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
-    if not path.startswith("$ORIGIN"):
-        return
-    wanted = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
-    if not wanted.is_relative_to(site) or wanted == site:
-        return
-    depth = request.package.count(".") + 1
-    parts = wanted.relative_to(site).parts
-    homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
-    real = next((home for home in homes if home.joinpath(*parts).exists()), None)
-    if real is None:
-        return
-    for count in range(1, len(parts) + 1):
-        place = site.joinpath(*parts[:count])
-        if place.is_symlink():
-            return
-        if not place.exists():
-            place.symlink_to(real.joinpath(*parts[:count]))
-            return
-
-
-def _limit(cache: Store, request: Request, say: Say) -> None:
-    """Remove the builds unused for longest until the cache is within its limit; the newest build always stays."""
-    limit = _limit_of(os.environ, say)
-    entries = sorted(_entries(cache), key=lambda each: each.used)
-    total = sum(each.size for each in entries)
-    newest = max(entries, key=lambda each: each.used, default=None)
-    for each in entries:
-        if total <= limit:
-            return
-        if each is newest or request.view in {view.name for view in each.views}:
-            continue
-        say(f"the cache is larger than {limit} bytes ({LIMIT}): {each.folder.name} goes")
-        for path in (*each.views, each.folder):
-            store.remove(path)
-        total -= each.size
-
-
-def _limit_of(environ: Mapping[str, str], say: Say) -> int:
-    from hatch_torch_ext.config import grammar
-
-    text = environ.get(LIMIT, "").strip()
-    if not text:
-        return DEFAULT_LIMIT
-    try:
-        return grammar.size(int(text) if text.isdigit() else text)
-    except ValueError as error:
-        say(f"{LIMIT} {error}: {DEFAULT_LIMIT} bytes are kept")
-        return DEFAULT_LIMIT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    folder: Path
-    size: int
-    used: float
-    views: tuple[Path, ...]
-
-
-def _entries(cache: Store) -> Iterator[_Entry]:
-    views: dict[str, list[Path]] = {}
-    for file in (cache.root / VIEWS).glob(f"*/{VARIANT}"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            views.setdefault(foreign.json(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
-    for folder in (cache.root / BUILT).glob("*/"):
-        own = views.get(folder.name, [])
-        times = [0.0]
-        for each in own:
-            with contextlib.suppress(OSError):
-                times.append((each / VARIANT).stat().st_mtime)
-        size = 0
-        for path in folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                size += path.lstat().st_size if path.is_file() else 0
-        yield _Entry(folder=folder, size=size, used=max(times), views=tuple(own))

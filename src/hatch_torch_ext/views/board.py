@@ -20,7 +20,7 @@ ERROR = re.compile(r"\b(?:fatal )?error\b[^:]*:|^\s*CMake Error|undefined refere
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class EntryState:
     """One entry. ``state`` is ``queued``, a step, ``done``, ``reused`` or ``failed``; times in seconds since 1970."""
 
     name: str
@@ -53,7 +53,7 @@ class Row:
 class Board:
     """All entries of a build, in the order of the matrix."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, EntryState] = field(default_factory=dict)
     began: float = 0.0
     jobs: int = 0
     kept_back: int = 0
@@ -65,7 +65,7 @@ class Board:
         """Update the state with an event."""
         if isinstance(event, events.Begun):
             self.began, self.jobs = at, event.jobs
-            self.rows = {name: Row(name=name, last=event.last.get(name)) for name in event.entries}
+            self.rows = {name: EntryState(name=name, last=event.last.get(name)) for name in event.entries}
         elif isinstance(event, events.Machine):
             self.kept_back, self.available = event.kept_back, event.available
         elif isinstance(event, events.Ended):
@@ -75,7 +75,7 @@ class Board:
         elif (row := self.rows.get(event.entry)) is not None:
             _into(row, at, event)
 
-    def many(self, *states: str) -> list[Row]:
+    def many(self, *states: str) -> list[EntryState]:
         """Return the entries in one of ``states``."""
         return [row for row in self.rows.values() if row.state in states]
 
@@ -94,7 +94,7 @@ class Board:
         return max(longest, work / max(1, min(self.jobs, len(open_rows)))) if open_rows else 0.0
 
 
-def _into(row: Row, at: float, event: Event) -> None:
+def _into(row: EntryState, at: float, event: Event) -> None:
     if isinstance(event, events.Step):
         if not (row.running and event.step in RUNNING):
             row.since = at
@@ -127,7 +127,7 @@ def counted(number: int, one: str, more: str | None = None) -> str:
     return f"{number} {one if number == 1 else more or one + 's'}"
 
 
-def failure(row: Row) -> str:
+def failure(row: EntryState) -> str:
     """Return the message on an entry that failed: the command, the first error, the path of the log."""
     lines = row.message.splitlines() or [""]
     first = next((line.strip() for line in lines[1:] if ERROR.search(line)), "")

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.views.board import Board, Row, clock, failure, summary
+from hatch_torch_ext.views.board import Board, EntryState, clock, failure, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ class Live:
         self._console.print(text, soft_wrap=True, highlight=False)
 
 
-def _cells(row: Row, now: float) -> tuple[RenderableType, ...]:
+def _cells(row: EntryState, now: float) -> tuple[RenderableType, ...]:
     if row.state == "failed":
         return (Text("✘", "bold red"), Text(row.name, "bold"), Text("failed", "red"), "", clock(row.seconds), "")
     if row.fetching:
@@ -120,7 +120,7 @@ def _cells(row: Row, now: float) -> tuple[RenderableType, ...]:
     return (Text("⏵", "cyan"), Text(row.name), _progress(row), jobs, Text(clock(age), colour), Text(last, "dim"))
 
 
-def _progress(row: Row) -> Text:
+def _progress(row: EntryState) -> Text:
     if row.state != "compile" or not row.total:
         return Text(row.state)
     full = BAR * row.finished // row.total

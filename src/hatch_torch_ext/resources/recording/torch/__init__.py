@@ -1,15 +1,15 @@
 """A torch that only answers what a ``setup.py`` asks while it is recorded: nothing is compiled, no GPU is touched.
 
-It has two faces: a machine for the CPU alone and one with CUDA (``TORCH_EXT_RECORDING_FACE``).
+It acts as the torch of a machine without CUDA or of one with CUDA, as ``TORCH_EXT_RECORDING_BACKEND`` says.
 """
 
 import os
 import sys
 import types
 
-CUDA_FACE = os.environ.get("TORCH_EXT_RECORDING_FACE") == "cuda"
+WITH_CUDA = os.environ.get("TORCH_EXT_RECORDING_BACKEND") == "cuda"
 
-__version__ = "2.8.0+cu128" if CUDA_FACE else "2.8.0+cpu"
+__version__ = "2.8.0+cu128" if WITH_CUDA else "2.8.0+cpu"
 __path__: list  # type: ignore[type-arg]
 
 
@@ -36,7 +36,7 @@ _C = _module(
 version = _module(
     "version",
     __version__=__version__,
-    cuda="12.8" if CUDA_FACE else None,
+    cuda="12.8" if WITH_CUDA else None,
     hip=None,
     xpu=None,
     debug=False,
@@ -47,26 +47,26 @@ __config__ = _module(
     show=lambda: "PyTorch built with:\n  - GCC 13.3\n  - OpenMP 201511\n",
     parallel_info=lambda: "ATen/Parallel:\n\tat::get_num_threads() : 2\nATen parallel backend: OpenMP\n",
 )
-_nccl = _module("cuda.nccl", version=lambda *_: (2, 27, 3), is_available=lambda *_: CUDA_FACE)
+_nccl = _module("cuda.nccl", version=lambda *_: (2, 27, 3), is_available=lambda *_: WITH_CUDA)
 cuda = _module(
     "cuda",
-    is_available=lambda: CUDA_FACE,
-    device_count=lambda: 1 if CUDA_FACE else 0,
+    is_available=lambda: WITH_CUDA,
+    device_count=lambda: 1 if WITH_CUDA else 0,
     current_device=lambda: 0,
     get_device_capability=lambda *_: (9, 0),
     get_device_name=lambda *_: "NVIDIA H100",
     get_device_properties=lambda *_: types.SimpleNamespace(major=9, minor=0, name="NVIDIA H100"),
-    get_arch_list=lambda: ["sm_75", "sm_80", "sm_86", "sm_90"] if CUDA_FACE else [],
+    get_arch_list=lambda: ["sm_75", "sm_80", "sm_86", "sm_90"] if WITH_CUDA else [],
     nccl=_nccl,
 )
 backends = _module(
     "backends",
     mps=types.SimpleNamespace(is_available=lambda: False, is_built=lambda: False),
-    cuda=types.SimpleNamespace(is_built=lambda: CUDA_FACE),
-    cudnn=types.SimpleNamespace(version=lambda: 91002 if CUDA_FACE else None, is_available=lambda: CUDA_FACE),
+    cuda=types.SimpleNamespace(is_built=lambda: WITH_CUDA),
+    cudnn=types.SimpleNamespace(version=lambda: 91002 if WITH_CUDA else None, is_available=lambda: WITH_CUDA),
     openmp=types.SimpleNamespace(is_available=lambda: True),
 )
-has_cuda = CUDA_FACE
+has_cuda = WITH_CUDA
 has_mps = has_mkldnn = False
 xpu = _module("xpu", is_available=lambda: False, device_count=lambda: 0)
 mps = _module("mps", is_available=lambda: False)

@@ -8,7 +8,7 @@ from setuptools.command.build_ext import build_ext
 import torch
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CUDA_HOME = "/usr/local/cuda" if torch.CUDA_FACE else None
+CUDA_HOME = "/usr/local/cuda" if torch.WITH_CUDA else None
 CUDNN_HOME = ROCM_HOME = HIP_HOME = SYCL_HOME = None
 IS_WINDOWS = IS_MACOS = IS_HIP_EXTENSION = False
 IS_LINUX = True

@@ -1,0 +1,181 @@
+"""The cache of builds at first use: what is in it, what one installed torch loads, and what is removed from it.
+
+It is a ``Store`` with these folders:
+
+- ``built/<distribution>-<key>``: the files of one build; the key holds everything that the build depends on.
+- ``views/<name>``: what one installed torch loads: the same files, and symbolic links to that torch where their RPATHs
+  lead. The loader knows the name without asking a compiler or a GPU.
+- ``failed``: the whole output of the last failed build of each view.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import foreign, printable, store
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hatch_torch_ext.store import Store
+    from hatch_torch_ext.user.request import Request
+
+VARIABLE = "TORCH_EXT_BUILD_CACHE"
+LIMIT = "TORCH_EXT_BUILD_CACHE_SIZE"
+DEFAULT_LIMIT = 5_000_000_000
+"""Limit of the cache in bytes; the builds that were unused for longest are removed first."""
+BUILT, VIEWS, FAILED = "built", "views", "failed"
+VARIANT = "variant.json"
+ELSEWHERE = f"Name a folder of your own, with room for it: {VARIABLE}=/path/to/folder"
+
+
+def check_place(cache: Path) -> None:
+    """Raise ``ConfigurationError`` if files in this folder cannot be loaded, or if CMake cannot name it."""
+    try:
+        str(cache).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError([f"the name of the cache {printable.name(cache)} is not text. {ELSEWHERE}"]) from error
+    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
+        raise ConfigurationError(
+            [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
+        )
+
+
+def is_whole(cache: Store, request: Request) -> bool:
+    """Return whether the view exists and every file has its size and belongs to this user: another process made it."""
+    folder = cache.root / VIEWS / request.view
+    try:
+        said = (folder / VARIANT).read_text(encoding="utf-8")
+        files = [(folder / file["path"], file["size"]) for file in foreign.json(said)["variant"]["files"]]
+        own = all(
+            path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
+        )
+        return own and all(path.stat().st_size == size for path, size in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def keep_log(cache: Store, request: Request, log: Path) -> Path:
+    """Keep the log of a failed build in the cache, and return its path."""
+    folder = cache.root / FAILED
+    folder.mkdir(mode=0o700, exist_ok=True)
+    target = folder / f"{request.view}.txt"
+    with contextlib.suppress(OSError):
+        shutil.copyfile(log, target)
+    return target
+
+
+def show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
+    """Make the view: hard links to the files of the build in ``folder``, and symbolic links where their RPATHs lead."""
+    from hatch_torch_ext import elf
+
+    made = scratch / "view"
+    made.mkdir()
+    for source in sorted(folder.rglob("*")):
+        target = made / source.relative_to(folder)
+        if source.is_dir():
+            target.mkdir()
+        elif source.name != store.MARKER:
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copy(source, target)
+    for file in variant["files"]:
+        place = made / file["path"]
+        if elf.is_elf(place):
+            image = elf.read(place)
+            for path in (*image.runpath, *image.rpath):
+                _lead(request, made / "site", place.parent, path)
+    text = json.dumps({"variant": dict(variant), "key": folder.name, "torch": str(request.torch)}, indent=1)
+    (made / VARIANT).write_text(text + "\n", encoding="utf-8")
+    views = cache.root / VIEWS
+    views.mkdir(mode=0o700, exist_ok=True)
+    store.remove(views / request.view)
+    made.rename(views / request.view)
+
+
+def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
+    """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
+    if not path.startswith("$ORIGIN"):
+        return
+    wanted = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
+    if not wanted.is_relative_to(site) or wanted == site:
+        return
+    depth = request.package.count(".") + 1
+    parts = wanted.relative_to(site).parts
+    homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
+    real = next((home for home in homes if home.joinpath(*parts).exists()), None)
+    if real is None:
+        return
+    for count in range(1, len(parts) + 1):
+        place = site.joinpath(*parts[:count])
+        if place.is_symlink():
+            return
+        if not place.exists():
+            place.symlink_to(real.joinpath(*parts[:count]))
+            return
+
+
+def keep_within_limit(cache: Store, request: Request, say: Callable[[str], None]) -> None:
+    """Remove the builds unused for longest until the cache is within its limit; the newest build always stays."""
+    limit = _limit_of(os.environ, say)
+    builds = sorted(_builds(cache), key=lambda each: each.used)
+    total = sum(each.size for each in builds)
+    newest = max(builds, key=lambda each: each.used, default=None)
+    for each in builds:
+        if total <= limit:
+            return
+        if each is newest or request.view in {view.name for view in each.views}:
+            continue
+        say(f"the cache is larger than {limit} bytes ({LIMIT}): {each.folder.name} goes")
+        for path in (*each.views, each.folder):
+            store.remove(path)
+        total -= each.size
+
+
+def _limit_of(environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+    from hatch_torch_ext.config import grammar
+
+    text = environ.get(LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    try:
+        return grammar.size(int(text) if text.isdigit() else text)
+    except ValueError as error:
+        say(f"{LIMIT} {error}: {DEFAULT_LIMIT} bytes are kept")
+        return DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CachedBuild:
+    """A build in the cache: its bytes, and when one of its views was last loaded, in seconds since 1970."""
+
+    folder: Path
+    size: int
+    used: float
+    views: tuple[Path, ...]
+
+
+def _builds(cache: Store) -> Iterator[_CachedBuild]:
+    views: dict[str, list[Path]] = {}
+    for file in (cache.root / VIEWS).glob(f"*/{VARIANT}"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            views.setdefault(foreign.json(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
+    for folder in (cache.root / BUILT).glob("*/"):
+        own = views.get(folder.name, [])
+        times = [0.0]
+        for each in own:
+            with contextlib.suppress(OSError):
+                times.append((each / VARIANT).stat().st_mtime)
+        size = 0
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                size += path.lstat().st_size if path.is_file() else 0
+        yield _CachedBuild(folder=folder, size=size, used=max(times), views=tuple(own))
