@@ -48,7 +48,7 @@ LAYERS = {
     # what several stages know: formats, tables, words
     "facts": ("elf", "facts"),
     # what everything stands on
-    "ground": ("", "errors", "faults", "foreign", "inside", "locks", "printable", "process", "scrub"),
+    "ground": ("", "drafts", "errors", "faults", "foreign", "inside", "locks", "printable", "process", "scrub"),
 }
 """From top to bottom: a module imports modules of lower layers; `""` is the package itself (its version).
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -16,9 +15,9 @@ import pytest
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 import wheels
-from hatch_torch_ext import audit, cli, locks
+from hatch_torch_ext import audit, cli
 from hatch_torch_ext.errors import MergeError, WheelError
-from hatch_torch_ext.outlets import exact, merging, variantwheels, writing
+from hatch_torch_ext.outlets import exact, merging, variantwheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,20 +244,6 @@ def test_what_a_kill_left_in_an_index_is_made_whole(fat: Path, tmp_path: Path) -
     assert metadata.read_bytes() == whole
     assert again == first
     assert [path.name for path in out.rglob("*") if path.name.startswith(".")] == [".torch-ext-index"]
-
-
-def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:
-    """Two that write one file at once do not take each other's draft away."""
-    target = tmp_path / "page"
-    theirs = tmp_path / ".page.1"
-    theirs.touch()
-    lease = locks.take(theirs)
-    assert lease is not None
-    writing.write_file(target, b"ours")
-    assert (target.read_bytes(), theirs.exists()) == (b"ours", True)
-    os.close(lease)
-    writing.write_file(target, b"again")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page"]
 
 
 def test_other_wheels_in_an_index(fat: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from hatch_torch_ext import drafts
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.errors import MergeError, WheelError
 from hatch_torch_ext.facts import digest
@@ -147,7 +148,7 @@ def _served(path: Path) -> Served:
         text = (read.folder / read.dist_info / "METADATA").read_bytes()
     metadata = path.with_name(f"{path.name}.metadata")
     if not metadata.exists() or metadata.read_bytes() != text:  # a kill came before it
-        writing.write_file(metadata, text)
+        drafts.write(metadata, text)
     return Served(
         path=path,
         project=canonicalize_name(read.distribution),
@@ -197,13 +198,13 @@ def _write_pages(out: Path, served: Sequence[Served]) -> None:
                 _links(project, links, f"../../{up}{FILES}"),
                 _json(project, links, f"../../{up}{FILES}"),
             )
-    writing.write_file(out / "index.html", _people(served).encode())
+    drafts.write(out / "index.html", _people(served).encode())
 
 
 def _page(folder: Path, html: str, data: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    writing.write_file(folder / "index.html", html.encode())
-    writing.write_file(folder / "index.json", f"{json.dumps(data, indent=1, sort_keys=True)}\n".encode())
+    drafts.write(folder / "index.html", html.encode())
+    drafts.write(folder / "index.json", f"{json.dumps(data, indent=1, sort_keys=True)}\n".encode())
 
 
 def _named(projects: Iterable[str]) -> list[dict[str, str]]:

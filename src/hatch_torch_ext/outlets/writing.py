@@ -7,12 +7,9 @@ same bytes if the same zlib compresses it.
 from __future__ import annotations
 
 import base64
-import contextlib
 import csv
-import glob
 import hashlib
 import io
-import os
 import stat
 import tempfile
 import zipfile
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.tags import parse_tag
 
-from hatch_torch_ext import locks
+from hatch_torch_ext import drafts
 from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
@@ -73,7 +70,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
-    with replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+    with drafts.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}, others=others):
             _add(archive, file)
             digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()
@@ -83,32 +80,6 @@ def write(
         like = part.member(f"{part.wheel.dist_info}/RECORD")
         _add(archive, _File(path=own, data=record.getvalue().encode(), like=like, whole=True))
     return target
-
-
-@contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Provide a draft beside ``target`` that takes its place at the end, or goes; so do drafts that a kill left."""
-    for old in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        with contextlib.suppress(OSError):
-            if (lease := locks.take(old, certain=True)) is not None:
-                old.unlink()
-                os.close(lease)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    draft.touch()
-    lease = locks.take(draft)
-    try:
-        yield draft
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-        if lease is not None:
-            os.close(lease)
-
-
-def write_file(target: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    with replacing(target) as draft:
-        draft.write_bytes(data)
 
 
 def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:

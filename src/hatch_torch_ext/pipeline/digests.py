@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import foreign
 from hatch_torch_ext.facts import digest
+from hatch_torch_ext.pipeline.folders import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,9 +76,7 @@ class Digests:
         """Write the hashes that were used."""
         with self._lock:
             text = json.dumps(self._new)
-        scratch = self._file.with_name(f"{self._file.name}.new")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(self._file)
+        replace_text(self._file, text)
 
 
 def project_files(root: Path, source: Path, work: Path) -> list[str]:

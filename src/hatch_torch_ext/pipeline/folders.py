@@ -116,3 +116,10 @@ def clean(root: Path, *, distribution: str, report: Callable[[str], None]) -> No
 def lock(work: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
     """Exclude other builds in this folder; a message says which build is waited for."""
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file of the work folder, which the caller holds, whole or not at all."""
+    scratch = path.with_name(f"{path.name}.new")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)

@@ -71,9 +71,7 @@ class History:
             if (before := self._took.get(name)) is not None:
                 took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
             self._took[name] = took
-            scratch = self._file.with_name(f"{FILE}.new")
-            scratch.write_text(json.dumps({each: asdict(took) for each, took in self._took.items()}), encoding="utf-8")
-            scratch.replace(self._file)
+            folders.replace_text(self._file, json.dumps({each: asdict(took) for each, took in self._took.items()}))
 
     def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks, the longest first; of those without figures, those with CUDA first."""

@@ -27,6 +27,7 @@ from hatch_torch_ext import foreign, process, store
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import digest, variant
+from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import crosscompiler, tools
@@ -155,7 +156,7 @@ class Records:
         if unseen:
             shutil.rmtree(folder / "build", ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / BEGUN, {"began": self._began, "files": now})
+        folders.replace_text(folder / BEGUN, json.dumps({"began": self._began, "files": now}))
         return unseen[0] if unseen else None
 
     def keep(self, task: Task, inputs: EntryInputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
@@ -171,7 +172,7 @@ class Records:
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
-        _replace(folder / FILE, said)
+        folders.replace_text(folder / FILE, json.dumps(said))
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
@@ -195,12 +196,6 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
-
-
-def _replace(path: Path, said: Mapping[str, object]) -> None:
-    scratch = path.with_name(f"{path.name}.new")
-    scratch.write_text(json.dumps(said), encoding="utf-8")
-    scratch.replace(path)
 
 
 def _older(path: str, last: Mapping[str, Any]) -> bool:

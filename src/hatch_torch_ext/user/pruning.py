@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import foreign, printable
+from hatch_torch_ext import drafts, foreign, printable
 from hatch_torch_ext.errors import ConfigurationError, WheelError
 from hatch_torch_ext.wheel import listing
 
@@ -206,10 +206,10 @@ def apply(pruning: Pruning) -> None:
     manifest = dict(installed.head)
     manifest["variants"] = [each for each in manifest["variants"] if each["label"] not in removed]
     manifest["pruned"] = sorted({*installed.pruned, *removed})
-    text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    text = (json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
     place = installed.root / MANIFEST
-    _replace(place, text)
-    _replace(installed.record, _record(installed.record, site, set(pruning.files), place, text.encode()))
+    drafts.write(place, text)
+    drafts.write(installed.record, _record(installed.record, site, set(pruning.files), place, text).encode())
     for file in pruning.files:
         file.unlink(missing_ok=True)
     folders = {parent for file in pruning.files for parent in file.parents if parent.is_relative_to(place.parent)}
@@ -238,15 +238,3 @@ def _rows(record: Path) -> list[list[str]]:
         return list(csv.reader(foreign.text(record, MAX_RECORD).splitlines()))
     except (OSError, csv.Error, ValueError):
         return []
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    try:
-        with draft.open("x", encoding="utf-8") as stream:  # never follow a link in its place
-            stream.write(text)
-        draft.chmod(path.stat().st_mode & 0o777)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

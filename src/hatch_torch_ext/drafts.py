@@ -1,0 +1,47 @@
+"""Files that are written whole or not at all, in folders that others use: a wheel in dist/, a file in site-packages."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import locks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Provide a draft beside ``target`` that replaces it at the end, with its mode, or is removed after an error.
+
+    Drafts that killed processes left are removed; those of running processes stay.
+    """
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        with contextlib.suppress(OSError):
+            if (lease := locks.take(old, certain=True)) is not None:
+                old.unlink()
+                os.close(lease)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.open("x").close()  # never follows a link in its place
+    lease = locks.take(draft)
+    try:
+        yield draft
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+        if lease is not None:
+            os.close(lease)
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with replacing(target) as draft:
+        draft.write_bytes(data)
