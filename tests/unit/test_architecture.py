@@ -219,9 +219,10 @@ def test_facts_stand_alone() -> None:
 
 
 def test_the_ground_stands_on_nothing() -> None:
-    """Every message is without secrets, and can be shown; process knows errors, faults and the reaper too."""
+    """Every message is without secrets, and can be shown; process knows errors, faults and the reaper, drafts locks."""
     found = {(each.module, each.target) for each in ALL if part(each.module) in LAYERS["ground"]}
     assert {(module, target.partition(".")[0]) for module, target in found} == {
+        ("drafts", "locks"),
         ("process", "errors"),
         ("process", "faults"),
         ("process", "scrub"),
