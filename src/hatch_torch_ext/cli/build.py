@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
     asked = options.shard or options.part
     shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
-    config, name = project.read()
+    found = project.read()
+    config, name = found.config, found.name
     if options.fresh:
         folders.clean(Path.cwd(), distribution=name, report=project.say)
     if shard is None or shard.count == 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cli import terminal
+from hatch_torch_ext.cli import terminal, torchindex
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--channel", choices=("stable", "test", "nightly"), default="stable", help="of torch")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
-    command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
+    torchindex.add(command)
     command.set_defaults(run=run, hands_on=True)
 
 
@@ -56,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import process
     from hatch_torch_ext.errors import ConfigurationError
-    from hatch_torch_ext.facts import releases
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import installing, machine, target
@@ -64,7 +63,6 @@ def run(options: argparse.Namespace) -> int:
     environ = {**pipfiles.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
     backend = options.backend or os.environ.get(installing.BACKEND) or "auto"
-    torch_index = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or releases.TORCH_INDEX
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
@@ -77,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
                 http,
                 backend=backend,
                 channel=options.channel,
-                torch_index=torch_index,
+                torch_index=torchindex.address(options),
             )
     except RemoteError as error:
         raise ConfigurationError([str(error)]) from error

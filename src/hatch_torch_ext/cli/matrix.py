@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cli import terminal
+from hatch_torch_ext.cli import terminal, torchindex
 from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--available", action="store_true", help="compare them with the torch builds that the index has"
     )
-    command.add_argument("--torch-index", metavar="URL", help="a mirror of torch's index (TORCH_EXT_TORCH_INDEX)")
+    torchindex.add(command)
     command.add_argument("--json", action="store_true")
     command.add_argument("--github", action="store_true", help="print the build jobs of a GitHub workflow as JSON")
     command.add_argument("--tests", action="store_true", help="with --github: print the test jobs instead")
@@ -50,21 +50,22 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import github, selection
     from hatch_torch_ext.pipeline.history import History
 
-    config, name = project.read()
-    entries = selection.expand(config, distribution=name)
+    found = project.read()
+    config = found.config
+    entries = selection.expand(config, distribution=found.name)
     selected = matrix.select(entries, only=config.only, skip=config.skip)
-    project.check_metadata(config, selected)
+    project.check_metadata(found, selected)
     if options.available:
         return _available(options, config, selected)
     if options.github:
         images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
         times = History.named(options.times, [entry.name for entry in selected], root=config.root)
-        found = (
+        jobs = (
             github.tests(selected, runners)
             if options.tests
             else github.builds(selected, count=options.shards, images=images, runners=runners, times=times)
         )
-        terminal.say(json.dumps({"include": found}))  # one line, as a step's output requires
+        terminal.say(json.dumps({"include": jobs}))  # one line, as a step's output requires
         return 0
     for entry in selected:
         if entry.torch is not None and releases.minor_of(entry.torch) > releases.NEWEST:
@@ -91,13 +92,13 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
 
     from hatch_torch_ext import store
     from hatch_torch_ext.cli import project
-    from hatch_torch_ext.facts import builds, releases
+    from hatch_torch_ext.facts import builds
     from hatch_torch_ext.matrix import coverage
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, Limits
     from hatch_torch_ext.resolve import available
 
-    own = options.torch_index or os.environ.get("TORCH_EXT_TORCH_INDEX") or releases.TORCH_INDEX
+    torch_index = torchindex.address(options)
     places: dict[str, None] = {}
     said = None
     for entry in entries:
@@ -106,14 +107,14 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
         places.update(dict.fromkeys((*said.find_links, *said.indexes)))
     kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
-        found = available.ask(http, kept, list(places), own, report=project.say)
+        found = available.ask(http, kept, list(places), torch_index, report=project.say)
     table = f"{_table(config)}.{config.environment}.matrix"
     here = platform.machine()
     declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
     tables = []
     for machine in declared or [here]:
-        own = [entry for entry in entries if (entry.machine or here) == machine]
-        tables.append(coverage.compare(own, found.builds, machine=machine, table=table, besides=declared))
+        its_entries = [entry for entry in entries if (entry.machine or here) == machine]
+        tables.append(coverage.compare(its_entries, found.builds, machine=machine, table=table, besides=declared))
     stale = list(builds.differences(found.builds)) if found.asked else []
     if options.json:
         answer = {

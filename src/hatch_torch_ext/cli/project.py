@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from hatch_torch_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hatchling.builders.wheel import WheelBuilder
+
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix import Entry
 
@@ -24,8 +27,17 @@ def say(line: str) -> None:
     terminal.complain(f"hatch-torch-ext: {line}")
 
 
-def read() -> tuple[Config, str]:
-    """Return the configuration of the project in this folder and its distribution's name, read as hatchling reads them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """``config`` is the configuration, ``name`` the distribution's; ``builder`` is hatchling's, which read both."""
+
+    config: Config
+    name: str
+    builder: WheelBuilder
+
+
+def read() -> Project:
+    """Return the project in this folder, read as hatchling reads it.
 
     Raises ``ConfigurationError`` if there is none.
     """
@@ -47,22 +59,21 @@ def read() -> tuple[Config, str]:
         say(said)
     environments.replace_home(say)
     sources = package_folders(builder.config)
-    return configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources), name
+    config = configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources)
+    return Project(config=config, name=name, builder=builder)
 
 
-def check_metadata(config: Config, entries: Sequence[Entry]) -> None:
+def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
     """Say what is odd about the project's metadata beside ``entries``, as a build does before it compiles.
 
     Raises ``ConfigurationError`` if nobody could install the wheel. A metadata hook that fails ends the program.
     """
-    from hatchling.builders.wheel import WheelBuilder
-
     from hatch_torch_ext import metadata
 
-    builder = WheelBuilder(str(config.root))
+    builder = project.builder
     options = metadata.build_hook_options(builder) or {}
     hook = metadata.hook_of(builder.metadata)
-    open_ended = config.fallback == "build"
+    open_ended = project.config.fallback == "build"
     try:
         found = metadata.judge(builder.metadata, options, entries, hook=hook, open_ended=open_ended)
     except (TypeError, ValueError) as error:  # hatchling's own, about a field of `[project]`
