@@ -23,7 +23,7 @@ def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
 
 
 def is_file(path: Path) -> bool:
-    """Return whether ``path`` is a file; one in a folder that this user may not enter is none.
+    """Return whether ``path`` is a file; False in a folder that this user cannot enter.
 
     ``Path.is_file`` raises ``PermissionError`` there, up to Python 3.13.
     """

@@ -328,7 +328,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def _promised(self, config: Config, entries: Sequence[Entry], hook: TorchExtMetadataHook | None) -> bool:
         """Return whether the metadata require torch as the matrix serves it, and show what the author should know.
 
-        Raises ``ConfigurationError`` if nobody could install the wheel.
+        Raises ``ConfigurationError`` if no user could install the wheel.
         """
         from hatch_torch_ext import matrix, metadata
 

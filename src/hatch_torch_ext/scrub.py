@@ -5,7 +5,7 @@ Holds the one list of secrets and the one way to remove them.
 A secret is the value of an environment variable whose name says so, a password in an address, a value that the
 configuration takes by ``{env:…}``, and whatever another module registers with ``learn``. Values of fewer than four
 characters, plain words such as ``true``, and paths that exist are not removed: that would make messages unreadable and
-protect nobody.
+protect nothing.
 """
 
 from __future__ import annotations

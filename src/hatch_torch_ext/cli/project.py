@@ -66,7 +66,7 @@ def read() -> Project:
 def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
     """Say what is odd about the project's metadata beside ``entries``, as a build does before it compiles.
 
-    Raises ``ConfigurationError`` if nobody could install the wheel. A metadata hook that fails ends the program.
+    Raises ``ConfigurationError`` if no user could install the wheel. A metadata hook that fails ends the program.
     """
     from hatch_torch_ext import metadata
 

@@ -1,4 +1,4 @@
-"""What ``install(DIRECTORY)`` will bring, before anything is compiled: its patterns are asked of CMake itself."""
+"""The files that ``install(DIRECTORY)`` will install, before anything is compiled: CMake applies its patterns."""
 
 from __future__ import annotations
 

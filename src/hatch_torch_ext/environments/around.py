@@ -79,9 +79,9 @@ def installs(of: Parent | None) -> bool:
 
 
 def keeps_one(of: Parent | None) -> bool:
-    """Say whether the front end takes the one wheel that it asked for out of a folder, and drops the others: pip does.
+    """Return whether the front end takes only the wheel that it asked for, and drops others in its folder: pip does.
 
-    ``build``, ``uv`` and ``hatch`` have the wheels written where they are to stay.
+    ``build``, ``uv`` and ``hatch`` let the hook write into the folder where all wheels stay.
     """
     names = [Path(word).name.rstrip("0123456789.") for word in (of.arguments if of is not None else ())]
     return "pip" in names[:3]

@@ -98,7 +98,7 @@ def without_torch(
         # A bare file name, relative to the scratch project: uv reads the variable as a list separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
         changes: dict[str, str | None] = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
-        # Nobody repairs this environment by hand: if it was made wrongly, the next build makes it again.
+        # Users do not repair this environment: if it is damaged, the next build makes it again.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
         changes |= {"HATCH_ENV_TYPE_VIRTUAL_PATH": None}
         said = _run(entry, folder, "build", changes, removal=None, report=report)

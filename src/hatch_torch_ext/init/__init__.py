@@ -1,7 +1,8 @@
-"""The bridge: a setuptools project with torch extensions, or nothing at all -> an ordinary project of ours.
+"""``init``: a setuptools project with torch extensions, or an empty folder -> a project with hatch-torch-ext.
 
-``recording`` runs ``setup.py`` without building and gives what it declares; ``targets`` joins its two faces, CPU and
-CUDA; ``cmakelists`` writes CMakeLists.txt; ``pyproject`` pyproject.toml, with the metadata of ``project`` and the
-matrix of ``served``; ``sources`` changes what loads the extensions; ``fresh`` makes a new package. Nothing is written
-before everything is known.
+``migrating`` states the order of the steps: ``recording`` runs ``setup.py`` without compiling, once as on a machine
+without CUDA and once as on one with CUDA, and returns what it declares; ``targets`` joins the two recordings;
+``splitting`` splits modules that also register operators; ``cmakelists`` makes CMakeLists.txt; ``pyproject`` makes
+pyproject.toml, with the metadata of ``project`` and the matrix of ``served``; ``imports`` changes the code that loads
+the extensions. Files are written only after all steps have succeeded. ``fresh`` makes a new package.
 """

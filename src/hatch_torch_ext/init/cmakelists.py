@@ -115,7 +115,7 @@ def _body(target: Target) -> list[str]:
 
 
 def _either(with_cuda: Sequence[str], without: Sequence[str]) -> list[str]:
-    """Return what is said where there is CUDA, and what where there is none."""
+    """Return an ``if`` around the lines for entries with CUDA and the lines for those without."""
     if not with_cuda:
         return ["if(NOT WITH_CUDA)", *(f"  {line}" for line in without), "endif()"] if without else []
     rest = ["else()", *(f"  {line}" for line in without)] if without else []

@@ -1,4 +1,4 @@
-"""A new package: an operator in C++, with CUDA, a Python module or the stable ABI where asked for; green at once."""
+"""A new package: an operator in C++, on request with CUDA, a Python module or the stable ABI; its tests pass."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RESOURCES = Path(__file__).parent.parent / "resources"
 TEMPLATES = RESOURCES / "fresh"
 WORKFLOWS = RESOURCES / "ci"
 REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
-"""What is said beside a variable of the matrix."""
+"""Comments in the matrix, by variable."""
 SUMMARY = "A PyTorch extension: one wheel for every torch."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the package has besides an operator for the CPU."""
+    """What the package has besides an operator for the CPU; ``jit``: it can be built at first use."""
 
     cuda: bool = False
     module: bool = False
@@ -37,7 +37,7 @@ class Choices:
 def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
     """Write the package ``name`` into ``folder``/``name``; return its files.
 
-    Raises ``ConfigurationError`` for a name that is none, or a folder that has something in it.
+    Raises ``ConfigurationError`` if ``name`` cannot be a package's name, or if the folder is not empty.
     """
     package = re.sub(r"[-.]+", "_", name).lower()
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) or not package.isidentifier():
@@ -163,7 +163,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
 
 
 def _matrix(choices: Choices) -> tuple[str, list[str]]:
-    """Return the oldest Python that all releases of its torch have, and the lines of the matrix."""
+    """Return the oldest Python for which every release of torch in the matrix has wheels, and the matrix's lines."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     backends = ("cpu", "cuda") if choices.cuda else ()
     # The stable ABI serves the operators of every later torch; a module is for one torch and one Python.

@@ -78,7 +78,7 @@ def _asked(paths: Iterable[Path]) -> frozenset[str]:
 
 
 def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[str]:
-    """Return the names that a statement sets and that other code reads."""
+    """Return the names that a statement assigns and that other code reads."""
     bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     others = [node for each in tree.body if each is not statement for node in ast.walk(each)]
     read = {node.id for node in others if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

@@ -1,4 +1,4 @@
-"""A setuptools project -> what ``init`` writes into it, shown before it is written."""
+"""The steps of a migration: a setuptools project -> the files that ``init`` writes into it, and notes on the rest."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PYPROJECT = "pyproject.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """New texts by file (POSIX, relative to the project), and what is left to the author.
+    """``files`` are (name, new text), names POSIX, relative to the project; ``notes`` say what the author has to do.
 
-    ``entries`` counts those of the matrix.
+    ``entries`` is the number of entries of the matrix.
     """
 
     root: Path
@@ -37,7 +37,7 @@ class Migration:
     entries: int
 
     def diff(self) -> str:
-        """Return what would change, as ``diff -u`` shows it."""
+        """Return the changes in the form of ``diff -u``."""
         shown: list[str] = []
         for name, text in self.files:
             path = self.root / name
@@ -48,7 +48,7 @@ class Migration:
         return "".join(shown)
 
     def write(self, *, force: bool) -> None:
-        """Write the files. Raises ``ConfigurationError`` for a CMake project that is there, unless forced."""
+        """Write the files. Raises ``ConfigurationError`` if there is a CMake project already, unless ``force``."""
         if not force:
             refuse(self.root)
         for name, text in self.files:
@@ -58,7 +58,7 @@ class Migration:
 
 
 def refuse(root: Path) -> None:
-    """Raise ``ConfigurationError`` where there is a CMake project already."""
+    """Raise ``ConfigurationError`` if there is a CMake project already."""
     if (root / CMAKE).exists():
         raise ConfigurationError(
             [f"{root / CMAKE} is there: `--force` replaces it; or keep it, and write the tables by hand."]
@@ -76,10 +76,10 @@ def migrate(
     cpu_alone: bool = False,
     split: bool = False,
 ) -> Migration:
-    """Return what ``init`` would write for the project in ``root``.
+    """Return the files that ``init`` writes for the project in ``root``.
 
-    ``torch`` and ``pythons`` go into the matrix; empty, they are chosen. ``cpu_alone`` leaves CUDA out of it. ``split``
-    parts modules that register operators too. Raises ``ConfigurationError``.
+    ``torch`` and ``pythons`` are the values of the matrix; if empty, they are chosen. ``cpu_alone`` leaves CUDA out of
+    the matrix. ``split`` splits modules that also register operators. Raises ``ConfigurationError``.
     """
     cpu, cuda, notes = _recordings(root, extra, arguments, timeout)
     recordings = [each for each in (cuda, cpu) if each is not None]
@@ -187,7 +187,7 @@ def _about_variables(asked: Sequence[str]) -> Iterator[Note]:
 
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
-    """Return the releases of torch for the matrix: of those that the project asks for, the newest."""
+    """Return the releases of torch for the matrix: the newest of those that the project's requirement admits."""
     required = served.torch_wanted(requirements)
     found = served.torch_releases(required)
     if not found:
@@ -205,13 +205,13 @@ def _nothing(root: Path, asked: Sequence[str]) -> str:
 
 
 def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a [project] table says, by setuptools' names."""
+    """Return values of a [project] table by the names that ``setup()`` has for them."""
     names = {"classifiers": "classifiers", "python_requires": "requires-python"}
     return {name: declared[key] for name, key in names.items() if key in declared}
 
 
 def _ignored(root: Path) -> list[tuple[str, str]]:
-    """Return the .gitignore with the folders of a build: what git leaves out, no sdist holds."""
+    """Return .gitignore with the folders that a build writes: hatchling leaves ignored files out of the sdist."""
     path = root / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     there = {line.strip().strip("/") for line in text.splitlines()}
@@ -243,7 +243,7 @@ def _recordings(
 
 
 def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> tuple[str, ...]:
-    """Return what the matrix names: nothing where no entry has CUDA."""
+    """Return the backends that the matrix declares; none if no entry has CUDA."""
     if only_cuda:
         if cpu_alone:
             raise ConfigurationError(["Nothing of this project is built without CUDA: leave `--cpu` out."])
@@ -253,7 +253,7 @@ def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> 
 
 
 def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Sequence[str]) -> str:
-    """Return the import package: that of the extensions, else the one that is named as the project, else the first."""
+    """Return the import package: that of the extensions, else the one with the project's name, else the first."""
     parents = {_regular(root, metadata, parent) for name in extensions if (parent := name.rpartition(".")[0])}
     found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
@@ -268,7 +268,7 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
 
 
 def _regular(root: Path, metadata: Mapping[str, Any], dotted: str) -> str:
-    """Return the outermost package that has an ``__init__.py``: a namespace around it is not this project's."""
+    """Return the outermost package that has an ``__init__.py``; namespace packages around it belong to no project."""
     parts = dotted.split(".")
     names = [".".join(parts[: count + 1]) for count in range(len(parts))]
     folders = {each: root / pyproject.package_folder(metadata, each, root) for each in names}

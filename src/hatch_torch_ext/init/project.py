@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUPS = {"console_scripts": "scripts", "gui_scripts": "gui-scripts"}
-"""Groups of entry points that have a table of their own in [project]."""
+"""Groups of entry points that have their own key in [project]."""
 
 
 def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- tomlkit's table
@@ -55,7 +55,7 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
 
 
 def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> bool:
-    """Say whether something names the version of the project."""
+    """Return whether the project states its version, or where it is read from."""
     document = tomlkit.parse(existing or "")
     given = metadata.get("version") or "version" in document.get("project", {})
     return bool(given or version(document, metadata, root))
@@ -95,7 +95,7 @@ def _of_setup_cfg(root: Path) -> dict[str, str]:
 
 
 def computed(metadata: Mapping[str, Any], root: Path) -> str | None:
-    """Return the version that ``setup()`` was given if no file says it in that place: setup.py worked it out."""
+    """Return the version that ``setup()`` was given if setup.py computed it: neither setup.py nor setup.cfg has it."""
     given = str(metadata.get("version") or "")
     said = [path.read_text("utf-8", "replace") for name in ("setup.py", "setup.cfg") if (path := root / name).is_file()]
     return given if given and not any(given in text for text in said) else None
@@ -110,7 +110,7 @@ def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> st
 
 
 def requirement(text: str) -> str:
-    """Return a requirement as it is written today; what is none, as it stands."""
+    """Return a requirement in its normal form; text that is no requirement is returned unchanged."""
     try:
         return str(Requirement(text))
     except InvalidRequirement:

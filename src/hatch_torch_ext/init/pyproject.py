@@ -1,4 +1,4 @@
-"""The whole of pyproject.toml: what is there stays, and what our build needs is added."""
+"""The text of pyproject.toml: an existing one is kept, and what hatch-torch-ext needs is added."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(
     pythons: Sequence[str],
     backends: Sequence[str] = (),
 ) -> str:
-    """Return the text of pyproject.toml: what is there stays, and what our build needs is added.
+    """Return the text of pyproject.toml: the existing one with what hatch-torch-ext needs.
 
     ``sources`` is the folder of CMakeLists.txt; ``torch`` and ``pythons`` are what the matrix holds, the Pythons where
     modules need them, and ``backends`` (``cpu``, ``cuda``) where there is code for CUDA. A ``[project]`` table that is
@@ -74,7 +74,7 @@ def text(
 
 
 def for_each_python(targets: Iterable[Target]) -> bool:
-    """Say whether a target has to be compiled for each Python."""
+    """Return whether a target has to be compiled for each Python."""
     return any(each.kind == "module" and each.python_abi is None for each in targets)
 
 

@@ -26,7 +26,7 @@ REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind
 RESULT = "result.json"
 TIMEOUT = 60.0
 PREPARING = 600.0
-"""Timeout in seconds for fetching them."""
+"""Timeout in seconds for installing these packages."""
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
 BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
@@ -35,7 +35,7 @@ LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pyca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """One extension as it is declared.
+    """One extension as ``setup.py`` declares it.
 
     ``kind`` is ``cpp``, ``cuda`` or ``sycl``; ``other`` if it is not torch's. ``macros`` are (name, value or None);
     paths are POSIX, relative to the project if they lie in it.

@@ -57,7 +57,7 @@ def first_stable(*, with_compiler: bool) -> str:
 
 
 def has_compiler(minor: releases.Minor) -> bool:
-    """Say whether the index has the compiler of the CUDA that its wheel of this torch is made with."""
+    """Return whether the index has the compiler for the CUDA of its wheel of this torch."""
     return int(releases.index_cuda(minor).partition(".")[0]) >= FIRST_COMPILER
 
 

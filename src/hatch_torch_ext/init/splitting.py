@@ -21,7 +21,7 @@ FUNCTIONS = re.compile(r"\.def(_\w+)?\s*\(|\bclass_\s*<|\bPyMethodDef\b|\bPyModu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """How often the matrix builds a file that does not need Python, and how many Pythons it names."""
+    """What splitting saves: a file without Python is built ``entries`` times, others for each of ``pythons`` too."""
 
     entries: int
     pythons: int

@@ -31,30 +31,30 @@ OF_TORCH = frozenset({"torch", "torch_cpu", "torch_cuda", "torch_python", "c10",
 TAKES_VALUE = frozenset(
     {"-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-include", "-isystem", "-I", "-L", "-maxrregcount"}
 )
-"""Flags whose value, the next argument, may start with a dash."""
+"""Flags with a value in the next argument, which may start with a dash."""
 LEFT_OUT = ("-std=", "--std=", "--threads=", "-t=")
-"""How flags start that CMake and torch's targets give in their own way."""
+"""Prefixes of flags that are left out, since CMake and torch's targets set their own."""
 OF_TORCHS_KINDS = frozenset({"cpp", "cuda"})
 """Kinds of extensions that torch's own classes declare."""
 OF_PACKAGES = {"numpy": "Python::NumPy", "pybind11": "pybind11::headers"}
-"""Targets that bring a Python package's headers; torch brings those of pybind11."""
+"""CMake targets with a Python package's headers; torch has those of pybind11."""
 OF_TORCHS_TARGETS = frozenset({"_GLIBCXX_USE_CXX11_ABI", "TORCH_EXTENSION_NAME", "TORCH_API_INCLUDE_EXTENSION_H"})
-"""Macros that torch's targets define, each torch its own value."""
+"""Macros that torch's targets define; the values depend on the release."""
 RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
-"""Flags of device code that is linked: CMake has a property of the target for it."""
+"""Flags for relocatable device code, which CMake sets by a property of the target."""
 STARTS_PROJECT = re.compile(r"^\s*project\s*\(", re.IGNORECASE | re.MULTILINE)
 OF_OTHERS = frozenset({"third_party", "third-party", "thirdparty", "3rdparty", "external", "extern", "deps", "build"})
-"""Folders that hold what others wrote, or what a build left."""
+"""Names of folders with third-party sources, or with a build's output."""
 TAKEN = frozenset({
     "all", "ALL_BUILD", "c10", "c10_cuda", "clean", "edit_cache", "help", "install", "package", "package_source",
     "rebuild_cache", "test", "torch", "torch_cpu", "torch_cuda", "torch_library", "torch_python",
 })  # fmt: skip
-"""Names of targets that CMake keeps for itself, or that torch's package defines."""
+"""Names of targets that CMake reserves, or that torch's package defines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What is said to compilers and linker: ``macros`` as CMake writes them (``NAME`` or ``NAME=VALUE``)."""
+    """Flags for compilers and linker; ``macros`` are in CMake's form (``NAME`` or ``NAME=VALUE``)."""
 
     macros: tuple[str, ...] = ()
     cxx: tuple[str, ...] = ()
@@ -67,11 +67,11 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the CMake project: ``name`` in CMake, ``output`` the file's.
+    """A target of the CMake project: ``name`` is its name in CMake, ``output`` the name of its file.
 
     ``destination`` is its folder below the package (``.`` for the package itself). ``when`` says in which entries it is
-    built; ``cuda_sources`` and ``cuda`` are added where there is CUDA, ``cpu_sources`` and ``cpu`` where there is none.
-    ``python_abi`` is ``3.9`` for a module on Python's limited API.
+    built; ``cuda_sources`` and ``cuda`` are added in entries with CUDA, ``cpu_sources`` and ``cpu`` in the others.
+    ``python_abi`` is ``3.9`` for a module on Python's limited API of 3.9.
     """
 
     name: str
@@ -92,14 +92,14 @@ class Target:
 
     @property
     def needs_cuda(self) -> bool:
-        """Say whether nvcc compiles something of it."""
+        """Return whether nvcc compiles any of its sources."""
         return any(name.endswith(".cu") for name in (*self.sources, *self.cuda_sources))
 
 
 def join(
     root: Path, cpu: Recording | None, cuda: Recording | None, *, package: str
 ) -> tuple[tuple[Target, ...], tuple[Note, ...]]:
-    """Return the targets, in the order in which they are declared, and what could not be carried over.
+    """Return the targets, in the order of their declarations, and notes on what is not carried over.
 
     A recording is None if ``setup.py`` refuses that machine.
     """
@@ -137,14 +137,14 @@ def join(
 
 
 def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:
-    """Say whether there is nothing to build without CUDA: ``setup.py`` says so, or declares CUDA's files for all."""
+    """Return whether nothing is built without CUDA: ``setup.py`` refuses, or declares sources for nvcc all the same."""
     if cpu is None or cuda is None:
         return cuda is not None
     return any(source.endswith(".cu") for extension in cpu.extensions for source in extension.sources)
 
 
 def _without_sources(root: Path, name: str, *, alone: bool) -> str:
-    """Return what is told of an extension that a command of the project builds; ``alone`` where all are such."""
+    """Return the note on an extension that a command of the project builds; ``alone``: all its extensions are so."""
     text = f"`{name}` names no sources, so that a command of the project builds it: "
     own = _own_cmake(root)
     if own is None:
@@ -154,7 +154,7 @@ def _without_sources(root: Path, name: str, *, alone: bool) -> str:
 
 
 def _own_cmake(root: Path) -> str | None:
-    """Return the folder of the project's own CMake project, the one that lies highest; others' are passed over."""
+    """Return the outermost folder with a CMake project, third-party ones aside; None if there is none."""
     found = [path.parent for path in root.rglob("CMakeLists.txt") if STARTS_PROJECT.search(source_text(root, path))]
     folders = [each.relative_to(root) for each in found]
     own = [each for each in folders if not OF_OTHERS & {part.lower() for part in each.parts}]
@@ -162,7 +162,7 @@ def _own_cmake(root: Path) -> str | None:
 
 
 def _with_own_names(targets: Iterable[Target]) -> Iterable[Target]:
-    """Give each target a name of its own in CMake, which has words that it keeps for itself."""
+    """Yield the targets with names that are unique and that neither CMake nor torch reserves."""
     known = list(targets)
     outputs = [target.output for target in known]
     for target in known:
@@ -221,7 +221,7 @@ def _target(
 
 
 def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target]:
-    """Build either of two targets that register the same operators: the one with CUDA where there is CUDA."""
+    """Yield the targets; of two that register the same operators, one is for entries with CUDA, one for the others."""
     of_cuda = [target for target in targets if target.when == "cuda"]
     for target in targets:
         shares = any(
@@ -234,12 +234,12 @@ def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target
 
 
 def makes_module(root: Path, source: str) -> bool:
-    """Say whether a file makes a Python module: operators may be registered under an extension's name too."""
+    """Return whether a source defines a Python module; an operators' namespace TORCH_EXTENSION_NAME is not one."""
     return MODULE.search(NAMED.sub("", _for_linux(source_text(root, source)))) is not None
 
 
 def _for_linux(text: str) -> str:
-    """Return C++ without the branches that only Windows compiles."""
+    """Return C++ code without the branches for Windows."""
     kept, skipping = [], []
     for line in text.splitlines():
         said = line.strip()
@@ -255,7 +255,7 @@ def _for_linux(text: str) -> str:
 
 
 def source_text(root: Path, source: str | Path) -> str:
-    """Return a source file; nothing where it is not there."""
+    """Return the text of a source file, "" if it does not exist."""
     try:
         return (root / source).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -269,7 +269,7 @@ def _is_device_linked(extension: Extension) -> bool:
 
 
 def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: list[Note]) -> str | None:
-    """Return the limited API that a module is for; None, and a note, where pybind11 is used, which has none."""
+    """Return the limited API that a module uses; with pybind11, which cannot use it, None and a note."""
     abi = _python_abi(extension)
     if abi is not None and any(PYBIND11.search(source_text(root, source)) for source in sources):
         why = "asks for Python's limited API, which pybind11 does not have: it is made for each Python"
@@ -295,7 +295,7 @@ def _macro(flag: str) -> tuple[str, str | None]:
 
 
 def _flags(extension: Extension, notes: list[Note]) -> Flags:
-    """Return the flags that are carried over; what is left out is noted, except what torch's targets bring."""
+    """Return the flags that are carried over; the others are noted, unless torch's targets set them."""
 
     def leave(text: str) -> None:
         entry = Note(line=0, text=text)
@@ -339,7 +339,7 @@ def _of_packages(extension: Extension) -> Iterable[str]:
 
 
 def _outside(extension: Extension) -> Iterable[str]:
-    """Yield what is told about things that lie outside the project."""
+    """Yield notes on headers, libraries and folders outside of the project."""
     for package in extension.packages:
         if package not in OF_PACKAGES:
             yield f"headers of the Python package `{package}` are not carried over: find them in CMake"
@@ -359,9 +359,9 @@ def _libraries(names: Iterable[str]) -> Iterable[str]:
 
 
 def _kept(flags: Iterable[str], leave: object, *, standard: bool = False) -> Iterable[str]:
-    """Yield flags as CMake takes them; pairs are one item, so that CMake does not part them.
+    """Yield flags in CMake's form; a flag and its value are one item, so that CMake keeps them together.
 
-    The language's ``standard`` is kept where torch's targets do not ask for the one that its headers need.
+    With ``standard``, the flag of the language's standard is kept: the target does not link torch, which sets it.
     """
     say = leave if callable(leave) else (lambda _: None)
     rest = list(flags)

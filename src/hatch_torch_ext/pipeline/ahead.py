@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def of(items: Sequence[Item], make: Callable[[Item], Value]) -> Iterator[list[Future[Value]]]:
     """Provide the future of ``make(item)`` for each item; one thread makes them in order, as fast as it can.
 
-    When the context ends, futures that have not begun raise ``Stopped``. The thread is a daemon, so that nobody who
-    stops early, for example by Ctrl-C, waits for an unneeded download.
+    When the context ends, futures that have not begun raise ``Stopped``. The thread is a daemon, so that a build
+    which stops early, for example by Ctrl-C, does not wait for an unneeded download.
     """
     futures: list[Future[Value]] = [Future() for _ in items]
     stopped = threading.Event()

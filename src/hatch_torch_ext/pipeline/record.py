@@ -190,7 +190,7 @@ class Records:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object in a file of ours, an empty one where it is not there or damaged."""
+    """Return the object in a JSON file, an empty one if the file does not exist or is damaged."""
     try:
         said = foreign.json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -199,7 +199,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _older(path: str, last: Mapping[str, Any]) -> bool:
-    """Say whether a file was last written before the build ``last`` began."""
+    """Return whether a file was last written before the build ``last`` began."""
     try:
         return os.stat(path).st_mtime_ns <= int(last["began"])  # noqa: PTH116 -- as in ``Digests``
     except (KeyError, OSError, TypeError, ValueError):

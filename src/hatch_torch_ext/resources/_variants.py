@@ -3,17 +3,18 @@
 Written by hatch-torch-ext. The code is the same in every package; ``DATA``, at the end of the file, is this one's.
 The package's ``__init__`` calls ``load()``; ``python -m <package>._variants`` explains the choice and loads nothing.
 
-The parts of this file, in the order in which the work goes:
+The parts of this file, in the order of the work:
 
-1. Facts: read what is here: torch, Python, the machine, the C library.
-2. Selection: ask every rule about every variant. Pure: nothing is opened.
-3. A build at first use, where none fits: what was built here is found, or built where that is allowed.
-4. Messages: say why, and what to type.
+1. Facts: read the installed torch, Python, the machine, the C library.
+2. Selection: check every variant by every rule. Pure: no file is opened.
+3. A build at first use, if none fits: an earlier build of this machine is found, or one is made if that is allowed.
+4. Messages: the reasons, and the command to type.
 5. Loading: check and open the files of the variant chosen, once in a process.
 6. The command line.
 7. The data.
 
-Imports at the top, and in functions that every user runs, are cheap on purpose; torch is imported in functions alone.
+Imports at the top, and in functions that every user runs, are few, since they cost time; torch is imported only in
+functions.
 The syntax is that of Python 3.8.
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     Facts = Dict[str, Any]  # see facts()
     Variant = Dict[str, Any]  # an item of DATA["variants"]: the fields are explained there
     File = Dict[str, Any]  # an item of a variant's "files"
-    Reason = Tuple[str, str, str]  # the rule, what the variant was built for, what is here
+    Reason = Tuple[str, str, str]  # the rule, what the variant was built for, the fact here
     Numbers = Tuple[int, ...]  # of a version: (12, 8)
 
 
@@ -360,7 +361,7 @@ def _idle(here: Facts, why: str) -> Choice:
 def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
     """Handle the case that no variant fits: use one that was built here, or build one if that is allowed.
 
-    Else raise ImportError with ``must``, and return the choice as it is without.
+    Otherwise, raise ImportError if ``must`` is true, else return the choice unchanged.
     """
     if "fallback" in DATA and choice.here["torch"] and _allowed() is not False:
         variant = _find_built(choice.here)
@@ -377,9 +378,9 @@ _NO = ("0", "false", "no", "off")
 
 
 def _setting(name: str) -> Tuple[str, str]:
-    """Return the variable that counts, and its value, "" for what means no.
+    """Return the environment variable for ``name`` and its value; "" for a value that means no.
 
-    What the user set for this package overrides what is set for all packages built this way.
+    MY_PKG_TORCH_EXT_<name>, for this package alone, overrides TORCH_EXT_<name>, for all packages with such a loader.
     """
     variable = f"TORCH_EXT_{name}"
     own = f"{DATA['package'].replace('.', '_').upper()}_{variable}"
@@ -391,15 +392,15 @@ def _setting(name: str) -> Tuple[str, str]:
 
 # 3. A build at first use ---------------------------------------------------------------------------------------------
 
-BUILDER = ("hatch_torch_ext", "auditwheel")  # the second comes with the first one's extra `build` alone
-_ENVIRON = (  # what compilers are told by
+BUILDER = ("hatch_torch_ext", "auditwheel")  # only the extra `build` of hatch-torch-ext installs auditwheel
+_ENVIRON = (  # variables that affect what is compiled
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
     *("LDFLAGS", "TORCH_CUDA_ARCH_LIST"),
 )
 
 
 def _allowed() -> Optional[bool]:
-    """Say whether the user, else the author, allows a build; None where only an earlier one may be taken."""
+    """Return whether the user, else the author, allows a build; None if only an earlier build may be used."""
     variable, value = _setting("BUILD")
     if os.environ.get(variable, "").lower() in _NO:
         return False
@@ -407,7 +408,7 @@ def _allowed() -> Optional[bool]:
 
 
 def _cache() -> str:
-    """Return the folder of what was built here, "" where there is no place for it."""
+    """Return the folder for builds on this machine, "" if none can be named."""
     named = os.environ.get("TORCH_EXT_BUILD_CACHE", "")
     if named:
         return os.path.abspath(os.path.expanduser(named))  # a Dockerfile's ENV leaves "~" as it is
@@ -416,7 +417,7 @@ def _cache() -> str:
 
 
 def _of_others() -> str:
-    """Return what to do about a cache that this user may not read, as one that the administrator made; else ""."""
+    """Return what to do about a cache that this user cannot read, such as one of an administrator; else ""."""
     folder = _cache()
     if not os.path.isdir(folder) or os.access(folder, os.R_OK | os.X_OK):
         return ""
@@ -427,9 +428,9 @@ def _of_others() -> str:
 
 
 def _names(here: Facts) -> Tuple[str, str]:
-    """Return the name of the view for this torch here: a hash of what must agree, and of compilers and GPUs.
+    """Return the two parts of the view's name: a hash of what must agree, and one of the compilers and GPUs.
 
-    Without a compiler, a view that was built with any compiler is used.
+    Without a compiler on this machine, a view whose second part differs is used too.
     """
     import hashlib
 
@@ -451,10 +452,10 @@ def _distribution() -> str:
 
 
 def _programs(here: Facts) -> List[str]:
-    """Return the compilers on this machine, each with its size and times, which identify it."""
+    """Return the compilers on this machine, each identified by its path, size and time."""
     import shutil
 
-    asked = os.environ.get("CXX", "").split()  # it may begin with a launcher
+    asked = os.environ.get("CXX", "").split()  # it may begin with a launcher such as ccache
     found = [path for path in map(shutil.which, asked or ("c++", "g++", "clang++")) if path]
     if not asked:
         del found[1:]
@@ -488,7 +489,7 @@ def _gpus(here: Facts) -> List[str]:
 
 
 def _find_built(here: Facts) -> Any:
-    """Return the variant that was built here for this torch, None if there is none that can be trusted."""
+    """Return the variant that was built on this machine for this torch, or None if there is none to be trusted."""
     cache = _cache()
     if not cache or not os.path.isdir(f"{cache}/views"):
         return None
@@ -511,7 +512,7 @@ def _find_built(here: Facts) -> Any:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if os.access(folder, os.W_OK):
-        os.utime(f"{folder}/variant.json")  # what is used stays when the cache is full
+        os.utime(f"{folder}/variant.json")  # a full cache loses the builds that were unused for longest
     return variant
 
 
@@ -541,7 +542,7 @@ def _with(choice: Choice, variant: Variant) -> Choice:
     return Choice(choice.here, [*others, variant], variant, reasons)
 
 
-# Run in a process of its own: what builds, its threads and its handlers of signals are no business of the user's.
+# The builder runs this in another process: its modules, threads and signal handlers stay out of the user's.
 _BUILD = """
 import json, os, sys
 for stream in sys.stdin, sys.stdout:
@@ -553,12 +554,12 @@ try:
     fault = first_use.build(request, say=lambda line: print(line, flush=True))
     print("\\0" + json.dumps(fault), flush=True)
 except (BrokenPipeError, KeyboardInterrupt):
-    os._exit(1)  # nobody waits any more: no traceback
+    os._exit(1)  # the process that asked has ended: no traceback
 """
 
 
 def _build(choice: Choice) -> Variant:
-    """Build a variant for the torch that is here, once for all processes that ask; ImportError where it cannot be."""
+    """Build a variant for the installed torch, once for all processes that ask. Raises ImportError if that fails."""
     head = f"{PACKAGE}: no compiled variant fits, and none can be built for torch {choice.here['torch']}:"
     if not _has_builder():
         raise ImportError(f"{head} hatch-torch-ext is not installed here. Type:\n{_install_builder()}")
@@ -588,7 +589,7 @@ def _has_builder() -> bool:
 
 
 def _run_builder(here: Facts, cache: str) -> str:
-    """Run the builder, say on stderr what it says, and return why it failed, or ""."""
+    """Run the builder, write its messages to stderr, and return why it failed, or ""."""
     import json
     import subprocess
 
@@ -626,7 +627,7 @@ def _run_builder(here: Facts, cache: str) -> str:
             running.stdin.write(json.dumps(request).encode() + b"\n")
             running.stdin.close()
         except BrokenPipeError:
-            pass  # it could not start, and says so itself
+            pass  # the builder could not start: it wrote why to stderr
         try:
             for raw in running.stdout:
                 line = raw.decode("utf-8", "replace").rstrip("\n")
@@ -634,14 +635,14 @@ def _run_builder(here: Facts, cache: str) -> str:
                     fault = str(json.loads(line[1:]))
                 else:
                     _tell(line)
-        except BaseException:  # Ctrl-C, or what a handler of signals raises: nobody wants the build any more
+        except BaseException:  # Ctrl-C, or an exception of a signal handler: the build is to stop
             running.terminate()
             raise
     return fault or (f"the builder ended with status {running.returncode}" if running.returncode else "")
 
 
 def _folder_to_work_in() -> Optional[str]:
-    """Return None, the current folder; where that was removed, a folder that exists."""
+    """Return None for the current folder, or a folder that exists if that was removed."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -663,7 +664,7 @@ def _install_builder() -> str:
 
 # 4. Messages ---------------------------------------------------------------------------------------------------------
 
-_FEW = 6  # as many variants are told one by one
+_FEW = 6  # up to this many variants are listed one by one
 _WIDTH = 120  # characters of a line
 
 
@@ -699,7 +700,7 @@ def _refusal_of_all(choice: Choice) -> str:
 
 
 def _offer() -> Iterator[str]:
-    """Say how the package is built for the torch that is here."""
+    """Yield lines on how to build the package for the installed torch."""
     if _allowed() is False:
         variable, _ = _setting("BUILD")
         yield f"(A build for this torch is forbidden by {variable}={_plain(os.environ[variable], 20)}.)"
@@ -756,7 +757,7 @@ def _cut() -> List[str]:
 def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
     for label in (variant["label"] for variant in variants):
         line = f"  {label}: {choice.against(label)}"
-        if len(line) > _WIDTH:  # what is here stands above already
+        if len(line) > _WIDTH:  # the facts are in a line above
             line = f"  {label}: built for {', '.join(wanted for _, wanted, _ in choice.reasons[label])}"
         yield line
 
@@ -793,7 +794,7 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
 
     against = rules[best["label"]]
     same_release = _numbers(best["torch"]) == _Release(here["torch"]).minor
-    again = " --force-reinstall" if same_release else ""  # pip would leave what is there
+    again = " --force-reinstall" if same_release else ""  # pip would keep the installed build
     lines = ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
     if against == {"snapshot"}:
         lines.append("(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)")
@@ -849,7 +850,7 @@ def _update() -> str:
 
 def _again() -> str:
     """Return the command that reinstalls from the same source, quoted for a shell."""
-    if getattr(sys, "frozen", False):  # a program of PyInstaller's and the like, which takes Python files alone
+    if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
         return (
             f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
         )
@@ -861,7 +862,7 @@ def _again() -> str:
             by = distribution(DATA["distribution"]).read_text("INSTALLER") or ""
         except PackageNotFoundError:
             by = ""
-        # uv takes a project for unchanged while its pyproject.toml is.
+        # uv considers a project unchanged while its pyproject.toml is unchanged.
         command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
         return f"{command} -e {shlex.quote(DATA['editable'])}"
     if "here" in DATA:  # pip and uv keep the wheel that they built for another torch
@@ -899,7 +900,7 @@ def load() -> Choice:
         for text in cautions(choice):
             _warn(text)
         _watch_devices(choice.variant)
-    for file in choice.variant["files"]:  # outside our lock: the import system has its own, and order would matter
+    for file in choice.variant["files"]:  # not under our lock: imports take one too, and could deadlock
         if file["registers"] and file["module"]:
             __import__(f"{PACKAGE}.{file['module']}")
     return choice
@@ -933,7 +934,7 @@ def _trace(choice: Choice) -> None:
     lines = [f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()]
     try:
         print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
-    except (OSError, ValueError):  # closed: nobody listens
+    except (OSError, ValueError):  # stderr is closed
         return
 
 
@@ -969,7 +970,7 @@ def _open(variant: Variant, shared: Any) -> bool:
             "Start a new one, and keep one of the two on its path"
         )
     for file in variant["files"]:
-        if file["kind"] not in ("program", "data"):  # these are the package's own affair
+        if file["kind"] not in ("program", "data"):  # the package itself opens these
             _inspect(file)
     unopened = [file for file in registering if file["sha256"] not in {*shared.files, *shared.modules}]
     for file in unopened:
@@ -993,7 +994,7 @@ def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
     for kind, ask in (("namespaces", _registered_at), ("operators", _defined_at)):
         for name in file[kind]:
             where = ask(name)
-            if where and not _is_open(_path(file)):  # opened by hand before, it registers nothing now
+            if where and not _is_open(_path(file)):  # if it is open already, it does not register again
                 raise ImportError(_taken(kind, name, where, variant, shared))
 
 
@@ -1005,11 +1006,11 @@ def _registered_at(namespace: str) -> str:
     from torch import _C
 
     try:
-        _C._dispatch_library("DEF", namespace, "")  # closed at once: nobody keeps the value
+        _C._dispatch_library("DEF", namespace, "")  # the value is not kept, so that it is closed at once
     except RuntimeError as error:
         _, told, rest = str(error).partition("Previous registration of TORCH_LIBRARY was registered at ")
         return rest.partition(";")[0] if told else ""
-    except (AttributeError, TypeError):  # a torch that can no longer be asked in this way
+    except (AttributeError, TypeError):  # a later torch may lack this function
         return ""
     return ""
 
@@ -1019,18 +1020,18 @@ def _defined_at(operator: str) -> str:
     from torch import _C
 
     try:
-        if not _C._dispatch_has_kernel(operator):  # a dictionary is asked; what follows takes longer
+        if not _C._dispatch_has_kernel(operator):  # this looks into a dictionary; the rest takes longer
             return ""
         name, _, overload = operator.partition(".")
         _C._dispatch_find_schema_or_throw(name, overload)
         _, _, rest = _C._dispatch_dump(operator).partition("registered at ")
-    except (AttributeError, RuntimeError, TypeError):  # kernels alone; or a torch that can no longer be asked so
+    except (AttributeError, RuntimeError, TypeError):  # only kernels; or a later torch
         return ""
     return rest.partition("\n")[0] or "not known"
 
 
 def _taken(kind: str, name: str, where: str, variant: Variant, shared: Any) -> str:
-    """Return who has the namespace, and what to do."""
+    """Return the message about a namespace or operator that is registered already, with a remedy."""
     owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
     who = f"the distribution {owner}" if owner else f"something else (its source: {_plain(where, 200)})"
     remedy = "Use the two in separate processes"
@@ -1065,12 +1066,12 @@ def _open_library(file: File, variant: Variant) -> None:
         torch.ops.load_library(_path(file))
     except OSError as error:
         _inspect(file, whole=True)
-        words = _plain(str(error.__cause__ or error), 1000)  # torch wraps the dynamic linker's own
+        words = _plain(str(error.__cause__ or error), 1000)  # torch wraps the dynamic linker's message
         raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {words}{_advice(words)}") from error
 
 
 def _advice(words: str) -> str:
-    """Say what helps where the dynamic linker's ``words`` are known to be about the machine, not about the file."""
+    """Return a remedy if the dynamic linker's message ``words`` is about the machine, not about the file; else ""."""
     if "failed to map segment" in words:
         return (
             f". Its file system may be mounted without `exec` (findmnt -T {_plain(ROOT, 400)}), or memory be limited "
@@ -1090,7 +1091,7 @@ def _advice(words: str) -> str:
 
 
 def _path(file: File) -> str:
-    return os.path.join(ROOT, file["path"])  # of a variant that was built here it is absolute
+    return os.path.join(ROOT, file["path"])  # absolute for a variant that was built on this machine
 
 
 def _inspect(file: File, *, whole: bool = False) -> None:
@@ -1249,7 +1250,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files are any bytes
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may have any bytes
     actions: Dict[str, Callable[..., str]] = {
         "": explain,
         "--json": _as_json,
@@ -1303,7 +1304,7 @@ def _as_json() -> str:
 
 
 def _build_now() -> str:
-    """Build for the installed torch, whether or not a variable allows it."""
+    """Build for the installed torch, even if no variable allows it, unless one forbids it."""
     choice = choose(must=False)
     if choice.variant:
         return f"{choice.label} {'was built here' if choice.variant.get('built') else 'fits'}: nothing is to be built"
@@ -1315,7 +1316,7 @@ def _build_now() -> str:
 
 
 def _kept() -> List[str]:
-    """Return the folders that builds of this package left in the cache, for whatever torch."""
+    """Return the folders in the cache with builds of this package, for every torch."""
     of_others = _of_others()
     if of_others:
         raise ImportError(f"{PACKAGE}: {of_others}")
@@ -1330,7 +1331,7 @@ def _kept() -> List[str]:
 
 
 def _show_cache() -> str:
-    """List what was built here for this package, in what folder, and for which torch."""
+    """Return the cache folder and this package's builds in it, each with its torch."""
     import json
 
     lines = [_cache() or "no folder: neither HOME nor TORCH_EXT_BUILD_CACHE names one"]
@@ -1361,7 +1362,7 @@ def _clear_cache() -> str:
     return f"removed {len(kept)} from {_cache()}"
 
 
-# Run by --check in a process of its own: a library that kills its process shall not kill the one that asks.
+# --check runs this in another process, since a library may kill the process that opens it.
 _CHECK = """
 import importlib, sys
 import torch
@@ -1393,14 +1394,14 @@ def _check() -> str:
 
 # distribution      the name that users install
 # package           the import name that it was built under
-# editable          the project's folder, in an editable install alone
+# editable          the project's folder, only in an editable install
 # partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
 # cut               the wheels that hold the other variants, in one that was cut from a wheel with all of them
-# here              it was built where it was installed, for the torch there alone
-# fallback          the wheel holds its sources: their digest, and whether the author allows to build them (default)
+# here              the wheel was built on the machine where it was installed, only for the torch there
+# fallback          only if the wheel holds its sources: their digest, and whether the author allows a build (default)
 # variants          sorted by torch; of each:
 #   label           its name
-#   snapshot        the version of torch that it was built for, of a pre-release alone
+#   snapshot        the version of torch that it was built for, only for a pre-release
 #   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves
 #   cuda            the CUDA it was built for; None: CPU
 #   archs           compute capabilities that its device code runs on: the first and the last
@@ -1408,24 +1409,24 @@ def _check() -> str:
 #   on_default_index  whether torch's default index has builds with that ABI
 #   cp              the first and the last CPython that torch has wheels for
 #   python          the Python that its modules are for (cp311, abi3-cp39); None: any
-#   machine, libc, libc_floor  the processor, the C library and the oldest version that will do
+#   machine, libc, libc_floor  the processor, the C library and the oldest version of it that suffices
 #   files           its files; of each:
 #     path, size, sha256  below _torch_ext; in bytes; in hex
-#     name          the author's, below the install prefix; "" for libraries of others that were copied in
-#     kind          library, module (of Python, compiled), graft (a library of others), python (a module's source),
-#                   program, data
+#     name          the author's, below the install prefix; "" for third-party libraries that were copied in
+#     kind          library, module (of Python, compiled), graft (a third-party library), python (a module's
+#                   source), program, data
 #     ends          the CRC-32 of its first and last 512 KiB; None: not known
 #     module        the import name below the package, for modules
 #     registers     whether load() opens it: it registers operators or classes with torch, and the package does not
 #                   open it itself
 #     namespaces    the namespaces that it opens with TORCH_LIBRARY, as far as the build could tell
-#     operators     what it defines, with namespace and overload, likewise
+#     operators     the operators that it defines, with namespace and overload, as far as the build could tell
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_torch_ext")
 
 if __name__ == "__main__":
-    # Run by its path, which works where the package cannot be imported: its folder must not hide modules of others.
+    # The file was run by its path, since the package cannot be imported: its folder must not hide other modules.
     sys.path[:] = [each for each in sys.path if os.path.abspath(each) != os.path.dirname(ROOT)]
     raise SystemExit(main(sys.argv[1:]))

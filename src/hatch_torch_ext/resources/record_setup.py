@@ -1,7 +1,7 @@
 """Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP BACKEND [ARGUMENT…]``, in a copy of the project.
 
-What it declares is written to RESULT as JSON; what it does besides (programs, downloads) is noted with its line and does
-not happen. ``BACKEND`` is ``cpu`` or ``cuda``: what the machine seems to be.
+The arguments of ``setup()`` are written to RESULT as JSON. Programs that ``setup.py`` would run, and downloads, are
+noted with their line and do not happen. ``BACKEND`` is ``cpu`` or ``cuda``: the machine that is pretended.
 """
 
 import ast
@@ -28,11 +28,11 @@ notes = []
 
 
 class Done(BaseException):
-    """``setup()`` was called: all is known."""
+    """``setup()`` was called, and its arguments are recorded."""
 
 
 def line():
-    """Return the line of ``setup.py`` that is running, the innermost."""
+    """Return the line of ``setup.py`` that is running (of the innermost frame); 0 outside of it."""
     for frame in inspect.stack():
         if os.path.abspath(frame.filename) == os.path.abspath(SETUP):
             return frame.lineno
@@ -40,14 +40,14 @@ def line():
 
 
 def note(text):
-    """Keep a sentence about what cannot be carried over."""
+    """Add a note about something that cannot be carried over."""
     entry = {"line": line(), "text": text}
     if entry not in notes:
         notes.append(entry)
 
 
 def recorded(extension):
-    """Return what is declared of one extension."""
+    """Return the declaration of one extension."""
     compiled = getattr(extension, "torch_ext_compile_args", None)
     if compiled is None:
         compiled = extension.extra_compile_args or []
@@ -81,7 +81,7 @@ PLAIN = (
 
 
 def plain(value):
-    """Return a value as JSON holds it."""
+    """Return a value in a form that JSON can hold."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
@@ -90,13 +90,13 @@ def plain(value):
 
 
 def lines(value):
-    """Return requirements or the like as a list: setuptools takes the lines of a text too, and whatever is iterated."""
+    """Return requirements or the like as a list: setuptools accepts the lines of a text, and any iterable."""
     parts = value.splitlines() if isinstance(value, str) else [str(each) for each in value or []]
     return [each.strip() for each in parts if each.strip() and not each.strip().startswith("#")]
 
 
 def entry_points(value):
-    """Return entry points by group, which may be given as the text of an .ini file."""
+    """Return entry points by group; they may be given as the text of an .ini file."""
     if isinstance(value, str):
         parser = configparser.ConfigParser(delimiters=("=",))
         parser.optionxform = str
@@ -106,7 +106,7 @@ def entry_points(value):
 
 
 def tidied(metadata):
-    """Return the metadata with each value in one form, of those that setuptools takes."""
+    """Return the metadata with each value in one of the forms that setuptools accepts."""
     found = dict(metadata)
     for name in ("install_requires", "classifiers", "packages", "py_modules", "scripts"):
         if name in found:
@@ -165,7 +165,7 @@ def classes():
 
 
 def configured():
-    """Return what setup.cfg says: setuptools lets it go before what ``setup()`` is given."""
+    """Return the values of setup.cfg, which override the arguments of ``setup()`` in setuptools."""
     if not os.path.isfile("setup.cfg"):
         return {}
     from setuptools.config.setupcfg import read_configuration
@@ -185,11 +185,11 @@ DYNAMIC = {
     "dependencies": "install_requires", "optional-dependencies": "extras_require", "classifiers": "classifiers",
     "description": "description",
 }  # fmt: skip
-"""What setuptools reads out of files for pyproject.toml, by the names of ``setup()``."""
+"""Fields of [project] that setuptools may read from other files -> names of arguments of ``setup()``."""
 
 
 def of_pyproject(metadata):
-    """Return what setuptools takes from pyproject.toml: packages, and what [project] calls dynamic."""
+    """Return the values that setuptools takes from pyproject.toml: packages, and the dynamic fields of [project]."""
     if not os.path.isfile("pyproject.toml"):
         return {}
     from setuptools.config.pyprojecttoml import load_file, read_configuration
@@ -213,7 +213,7 @@ def of_pyproject(metadata):
 
 
 def discovered():
-    """Return the packages that setuptools finds where a [project] table names none."""
+    """Return the packages that setuptools discovers if a [project] table names none."""
     from setuptools.discovery import FlatLayoutPackageFinder, PEP420PackageFinder
 
     if os.path.isdir("src"):
@@ -226,7 +226,7 @@ asked = []
 
 
 class Environment(type(os.environ)):
-    """The environment, which keeps the names that ``setup.py`` itself asks for."""
+    """The environment; it keeps the names of the variables that ``setup.py`` itself reads."""
 
     def __getitem__(self, name):
         frame, depth = sys._getframe(1), 0
@@ -328,7 +328,7 @@ def refused(*rest, **keywords):
 
 
 def main():
-    """Run it."""
+    """Run ``setup.py``, with stand-ins for ``setup()``, programs and the network."""
     sys.argv[:] = [SETUP, "build_ext", *ARGUMENTS]
     sys.path.insert(0, os.getcwd())
     import distutils.core
@@ -341,7 +341,8 @@ def main():
     subprocess.Popen, subprocess.run, subprocess.check_output = Popen, run, check_output
     subprocess.call = subprocess.check_call = call
     listed = {each: getattr(glob, each) for each in ("glob", "iglob")}
-    glob.glob = lambda *rest, **keywords: sorted(listed["glob"](*rest, **keywords))  # the order of the disk is nobody's
+    # The order of files differs between machines.
+    glob.glob = lambda *rest, **keywords: sorted(listed["glob"](*rest, **keywords))
     glob.iglob = lambda *rest, **keywords: iter(sorted(listed["iglob"](*rest, **keywords)))
     listdir = os.listdir
     os.listdir = lambda *rest: sorted(listdir(*rest))
@@ -370,7 +371,7 @@ def main():
 
 
 def last_line(error):
-    """Return the line of ``setup.py`` that an exception came through last."""
+    """Return the last line of ``setup.py`` in the traceback of an exception."""
     lines = [
         each.lineno
         for each in traceback.extract_tb(error.__traceback__)

@@ -172,7 +172,7 @@ def _required_modules(record: ThinRecord) -> tuple[str, ...]:
     for line in record.requires:
         try:
             requirement = Requirement(line)
-        except InvalidRequirement:  # of headers alone nothing is installed
+        except InvalidRequirement:  # a thin SDK installs none of them
             continue
         if requirement.marker is None or "extra" not in str(requirement.marker):
             name = canonicalize_name(requirement.name).replace("-", "_")

@@ -54,8 +54,8 @@ def folder(root: Path, name: str) -> Path:
 def check(root: Path, report: Callable[[str], None]) -> None:
     """Make the store's folder if need be; an empty one that others can write becomes private.
 
-    Raises ``OSError`` if it cannot be written, ``NotPrivateError`` if it is not private: what others could write may
-    have been moved or replaced, and not all of a store is sealed.
+    Raises ``OSError`` if it cannot be written, ``NotPrivateError`` if it is not private: others may have moved or
+    replaced what they can write, and not everything in a store is sealed.
     """
     private(root)
     status = root.stat()

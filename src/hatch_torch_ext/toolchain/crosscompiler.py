@@ -141,7 +141,7 @@ def _words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str
 
 
 def _nvcc_words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Return the same of nvcc's flags: what names a host compiler goes, and what that would refuse."""
+    """Do the same for nvcc's flags: those that name a host compiler are dropped, and those that it would refuse."""
     kept: list[str] = []
     dropped: list[str] = []
     left = iter(words)

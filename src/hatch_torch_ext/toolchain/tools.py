@@ -77,10 +77,10 @@ def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
 
 
 def _candidates(name: str, environment: Environment) -> Iterator[tuple[Path, bool]]:
-    """Yield programs, the best first, and whether a Python package brings it.
+    """Yield programs, the best first, and whether each is from a Python package.
 
-    Where the environment is the system's Python, its folder of programs is /usr/bin, and what lies there nobody asked
-    for: too old, it gives way to the hook's own.
+    If the environment is the system's Python, its folder of programs is /usr/bin. The author did not choose what is
+    there, so a program that is too old is passed over for the hook's own.
     """
     for path in _of_distribution(name, (os.fspath(environment.site_packages),)):
         yield path, True

@@ -1,6 +1,6 @@
-"""Names of torch that the recording one does not know: each is nothing, whatever is done with it, and is kept for a note.
+"""Names of torch that the recording torch lacks: each is an object that accepts any use, and is kept for a note.
 
-``setup.py`` may import a module of its package, which asks torch for much that has no say in what is declared.
+``setup.py`` may import a module of its package, which uses names of torch that do not affect what it declares.
 """
 
 import abc
@@ -81,7 +81,7 @@ def attribute_of(module):
 
 
 class Finder:
-    """Finds every module of torch that is not there: an empty one."""
+    """Finds an empty module for every module that the recording torch lacks."""
 
     def find_spec(self, name, path=None, target=None):
         """Answer Python's import."""
