@@ -108,7 +108,7 @@ def cuda12(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def arm64(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder whose `bin` compiles for aarch64 and runs it, and whose `root` has that machine's Python 3.11.
+    """Return a folder whose `bin` compiles for aarch64 and runs its programs, and whose `root` has its Python 3.11.
 
     Skips with the reason if it cannot be assembled.
     """

@@ -79,7 +79,7 @@ def loader(wheel: Path, folder: Path) -> ModuleType:
 
 
 def test_entries_without_a_toolkit_are_left_out_by_a_plain_skip(cuda_wheel: Path) -> None:
-    """What `skip` names is said line by line, and is not in the wheel; the others are built."""
+    """Each entry that `skip` leaves out is reported on a line, and is not in the wheel; the others are built."""
     said = (cuda_wheel.parent.parent / "said").read_text(encoding="utf-8")
     for name in ("full.2.6-cu124", "full.2.7-cu126", "full.2.8-cu128", "full.2.10-stable-cu128"):
         assert f"torch-ext: {name}: left out by the variable `HATCH_TORCH_EXT_SKIP`" in said
@@ -91,7 +91,7 @@ def test_entries_without_a_toolkit_are_left_out_by_a_plain_skip(cuda_wheel: Path
 def test_archs_of_the_manifest_are_what_is_inside(
     wheel_of: str, label: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Case 8: exactly the architectures that were asked for, without a GPU; machine code and PTX told apart."""
+    """Case 8: exactly the architectures that were asked for, without a GPU; machine code and PTX are distinguished."""
     wheel: Path = request.getfixturevalue(wheel_of)
     variant = manifest(wheel)[label]
     with zipfile.ZipFile(wheel) as archive:
@@ -131,7 +131,7 @@ def test_cuda_12(cuda12_wheel: Path, full_torch: Callable[[str], Path], beside: 
 
 
 def test_a_cuda_12_4_variant_serves_newer_minors_of_cuda_12_alone(cuda12_wheel: Path, tmp_path: Path) -> None:
-    """Cases 6 and 7: CUDA 12.6 is served; 11.8, 12.1 and 13.0 are told "no variant for", nothing is opened."""
+    """Cases 6 and 7: CUDA 12.6 is served; for 11.8, 12.1 and 13.0 the message says why not; nothing is opened."""
     variants = loader(cuda12_wheel, tmp_path)
     here = {**variants.facts(), "torch": "2.6.0", "cxx11_abi": False, "python": "cp311"}
     chosen = {
@@ -237,7 +237,7 @@ def test_what_this_nvcc_and_its_host_compiler_cannot_do(example: Path, store: Pa
 
 
 def test_matrices_and_options_that_cannot_be(example: Path, store: Path) -> None:
-    """A pair of torch and CUDA that was never published, and a word that is no architecture: told before any work."""
+    """A pair of torch and CUDA that was never published, and an unknown architecture, are errors before any work."""
     config = example / "hatch.toml"
     text = config.read_text(encoding="utf-8")
     config.write_text(text.replace('cuda = ["cu124"]', 'cuda = ["cu130"]'), encoding="utf-8")

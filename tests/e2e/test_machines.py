@@ -226,7 +226,7 @@ def test_auditwheel_agrees(made: Path, machine: str, tmp_path: Path) -> None:
 
 
 def test_it_is_right_under_emulation(made: Path, arm64: Path, site: Path, tmp_path: Path) -> None:
-    """aarch64's own torch loads the variant that is for it, and the operators give the right values."""
+    """aarch64's torch loads the variant for aarch64, and the operators return the right values."""
     done = emulated(arm64, site, of(made, "aarch64"), USE, tmp_path=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2.8.0+cpu", "torch2.8_cpu_cxx11_aarch64"]

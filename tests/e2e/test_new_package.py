@@ -1,4 +1,4 @@
-"""A new package is green at once, with whatever options: built, installed beside torch, its own tests passing."""
+"""A new package, with any options: it is built, installed beside torch, and its tests pass."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_cpu_wheel(thin_wheel: Path, tmp_path: Path) -> None:
 
 
 def test_a_cuda_wheel(store: Path, tmp_path: Path) -> None:
-    """Names of nvcc's own for what is static, and its fat binaries: all equal."""
+    """The names that nvcc makes for static symbols, and its fat binaries, are equal in two builds."""
     cuda = {"HATCH_TORCH_EXT_ENVIRONMENT": "cuda"}
     first = build(tmp_path / "p", HATCH_TORCH_EXT_CACHE=str(store), HATCH_TORCH_EXT_JOBS="1", **cuda)
     other = elsewhere(tmp_path, store, **cuda)

@@ -1,7 +1,7 @@
-"""The projects: name and version at the index, how ours comes in, and what of theirs stands in the way.
+"""The projects: name and version on the index, how they are built with this project, and what prevents it.
 
-``init``: a project with a ``setup.py``, which ``hatch-torch-ext init`` turns; no file is touched by hand.
-``cmake``: a project with a CMakeLists.txt of its own, to which a pyproject.toml is added.
+``init``: a project with a ``setup.py``, which ``hatch-torch-ext init`` converts; no file is edited by hand. ``cmake``:
+a project with a CMakeLists.txt, to which a pyproject.toml is added.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("project", [each for each in PROJECTS if each.fast], ids=lambda each: each.key)
 def test_operators_of_others_are_right(project: Project, tmp_path: Path, torch_cpu_python: Path) -> None:
-    """Nothing by hand: the published sources become a wheel whose operators give what plain torch gives."""
+    """Without manual changes, the published sources become a wheel whose operators give the results of plain torch."""
     outcome = work.run(project, tmp_path, {"2.13": torch_cpu_python}, {})
     assert outcome.failed is None
     assert [release.split("+")[0] for release in outcome.checked] == ["2.13.0"]

@@ -194,7 +194,7 @@ def libraries(data: bytes) -> None:
 
 
 def _read(path: Path) -> None:
-    """Run what reads strangers' wheels; all that it says can be shown, and is short."""
+    """Run every reader of foreign wheels; every message can be shown, and is short."""
     try:
         described = report.describe(path)
         console = Console(file=io.StringIO(), width=150)

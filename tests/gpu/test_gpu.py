@@ -1,4 +1,4 @@
-"""The checks of checks.py under pytest: where there is a CUDA device and the example's wheel is installed."""
+"""The checks of checks.py under pytest, on a machine with a CUDA device and the example's wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening files in a real torch: what is registered, what is refused, and what kills the process is told, all of it."""
+"""Opening files in a real torch: registrations, refusals, and crashes of the process are all reported."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def told(findings: tuple[Finding, ...]) -> list[tuple[str, str, str]]:
 def test_everything_is_opened_and_a_crash_is_a_finding(
     torch_cpu_python: Path, site: Path, include: str, tmp_path: Path
 ) -> None:
-    """CASE 12: a file that kills the process is told with what was printed; those after it are opened all the same."""
+    """CASE 12: a file that kills the process is reported with what it printed; the files after it are opened too."""
     files = [
         binary(registering(tmp_path / "a.so", site, "hte_audit", "fine")),
         binary(compiled(tmp_path / "b.so", ABORTS)),

@@ -40,7 +40,7 @@ def found(subject: Subject) -> list[tuple[str, str]]:
 
 
 def test_functions_that_torchs_runtime_has(subject: Subject) -> None:
-    """A newer compiler is no fault by itself, nor is one of torch's own version whose runtime is not available."""
+    """Neither a newer compiler is a fault by itself, nor one of torch's version whose runtime is not available."""
     has = frozenset({"cudaMalloc", "__cudaGetKernel", "cudaFree"})
     assert found(replace(subject, cuda_runtime=has, newer_nvcc="12.9")) == []
     assert found(subject) == []
@@ -55,7 +55,7 @@ def test_functions_that_it_lacks(subject: Subject) -> None:
 
 
 def test_a_runtime_that_is_not_at_hand_proves_nothing(subject: Subject) -> None:
-    """A newer compiler is refused then: nothing else says what nvcc's own calls need."""
+    """Without the runtime, a newer compiler is refused: only the runtime shows which functions nvcc's calls need."""
     assert found(replace(subject, newer_nvcc="12.9")) == [
         (
             "cuda-runtime",

@@ -103,7 +103,7 @@ def test_the_line_for_a_library_without_a_target_of_cmake(function: str, soname:
 
 
 def test_a_helper_with_the_other_string(tmp_path: Path) -> None:
-    """CASE 67: a hidden static helper of the other ABI is told as such; with one flag for both it is gone."""
+    """CASE 67: the finding recognises a hidden static helper of the other ABI; with one flag for both, it is gone."""
     main = "#include <string>\nint helper(const std::string&); int user() { return helper(std::string(99, 'x')); }"
     helper = "#include <string>\nint helper(const std::string& s) { return s.size(); }"
     (tmp_path / "helper.cpp").write_text(helper)
@@ -189,7 +189,7 @@ REGISTERS = 'extern "C" { void torch_library_impl(); int %s(); int use() { torch
     ],
 )
 def test_a_wheel_for_another_torch(tag: str, requires: str, why: str, torch_cpu_python: Path, tmp_path: Path) -> None:
-    """CASE 69: a CUDA wheel beside a CPU torch, another torch, another Python: said, and not held against the wheel."""
+    """CASE 69: files for another torch, backend or Python are reported as not opened, which is no fault."""
     compiled(tmp_path, "libcudart.so", "-Wl,-soname,libcudart.so.12", c__cpp='extern "C" int cudaRun() {return 0;}')
     data = compiled(tmp_path, "x.so", "-L.", "-lcudart", x__cpp=REGISTERS % ("cudaRun", "cudaRun")).read_bytes()
     path = wheels.write(tmp_path, {"p/x.so": data}, name=f"p-1-{tag}-linux_x86_64.whl", requires=[requires])

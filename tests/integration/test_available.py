@@ -171,7 +171,7 @@ cuda = ["cpu"]
 def test_answers_are_kept_and_tables_speak_at_last(
     address: str, web: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked once a day; later an older answer is used, which is said; with neither, the tables, which is said too."""
+    """The index is asked once a day; if it fails, an older answer is used, else the tables; a line reports either."""
     first = asked(capsys)
     shutil.rmtree(web / "simple")
     shutil.rmtree(web / "whl")
@@ -196,7 +196,7 @@ def test_answers_are_kept_and_tables_speak_at_last(
 
 @pytest.mark.slow
 def test_the_tables_agree_with_the_default_index() -> None:
-    """What facts/releases.py says of releases and Pythons is what the index has; it is corrected where it is not."""
+    """The default index has what facts/releases.py states about releases and Pythons; else correct the table."""
     there: list[builds.Build] = []
     with Http(settings.IndexSettings(), Limits(attempts=2)) as http:
         try:

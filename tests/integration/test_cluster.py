@@ -125,7 +125,7 @@ class Waiting:
         return waiting
 
     def told(self, *entries: str) -> None:
-        """Wait until the build knows that these entries configure: before, nobody misses a worker."""
+        """Wait until the build knows that these entries configure: before that, a lost worker would not be noticed."""
         deadline, known = time.monotonic() + 240, set[str]()
         while not known.issuperset(entries) and time.monotonic() < deadline:
             known = {event["entry"] for event in self.project.events("step") if event["step"] == "configure"}

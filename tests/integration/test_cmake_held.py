@@ -304,7 +304,7 @@ def test_torchs_own_pybind11_comes_first_for_what_links_torch(
 
 
 def test_pybind11_that_the_project_brings_is_named(bench: Workbench, tmp_path: Path) -> None:
-    """It lies in the project and is added by add_subdirectory: no `pybind11_DIR` says where it is."""
+    """The project adds its own copy by add_subdirectory, so that `pybind11_DIR` is not set; the message names it."""
     own = write(
         tmp_path / "pybind" / "extern",
         CMakeLists="project(pybind11 CXX)\nadd_library(headers INTERFACE)\n"
@@ -350,7 +350,7 @@ def commit(folder: Path) -> None:
 def test_a_submodule_that_is_not_checked_out_is_named_and_the_command_helps(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CMake's own words are of a folder without CMakeLists.txt. The command of the message, as it stands, mends it."""
+    """CMake itself reports a folder without CMakeLists.txt. The command of our message, unchanged, checks it out."""
     for name, value in {
         "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": "protocol.file.allow",
@@ -422,7 +422,7 @@ def test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so(
 
 
 def test_a_module_that_is_nobodys_belongs_to_the_dependencies(bench: Workbench, tmp_path: Path) -> None:
-    """What torch does not bring, the author's environment has to."""
+    """A Python module that torch does not install has to be a dependency of the author's environment."""
     source = write(tmp_path / "runs", CMakeLists=RUNS_PYTHON.replace("{module}", "a_generator_of_theirs"))
     with pytest.raises(CompileError, match="Python has no `a_generator_of_theirs` here: add it to the `dependencies`"):
         bench.build("", source=source)

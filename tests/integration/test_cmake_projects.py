@@ -101,7 +101,7 @@ def test_every_name_that_projects_ask_for(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("wanted", ["2.14", "2.12.1;EXACT", "2.1...<2.13"])
 def test_another_version_of_torch_is_refused(wanted: str, bench: Workbench) -> None:
-    """`find_package(Torch <version>)` fails where the entry's torch is not what it asks for."""
+    """`find_package(Torch <version>)` fails if the entry's torch is of another version."""
     with pytest.raises(CompileError, match=r'configuration file for package "Torch"'):
         bench.build("names", cmake=CMakeConfig(define=(("TORCH_EXT_WANTED", wanted),)))
 
@@ -114,7 +114,7 @@ def test_a_version_that_fits_is_accepted(wanted: str, bench: Workbench) -> None:
 
 
 def test_a_find_module_of_the_projects_own(bench: Workbench) -> None:
-    """The project's FindTorch answers itself; its C++14 is raised to what torch needs, and that is said."""
+    """The project's FindTorch is used; its C++14 is raised to the standard that torch needs, and a note says so."""
     tree = bench.build("own_find_module")
     assert needed(tree, "libown_find_module.so") == ["libc10.so"]
     assert bench.reports == [
@@ -132,14 +132,14 @@ def test_an_old_cxx_abi_is_said_to_every_object(bench: Workbench) -> None:
 
 
 def test_a_prefix_asked_of_python_still_gets_our_package(bench: Workbench) -> None:
-    """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point at torch's own files do not bring them back."""
+    """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point to torch's files still find our package."""
     tree = bench.build("python_prefix")
     assert tree.files == ("bin/libpython_prefix.so",)
     assert f"Found Torch: {tree.prefix.parent}/torch/lib/libtorch.so" in tree.log.read_text()
 
 
 def test_torchs_own_package_on_request(bench: Workbench) -> None:
-    """With `torch-package = "upstream"` torch's own files answer, and are found without a hint."""
+    """With `torch-package = "upstream"`, torch's CMake files are used, and are found without a hint."""
     tree = bench.build("variables", cmake=replace(QUICK, torch_package="upstream"))
     assert tree.files == ("libvariables.so",)
     assert "static library kineto" in tree.log.read_text() or "library kineto not found" in tree.log.read_text()
@@ -163,7 +163,7 @@ def test_links_without_undefined_symbols_and_programs_hold_with_both_sdks(
 
 
 def test_a_project_older_than_cmakes_memory(bench: Workbench) -> None:
-    """CMake 4 builds a project for CMake 3.0 with the old Python modules, pinned; that it is old is said."""
+    """CMake 4 builds a project for CMake 3.0 with the old Python modules, pinned; a note says that it is old."""
     tree = bench.build("ancient")
     assert tree.files == ("lib/libancient.so", "share/python.txt")
     assert Path((tree.prefix / "share/python.txt").read_text().strip()) == bench.environment.prefix
@@ -216,7 +216,7 @@ def test_a_module_by_pybind11_of_the_environment(bench: Workbench, bindings: Pat
 
 
 def test_a_pybind11_that_uses_the_old_modules_of_cmake(bench: Workbench, bindings: Path) -> None:
-    """Where pybind11 goes by the old FindPythonLibs, the project has its variables, of the entry's Python."""
+    """If pybind11 uses the old FindPythonLibs, its variables are set to the entry's Python."""
     bench.environment = replace(bench.environment, site_packages=bindings)
     tree = bench.build("module_classic")
     assert tree.files == (f"module_classic{bench.environment.interpreter.ext_suffix}", "python.txt")
@@ -311,7 +311,7 @@ def test_modules_named_as_setuptools_names_them(bench: Workbench) -> None:
 
 
 def test_the_content_of_a_file_that_fills_the_cache_belongs_to_the_key(bench: Workbench, tmp_path: Path) -> None:
-    """A changed `-C` file starts again: CMake would keep what it said the first time."""
+    """A changed `-C` file makes a fresh build folder: CMake would keep the old values in its cache."""
     preload = tmp_path / "preload.cmake"
     preload.write_text('set(PRELOADED first CACHE STRING "")\n', encoding="utf-8")
     config = CMakeConfig(args=("-C", str(preload)), build_type="Quick")
@@ -329,7 +329,7 @@ def test_the_content_of_a_file_that_fills_the_cache_belongs_to_the_key(bench: Wo
 
 
 def test_a_library_written_into_the_sources_is_each_entrys_own(bench: Workbench, tmp_path: Path) -> None:
-    """Every entry links the same file: what the one before left there must not pass for an entry's own, up to date."""
+    """Every entry links the same file in the sources: the file of the entry before must not count as up to date."""
     source = tmp_path / "written"
     source.mkdir()
     (source / "which.c").write_text("const char *which(void) { return WHICH; }\n", encoding="utf-8")
@@ -384,7 +384,7 @@ def test_installing_outside_the_prefix_is_refused_before_it_happens(bench: Workb
 
 
 def test_a_compiler_error_shows_its_first_line(bench: Workbench) -> None:
-    """The message names step, entry and command, the compiler's own sentence, and where the log is."""
+    """The message names step, entry, command and log, and contains the compiler's first error."""
     with pytest.raises(CompileError) as caught:
         bench.build("broken")
     lines = str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""Compiling for aarch64 on x86-64: what CMake is told, and what a project hears that is not fit for it."""
+"""Compiling for aarch64 on x86-64: CMake's settings, and messages for projects that cannot be cross-compiled."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_intrinsics_are_told(crossed: Workbench, tmp_path: Path) -> None:
 def test_flags_of_the_process_for_this_processor_are_left_out(
     crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the cross compiler refuses goes, and that is said; the rest stays."""
+    """Flags that the cross compiler refuses are left out with a note; the others stay."""
     monkeypatch.setenv("CXXFLAGS", "-DKEPT=1 -march=x86-64-v2 -m64")
     ops = "#if !KEPT\n#error lost\n#endif\nint one() { return 1; }\n"
     assert built(crossed, tmp_path / "p", LIBRARY, ops).is_file()
@@ -172,7 +172,7 @@ def test_a_module_runs_on_the_other_machine(
 
 
 def test_an_authors_toolchain_file_replaces_ours(crossed: Workbench, tmp_path: Path) -> None:
-    """It is the only one: what ours would have set is not there."""
+    """Only the author's toolchain file is used; none of our settings is left."""
     own = tmp_path / "own.cmake"
     own.write_text(
         "set(CMAKE_SYSTEM_NAME Linux)\nset(CMAKE_SYSTEM_PROCESSOR armv8)\n"
@@ -186,7 +186,7 @@ def test_an_authors_toolchain_file_replaces_ours(crossed: Workbench, tmp_path: P
 
 
 def test_libraries_of_the_other_machine_are_found(crossed: Workbench, tmp_path: Path) -> None:
-    """What `find_library` finds of the C library is aarch64's, where this machine has its own too."""
+    """`find_library` finds aarch64's C library although this machine has one too."""
     text = "find_library(MATH m REQUIRED)\ntarget_link_libraries(ops PRIVATE ${MATH})\n"
     library = built(
         crossed, tmp_path / "p", LIBRARY + text, "#include <cmath>\ndouble f(double x) { return sin(x); }\n"
@@ -213,7 +213,7 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_compiler_for_this_machine_is_refused(crossed: Workbench, tmp_path: Path) -> None:
-    """A name in the option that compiles for another processor is told before any work."""
+    """A compiler in the option that compiles for another processor is an error before any work."""
     with pytest.raises(
         ToolchainError, match=r"GNU [\d.]+ \(/\S+\) does not compile for aarch64: it compiles for x86_64"
     ):
@@ -225,7 +225,7 @@ def test_a_compiler_for_this_machine_is_refused(crossed: Workbench, tmp_path: Pa
     [(None, "has no C library"), ("x86_64", "has a C library for x86_64")],
 )
 def test_a_wrong_sysroot(crossed: Workbench, tmp_path: Path, library: str | None, why: str) -> None:
-    """A folder without a C library, or with that of another machine, is told before any work."""
+    """A folder without a C library, or with that of another machine, is an error before any work."""
     sysroot = tmp_path / "sysroot"
     (sysroot / "lib").mkdir(parents=True)
     if library is not None:
@@ -245,7 +245,7 @@ def test_a_sysroot(crossed: Workbench, arm64: Path, tmp_path: Path) -> None:
 
 
 def test_clang_compiles_for_it(crossed: Workbench, tmp_path: Path) -> None:
-    """Clang is told its target, and finds the C library of Debian's cross compiler."""
+    """Clang gets its target as an option, and finds the C library of Debian's cross compiler."""
     if shutil.which("clang++") is None or shutil.which("aarch64-linux-gnu-ld", path="/usr/bin") is None:
         pytest.skip("no clang++ with a cross linker on this machine")
     library = built(crossed, tmp_path / "p", LIBRARY, cross=Cross(machine="aarch64", cxx="clang++"))

@@ -264,7 +264,7 @@ def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
 
 @pytest.mark.parametrize("project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda"])
 def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
-    """However CMake asks, the error is ours, says what is there and what to do, and nothing is compiled."""
+    """However CMake asks for CUDA, our error says what was found and what to do, and nothing is compiled."""
     _with_torch_libraries(bench)
     bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
     config = bench.config(project)
@@ -322,7 +322,7 @@ def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> No
 
 
 def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
-    """Nvcc 12.4 has no `--compress-mode`: said with its version, before anything is compiled."""
+    """Nvcc 12.4 has no `--compress-mode`: an error with its version, before anything is compiled."""
     bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.4", version="2.6.0+cu124"))
     tools = bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12), cuda_compress="size"))
     assert tools.cuda_problem == (

@@ -90,7 +90,7 @@ class Author:
         (self.site / "torch" / "version.py").write_text(text, encoding="utf-8")
 
     def install(self, **environ: str | None) -> str:
-        """Install the project as editable, without isolation; return what was said."""
+        """Install the project as editable, without isolation; return the output."""
         command: list[str | Path] = [
             self.python,
             "-m",
@@ -181,7 +181,7 @@ def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author
 
 
 def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> None:
-    """Sources that only have another time are not stale; changed ones are told; `pip install -e` compiles them."""
+    """Sources with only another time are not stale; changed ones give a warning, and `pip install -e` compiles them."""
     author.install()
     source = author.root / "csrc" / "plain.c"
     os.utime(source, ns=(1, 1))
@@ -283,7 +283,7 @@ def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case:
 
 
 def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> None:
-    """The error comes before anything is compiled, and says whose folder it is and what to do."""
+    """The error comes before anything is compiled; it names the folder, its owner, and what to do."""
     author.rebuilding()
     author.install()
     author.edit("return 2;")
@@ -341,7 +341,7 @@ def test_a_process_that_waits_for_another_to_compile_says_so(author: Author) -> 
 
 @pytest.mark.slow
 def test_uv_keeps_what_compiles(author: Author, wheelhouse: Path) -> None:
-    """By the command in the message the project names the plugin, and `uv sync` leaves it where it is."""
+    """With the dependency that the message gives, `uv sync` does not remove the plugin."""
     author.rebuilding()
     file = author.root / "pyproject.toml"
     text = file.read_text(encoding="utf-8")

@@ -129,7 +129,7 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
 
 
 def test_what_hatch_says_of_a_broken_configuration_is_passed_on(tmp_path: Path) -> None:
-    """Hatch's own words stand in the error."""
+    """The error contains hatch's message."""
     with pytest.raises(ConfigurationError, match=r"hatch cannot read the environments of .*(?s:.)*must be a table"):
         environments.read(
             project(tmp_path, PROJECT + "\n[tool.hatch.envs]\nbad = 1\n"), "matrix", project_name="my-pkg"
@@ -201,7 +201,7 @@ def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:
 
 
 def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> None:
-    """What only torch brings stays away too: the resolver is told to leave torch out."""
+    """Packages that only torch requires are not installed either: the resolver is told to leave torch out."""
     source = tmp_path / "wants_torch"
     source.mkdir()
     (source / "pyproject.toml").write_text(
@@ -363,7 +363,7 @@ def torches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_constraint_on_torch_is_named_and_its_remedy_works(
     where: str, torches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Images for GPUs pin torch for every installation: the line is told, and the command frees the build."""
+    """Images for GPUs constrain torch for every installation: the error names the line, and its command removes it."""
     assert torches.is_dir()
     pins = tmp_path / "constraint.txt"
     pins.write_text("# of the image\nnumpy==1.26\ntorch==2.8.0  # theirs\n", encoding="utf-8")

@@ -75,7 +75,7 @@ def views(user: used.User) -> list[Path]:
 
 
 def test_the_error_ends_with_the_command_and_the_command_builds(user: used.User) -> None:
-    """Nothing is built unasked; typed once, the command builds, and every later import loads what it built."""
+    """Nothing is built unasked; the command of the error builds once, and every later import loads that build."""
     lines = last_lines(user.load())
     assert lines[0] == "my_pkg: none of its compiled variants (1) fits here."
     assert lines[-2:] == [
@@ -168,7 +168,7 @@ plot = ["matplotlib"]
 
 
 def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wheel: Path, wheelhouse: Path) -> None:
-    """Typed as it stands, the command brings the builder, leaves torch alone, and the build works."""
+    """The command of the error, unchanged, installs the builder and not torch, and the build works."""
     user = used.User(tmp_path, builder=False)
     user.install(wheel)
     assert last_lines(user.load())[-2:] == ['  pip install "my-pkg[build]"', "  python -m my_pkg._variants --build"]
@@ -194,7 +194,7 @@ def test_the_linkers_error_is_seen_and_its_output_kept(user: used.User) -> None:
 
 
 def test_words_of_users(user: used.User) -> None:
-    """A word that means no forbids a build; a number of jobs that is none is told by the variable that the user set."""
+    """A value that means no forbids a build; an invalid number of jobs is reported by the user's variable."""
     assert last_lines(user.load(TORCH_EXT_BUILD="False"))[-1] == (
         "(A build for this torch is forbidden by TORCH_EXT_BUILD=False.)"
     )
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
 
 
 def test_sources_that_were_changed_are_not_compiled(user: used.User, wheel: Path) -> None:
-    """The command that the error gives brings them back."""
+    """The command of the error restores them."""
     source = user.site / "my_pkg" / "_torch_ext" / "sources" / "csrc" / "plain.c"
     source.unlink()  # uv's cache has it, too
     source.write_text("int answer(void);\n", encoding="utf-8")
@@ -286,7 +286,7 @@ def test_a_snapshot_of_torch_is_served(user: used.User) -> None:
 
 
 def test_environments_with_the_same_torch_share_one_build(user: used.User, wheel: Path, tmp_path: Path) -> None:
-    """The second is shown what the first built: nothing is compiled, and the links lead to its own torch."""
+    """The second gets a view of the first one's build: nothing is compiled, and the links lead to its own torch."""
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
     (tmp_path / "other").mkdir()
     other = used.User(tmp_path / "other")
@@ -334,7 +334,7 @@ def test_a_killed_build_holds_up_nobody(user: used.User, number: int) -> None:
 
 
 def test_a_builder_that_is_killed_alone_is_told(user: used.User) -> None:
-    """The process that waited for it fails with its status; what it left is removed by the next build."""
+    """The process that waited for the builder fails with its status; the next build removes its leftovers."""
     started = paused_build(user)
     (builder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
     os.kill(int(builder), signal.SIGKILL)
@@ -374,7 +374,7 @@ def test_without_a_home_the_error_names_a_way_out(user: used.User) -> None:
 
 
 def test_where_nothing_can_be_written_the_error_names_a_way_out(user: used.User) -> None:
-    """A cache on a file system that nobody writes to (here /sys); a folder named instead works."""
+    """A cache on a read-only file system (here /sys) is an error; the folder that its remedy names works."""
     home = {"XDG_CACHE_HOME": "/sys/kernel", "TORCH_EXT_BUILD": "1"}
     lines = last_lines(user.load(TORCH_EXT_BUILD_CACHE=None, **home))
     assert lines[1].startswith("the cache /sys/kernel/hatch-torch-ext/first-use cannot be used: ")
@@ -469,7 +469,7 @@ def test_a_limit_of_processes_is_told(wheel: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_a_cache_of_another_user_is_refused(user: used.User) -> None:
-    """Neither what lies in it is loaded, nor anything built there; a folder of one's own works."""
+    """Neither is anything loaded from it nor built in it; a folder of this user works."""
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
     for path in [user.cache, *user.cache.rglob("*")]:
         os.chown(path, 4321, 4321, follow_symlinks=False)
@@ -554,7 +554,7 @@ def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> N
 
 
 def test_a_cache_that_this_user_cannot_read_is_named(user: used.User) -> None:
-    """As of an image that the administrator filled; the permission is said to be lacking, as root here has it."""
+    """A cache of an image's administrator: the message names the missing permission (simulated, as root has it)."""
     user.cache.mkdir()
     program = f"import os; os.access = lambda path, mode: path != {str(user.cache)!r}; import my_pkg"
     lines = last_lines(user.run("-c", program))

@@ -161,7 +161,7 @@ def _vendored(site: Site) -> Config:
 
 
 def test_what_exclude_leaves_to_users_is_known_to_every_audit(site: Site, tmp_path: Path) -> None:
-    """It stands in the manifest: the build's audit, the wheel's and a stranger's say the same of it, nothing."""
+    """`exclude` is in the manifest: the audits of the build, of the wheel and on another machine report nothing."""
     config = _vendored(site)
     built = site.repair(config=config)
     assert built.variant.external == (("libvendor.so.1", "author"),)
@@ -170,7 +170,7 @@ def test_what_exclude_leaves_to_users_is_known_to_every_audit(site: Site, tmp_pa
 
 
 def test_without_exclude_no_audit_accepts_it(site: Site, tmp_path: Path) -> None:
-    """The same wheel, its manifest without the word of `exclude`: the library is missed, by a stranger too."""
+    """Without `exclude` in its manifest, every audit of the same wheel reports the missing library."""
     built = site.repair(config=_vendored(site))
     silent = replace(built, variant=replace(built.variant, external=()))
     assert [found.code for found in site.audit(silent, site.config())] == ["missing-library"]
@@ -199,7 +199,7 @@ def test_what_the_author_ignores_a_stranger_is_not_told(site: Site, tmp_path: Pa
     ],
 )
 def test_a_runtime_of_which_a_process_has_one_is_not_copied(site: Site, name: str, what: str) -> None:
-    """Sanitizers, allocators, MPI: neither grafted nor taken from the install tree; it is said, and a warning."""
+    """Sanitizers, allocators, MPI: neither grafted nor taken from the install tree; a warning says so."""
     runtime = site.add(name, "void once(void) {}")
     site.add("libops.so", "void once(void); void f(void) { once(); }", links=[runtime])
     built = site.repair()
@@ -241,7 +241,7 @@ def test_a_sanitizer_works_where_its_runtime_is_preloaded(site: Site) -> None:
 
 @pytest.mark.parametrize("name", ["libGLX.so.0", "libGLdispatch.so.0", "libGL.so.1", "libX11.so.6", "libxcb.so.1"])
 def test_the_graphics_driver_and_the_desktop_are_left_to_the_system(site: Site, name: str) -> None:
-    """A copy works with the driver of the machine that built it alone: none is made, and that is said once."""
+    """A copy works only with the driver of the build machine: the system's is used, and a note says so once."""
     driver = site.add(f"lib/{name}", "void draw(void) {}")
     for library in ("libops.so", "libmore.so"):
         site.add(f"lib/{library}", "void draw(void); void f(void) { draw(); }", links=[driver])

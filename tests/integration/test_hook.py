@@ -134,7 +134,7 @@ def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
 
 
 def test_a_generated_file_in_the_sources_is_refused(tmp_path: Path) -> None:
-    """An author's own ``_variants.py`` would be shadowed: say so."""
+    """An author's ``_variants.py`` would be shadowed by the generated one: an error."""
     root = project(tmp_path)
     (root / "src" / "my_pkg" / "_variants.py").touch()
     done = hatchling(root, "build", "-t", "wheel")
@@ -159,7 +159,7 @@ STOP = {"HATCH_TORCH_EXT_ONLY": "matrix.nothing"}
 
 
 def test_a_package_that_git_ignores(tmp_path: Path) -> None:
-    """Hatchling would leave it out in silence: the line is named, and both remedies bring the package back."""
+    """Hatchling would leave it out silently: the error names the line, and both remedies put it into the wheel."""
     root = project(tmp_path)
     ignored = root / ".gitignore"
     ignored.write_text("/build/\n# theirs\nmy_pkg/\n", encoding="utf-8")

@@ -90,7 +90,7 @@ def test_what_would_surprise_later_is_said(project: Project) -> None:
 
 
 def test_an_sdist_never_holds_the_work(project: Project) -> None:
-    """Without a .gitignore the work lies in the user's cache, which is said; `hatch clean` finds it there."""
+    """Without a .gitignore, the work folder is in the user's cache, with a note; `hatch clean` finds it there."""
     (project.root / ".gitignore").unlink()
     done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
     assert done.returncode == 0, done.stdout + done.stderr

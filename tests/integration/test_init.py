@@ -159,7 +159,7 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
     ],
 )
 def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes | None, message: str, tmp_path: Path) -> None:
-    """The line and the cause are told, and what helps."""
+    """The error gives the line, the cause and a remedy."""
     with pytest.raises(ConfigurationError) as raised:
         recording.record(project(tmp_path, setup))
     assert message in str(raised.value)
@@ -180,7 +180,7 @@ def test_a_setup_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
-    """The remedy of a missing import, performed; a package that no index has is told as that."""
+    """The remedy of a missing import works; a package that no index has is reported as such."""
     text = "import iniconfig\nfrom setuptools import setup\nsetup(name=iniconfig.__name__)\n"
     root = project(tmp_path, text)
     with pytest.raises(ConfigurationError, match="add `--with iniconfig`"):
@@ -221,7 +221,7 @@ def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
 
 
 def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
-    """Names that a recording does not know are nothing, at any depth, and are told; until one fails, none is there."""
+    """If setup.py fails without them, names that the recording torch lacks are accepted at any depth, and noted."""
     text = (
         "import abc, torch\nfrom setuptools import setup\nfrom torch._C import parse_schema\n"
         "from torch.distributed.tensor import DTensor\n"
@@ -254,7 +254,7 @@ def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:
 
 
 def test_files_that_are_written_again_are_told(tmp_path: Path) -> None:
-    """A file of the project with another content: what it holds is of the machine that builds."""
+    """A note names each file of the project that setup.py rewrites: its content depends on this machine."""
     text = (
         "from setuptools import setup\nopen('pkg/_build.py', 'w').write('TORCH = \"2.8\"')\n"
         "import numpy, pybind11, sysconfig\nfrom torch.utils.cpp_extension import CppExtension\n"

@@ -52,7 +52,7 @@ def sdist(once: Once, shared: Path) -> Path:
 
 
 def front_end(user: used.User, *command: str | Path, **changes: str | None) -> process.Completed:
-    """Run a front end for the user's environment, as nobody's child of hatch."""
+    """Run a front end for the user's environment, not as a child of hatch."""
     given: dict[str, str | None] = {
         "VIRTUAL_ENV": str(user.root / "env"),
         "PYTHONPATH": None,
@@ -151,7 +151,7 @@ def test_asked_for_by_name(sdist: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pip_with_isolation(sdist: Path, wheelhouse: Path, tmp_path: Path, shared: Path) -> None:
-    """The environment's torch is seen from pip's isolated build; without one, the newest entry is built, and told."""
+    """Pip's isolated build sees the environment's torch; without one, the newest entry is built, with a note."""
     user = used.User(tmp_path, builder=False)
     process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", user.python, "pip"])
     links = f"{wheelhouse} {os.environ.get('PIP_FIND_LINKS', '')}".strip()
@@ -226,6 +226,6 @@ def test_which_front_ends_install(line: str, *, installs: bool) -> None:
     ],
 )
 def test_which_front_ends_keep_one_wheel(line: str, *, keeps_one: bool) -> None:
-    """Of a matrix of two machines, pip takes the wheel of this one alone: the author is told."""
+    """Of a matrix of two machines, pip keeps only the wheel of this one: a warning says so."""
     of = Parent(arguments=tuple(line.split()), environ={}, folder=Path("/"))
     assert environments.keeps_one(of) is keeps_one

@@ -76,7 +76,7 @@ class Counted(Project):
         self.environ |= dict.fromkeys(name for name in os.environ if name.startswith("CCACHE_"))
 
     def compiled(self, **environ: str) -> tuple[list[str], str]:
-        """Build; return what the compiler ran for, sorted, and what was said."""
+        """Build; return the files that the compiler was run for, sorted, and the output."""
         log = Path(f"{self.compiler}.log")
         log.unlink(missing_ok=True)
         done = self.build(**environ)
@@ -115,7 +115,7 @@ def test_a_kernel_is_compiled_once_for_all_releases(shared: Path, tmp_path: Path
 
 
 def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
-    """Who waits for a kernel lends its job: nothing waits for ever. A folder of the user's own is taken."""
+    """A process that waits for a kernel lends its job, so that no build hangs. A folder that the user names is used."""
     project = Counted(tmp_path / "project", shared)
     ran, _ = project.compiled(HATCH_TORCH_EXT_JOBS="1", CCACHE_DIR=str(tmp_path / "mine"))
     assert ran == ["bindings"] * 3 + ["kernel"]
@@ -125,7 +125,7 @@ def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["variable", "define", "project"])
 def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path) -> None:
-    """However it is set, it goes before the compiler, and nothing of ours does."""
+    """However the author sets a launcher, it is used, and none of ours is."""
     launcher = tmp_path / "launcher"
     launcher.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/launched\nexec "$@"\n', encoding="utf-8")
     launcher.chmod(0o755)
@@ -147,7 +147,7 @@ def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path
 
 
 def test_an_index_without_ccache(shared: Path, tmp_path: Path) -> None:
-    """The build goes on without, which is said once a day; each remedy ends it."""
+    """The build works without ccache, with a note once a day; each remedy of the note ends it."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     for wheel in (shared / "wheels").glob("torch-*.whl"):

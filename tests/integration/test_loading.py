@@ -1,4 +1,4 @@
-"""The loader on a real torch: once in a process however it is asked, in torch's own world, and never an abort."""
+"""The loader with a real torch: once in a process however it is asked, and never an abort."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Torch:
         self.python, self.site = python, site
 
     def run(self, *arguments: str, check: bool = True, flags: tuple[str, ...] = (), **environ: str) -> Any:
-        """Run it; with ``check``, show what it said where it fails."""
+        """Run it; with ``check``, show the output if it fails."""
         env = {**os.environ, "PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1", **environ}
         command: list[str | Path] = [self.python, *flags, *arguments]
         done = subprocess.run(command, env=env, cwd=self.site.parent, check=False, capture_output=True, text=True)
@@ -412,9 +412,10 @@ print(torch.ops.loading_ops.twice(torch.ones(1)).item())
 
 
 def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
-    """A second library that opens a namespace makes torch end the process: told before, whoever was the first.
+    """Two libraries that open one namespace end the process: an error prevents it, whichever was loaded first.
 
-    Each remedy works: separate processes, and one of them uninstalled. Our own library, opened by hand, is no other.
+    Each remedy works: separate processes, and uninstalling one of them. The package's own library, opened before, is no
+    conflict.
     """
     other = tmp_path / "libops.so"
     other.write_bytes((binaries / "libops.so").read_bytes() + b"another build")
@@ -613,7 +614,7 @@ except ImportError as error:
 
 
 def test_a_sub_interpreter_is_refused(torch: Torch, binaries: Path) -> None:
-    """It is told before torch is imported, which is not made for it; the message says where it works."""
+    """The error comes before torch is imported, which does not work there; the message says where it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")
     assert torch.run("-c", SUB_INTERPRETER % str(torch.site)).stdout == (
         "my_pkg: torch does not work in a sub-interpreter: use the main one (threads and processes are fine; "
@@ -646,7 +647,7 @@ def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: 
 
 
 def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:
-    """``--check`` loads in a process of its own, so a library that kills its process is a message, and status 1."""
+    """``--check`` loads in another process, so that a library which kills its process gives a message and status 1."""
     killer = torch.site / "libkiller.so"
     source = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }"
     subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", killer], input=source, text=True, check=True)

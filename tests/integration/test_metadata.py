@@ -122,7 +122,7 @@ def of_wheel(wheel: Path) -> list[str]:
 
 
 def run(root: Path, environ: dict[str, str | None], *command: str | Path) -> str:
-    """Run a command in ``root``, and return what it wrote."""
+    """Run a command in ``root``, and return its output."""
     done = process.run(command, cwd=root, env_changes=environ, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -183,7 +183,7 @@ def test_added_to_another_project_it_brings_torch(tmp_path: Path, isolated: dict
 
 
 def test_our_backend_gives_metadata_alone(tmp_path: Path) -> None:
-    """What ``prepare_metadata`` writes is what the hook says, also for pip, to which hatchling's own gives nothing."""
+    """``prepare_metadata`` writes the hook's dependencies, also for pip, for which hatchling's backend has none."""
     root = write(tmp_path, own=["packaging"], optional='[project.optional-dependencies]\nfast = ["pluggy"]')
     code = "from hatch_torch_ext import backend; print(backend.prepare_metadata_for_build_editable('.'))"
     done = process.run([sys.executable, "-c", code], cwd=root, env_changes={"PIP_BUILD_TRACKER": "there"})
@@ -283,7 +283,7 @@ BAD = [
 def test_bad_input_is_one_sentence_and_its_remedy_helps(
     changes: list[tuple[str, str]], message: str, remedy: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    """Whoever reads the metadata is told what is wrong, without a traceback; what the sentence says to do works."""
+    """Every reader of the metadata gets a message without a traceback, and its remedy works."""
     root = write(tmp_path, own=["packaging"])
     change(root, *changes)
     done = hatchling(root, "metadata", "dependencies")
@@ -359,9 +359,9 @@ STATIC_CASES = [
 
 
 def test_the_build_hook_alone_says_what_is_missing(tmp_path: Path, shared: Path, session_folder: Path) -> None:
-    """The wheel is right without the metadata hook, and the author is told who else does not know.
+    """Without the metadata hook the wheel is right, and a warning names the tools that lack the requirement.
 
-    Where `[project]` excludes the matrix, nothing is compiled for a wheel that nobody could install.
+    If `[project]` excludes the matrix's torch, nothing is compiled: no user could install the wheel.
     """
     root = write(tmp_path)
     original = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -420,7 +420,7 @@ def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
 
 
 def test_torch_among_the_requirements_of_the_build(tmp_path: Path) -> None:
-    """Two tables have one name and one option: torch in that of the build hook is told, and where it was meant."""
+    """Two tables have the same name and option: an error for torch in the build hook's names the right table."""
     root = write(tmp_path)
     hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
     change(root, (hook, f'{hook}dependencies = ["torch>=2.8", "numpy"]\n'))
@@ -442,7 +442,7 @@ def test_dynamic_dependencies_that_nothing_supplies(tmp_path: Path) -> None:
 
 
 def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:
-    """A redundant requirement, one of an extra that nobody could install, and a partial wheel: each has a message."""
+    """A redundant requirement, one of an extra that no user could install, and a partial wheel: each has a message."""
     extra = '[project.optional-dependencies]\nold = ["torch<2"]'
     root = write(tmp_path, own=["torch>=2"], optional=extra)
     done = wheel_of(root, shared, session_folder)

@@ -88,7 +88,7 @@ def test_the_audit_reads_it(make: Callable[[Site], None], site: Site) -> None:
 
 
 def test_names_of_glibc_are_asked_of_the_files_machine(arm64: Path, tmp_path: Path) -> None:
-    """Its own C library tells which names it has, and since when; where it is not here, C names are not told."""
+    """The machine's own glibc shows which names it has since when; without it, C names are not checked."""
     path = tmp_path / "libops.so"
     path.write_bytes(
         elves.shared_object(

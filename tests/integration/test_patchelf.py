@@ -1,4 +1,4 @@
-"""One call of patchelf makes all changes of a file; faults of the tools come with what they said."""
+"""One call of patchelf makes all changes of a file; errors contain the tools' output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_nothing_to_change_is_no_call(tmp_path: Path) -> None:
 
 
 def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
-    """A file that is no ELF gives an error with the file's name and patchelf's own words."""
+    """For a file that is no ELF file, the error has the file's name and patchelf's message."""
     file = tmp_path / "libx.so"
     file.write_text("text", encoding="utf-8")
     with pytest.raises(PatchError) as caught:

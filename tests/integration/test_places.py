@@ -1,4 +1,4 @@
-"""What an author's RPATH, name or neighbour leads to still leads there from the wheel; what cannot is said."""
+"""RPATHs, names and neighbouring files of the author work in the wheel too; messages name those that cannot."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_libraries_in_the_packages_sources_are_found(site: Site) -> None:
     ],
 )
 def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) -> None:
-    """A file that opens others by name loses an entry: the build says which, why, and what is not found any more."""
+    """A file that opens others by name loses an RPATH: the build names it, the reason, and what is no longer found."""
     site.add("libops.so", OPENER.format(name="libgone.so"), options=[f"-Wl,-rpath,{rpath}"])
     built = site.repair()
     assert elf.read(built.root / LABEL / "libops.so").runpath == ()
@@ -172,7 +172,7 @@ def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) 
 
 
 def test_an_rpath_that_nothing_depends_on_goes_quietly(site: Site) -> None:
-    """A library that opens nothing by name, and whose needs are in the wheel, loses nothing."""
+    """A library that opens nothing by name, and whose needed libraries are in the wheel, loses an RPATH silently."""
     site.add("libops.so", "int f(void) { return 1; }", options=["-Wl,-rpath,/usr/lib:$ORIGIN:$ORIGIN/../nothing"])
     site.add("libother.so", "int g(void) { return 1; }")
     assert elf.read(site.repair().root / LABEL / "libops.so").runpath == ()
@@ -180,7 +180,7 @@ def test_an_rpath_that_nothing_depends_on_goes_quietly(site: Site) -> None:
 
 
 def test_data_of_the_variant_lies_beside_its_library(site: Site) -> None:
-    """A kernel that the library finds by dladdr: `variant-data` puts it where it is looked for, in each variant."""
+    """A kernel that the library finds by dladdr: `variant-data` installs it beside the library, in each variant."""
     site.add("lib/libops.so", READER)
     kernel = site.prefix / "lib" / "data" / "kernel.ptx"
     kernel.parent.mkdir(parents=True)
@@ -239,7 +239,7 @@ def _cores(site: Site) -> BuiltVariant:
 
 
 def test_unopened_files_are_left_to_the_package(site: Site) -> None:
-    """The loader opens none of them, though each registers; the package opens the one that can be, where it is told."""
+    """The loader opens none of these files, though each registers operators; the package opens the right one."""
     built = _cores(site)
     assert [(file.installed, file.unopened) for file in built.variant.files] == [
         ("libcore4.so", True),
@@ -305,7 +305,7 @@ def _program(site: Site, place: str, source: str = PROGRAM) -> Path:
 
 
 def test_a_program_runs_from_the_wheel(site: Site, tmp_path: Path) -> None:
-    """It finds torch's libraries from where it lies, is executable, and `_variants.path` says where it is."""
+    """It is executable, finds torch's libraries from its place, and `_variants.path` returns that place."""
     _program(site, "bin/tool")
     built = site.repair()
     file = file_of(built, "tool")

@@ -1,4 +1,4 @@
-"""Repair of install trees made of real shared libraries: what stays, what goes, and what NEEDED and RPATH say then."""
+"""Repair of install trees of real shared libraries: what stays, what is removed, and the NEEDED and RPATH entries."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _mangled_cudart(site: Site) -> Path:
 
 
 def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
-    """The mangled copy that CMake installed goes; NEEDED, version needs and RUNPATH lead to torch's nvidia wheel."""
+    """The mangled copy of CMake's is removed; NEEDED, version needs and RUNPATH lead to torch's nvidia wheel."""
     cudart = _mangled_cudart(cuda_site)
     cuda_site.add("libops.so", "void cudaMalloc(void); void f(void) { cudaMalloc(); }", links=[cudart])
     sdk = cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"})
@@ -140,7 +140,7 @@ def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
 
 
 def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
-    """A file that uses CUDA 11's runtime cannot go with a torch that brings CUDA 12's."""
+    """A file that uses CUDA 11's runtime is refused for a torch with CUDA 12's."""
     cudart = compile_library(cuda_site.root / "toolkit" / "libcudart.so.11.0", "void cudaMalloc(void) {}")
     cuda_site.add("libops.so", "void cudaMalloc(void); void f(void) { cudaMalloc(); }", links=[cudart])
     with pytest.raises(RepairError) as caught:
@@ -199,7 +199,7 @@ def test_a_limited_api_module_serves_from_its_oldest_python_on(site: Site, flags
 
 
 def test_a_module_may_carry_cmakes_lib_prefix(site: Site) -> None:
-    """`add_library(_C SHARED)` makes lib_C.so; its PyInit_ says what it is."""
+    """`add_library(_C SHARED)` makes lib_C.so; its PyInit_ function shows that it is a module."""
     site.add("lib_C.so", "void PyInit__C(void) {}")
     assert file_of(site.repair(), "lib_C.so").module == "_C"
 
@@ -240,7 +240,7 @@ def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:
 
 
 def test_what_leads_to_one_library(site: Site) -> None:
-    """An exported CMake package leads to the variant's own; what cannot be followed is left out; others are data."""
+    """An exported CMake package leads to the variant's library; targets that cannot be followed are left out."""
     site.add("lib/libops.so", TORCH_CALL)
     site.add("lib/libanother.so", TORCH_CALL)
     texts = {
@@ -304,7 +304,7 @@ def test_versioned_links_are_one_file(site: Site) -> None:
 
 
 def test_two_packages_with_kernels_of_one_name_do_not_meet(tmp_path: Path, stubs: Path) -> None:
-    """ld.so resolves a needed name in the whole process: each package has its own libkernels.so all the same."""
+    """ld.so resolves a needed name in the whole process: still, each package gets its own libkernels.so."""
     opened = []
     for number, package in enumerate(("one", "two"), 1):
         site = Site(root=tmp_path / package, stubs=stubs, package=package)
@@ -338,7 +338,7 @@ def test_a_module_that_others_need_keeps_its_suffix(site: Site) -> None:
 
 
 def test_libraries_that_need_each_other_share_a_folder(site: Site) -> None:
-    """Two libraries in a circle cannot be named by their own bytes; they lie together, and open."""
+    """Libraries in a cycle cannot be named by a hash of their bytes; they share a folder, and open."""
     first = site.add("liba.so", "void a(void) {}")
     second = site.add("libb.so", "void a(void); void b(void) { a(); }", links=[first])
     site.add("liba.so", "void b(void); void a(void) {} void aa(void) { b(); }", links=[second])

@@ -165,7 +165,7 @@ def test_cmake_is_asked_again_when_it_might_answer_otherwise(
 
 
 def test_configuration_and_environment_are_inputs(project: Project) -> None:
-    """Flags, a variable that the CMake files read, an option; how many jobs there are is none."""
+    """Flags, a variable that the CMake files read, and an option are inputs; the number of jobs is not."""
     assert reused(project, HATCH_TORCH_EXT_JOBS="1") == [True, True]
     assert reused(project, FLAVOUR="sour") == [False, False]
     assert reused(project, FLAVOUR="sour") == [True, True]
@@ -223,7 +223,7 @@ def test_results_alone_are_kept(project: Project) -> None:
 
 
 def test_a_failure_ends_the_others_only_where_that_is_asked(project: Project) -> None:
-    """All failures are told by default; with `keep-going = false` what was not begun is not built."""
+    """By default all failures are reported; with `keep-going = false`, entries that have not begun are not built."""
     (project.root / "csrc/CMakeLists.txt").write_text(TWO.replace("add_library", "add_nothing"), encoding="utf-8")
     done = project.build(HATCH_TORCH_EXT_JOBS="1")
     assert done.returncode == 1

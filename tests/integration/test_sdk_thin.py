@@ -230,7 +230,7 @@ def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None
     ],
 )
 def test_wheel_refused(builder: Builder, index: Index, fault: str | int, message: str) -> None:
-    """Each way of not getting the wheel is said with its address and what to do."""
+    """Each failure to fetch the wheel is reported with its address and a remedy."""
     index.fault = fault
     assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.url}/files/{NAME}")
     index.fault = None
@@ -238,7 +238,7 @@ def test_wheel_refused(builder: Builder, index: Index, fault: str | int, message
 
 
 def test_wrong_hash(builder: Builder, index: Index) -> None:
-    """A whole wheel whose hash is not the index's is refused."""
+    """A whole wheel whose hash differs from the index's is refused."""
     index.add(index.files[NAME], NAME, sha256="0" * 64)
     index.fault = "no-ranges"
     actual = fake_torch.sha256(index.files[NAME])
@@ -253,7 +253,7 @@ HOSTILE = b'#error "compiled by a stranger"\n'
 
 @pytest.mark.parametrize("first", ["hostile", "honest"])
 def test_no_index_speaks_for_another(builder: Builder, index: Index, first: str) -> None:
-    """An index that names the real hash for its own bytes feeds nobody but those who ask it."""
+    """An index that states another wheel's hash for its own bytes affects only the projects that use it."""
     with serving() as hostile:
         hostile.add(
             fake_torch.wheel(fake_torch.contents(extra={"torch/include/c10/macros/Macros.h": HOSTILE})),
@@ -272,7 +272,7 @@ def test_no_index_speaks_for_another(builder: Builder, index: Index, first: str)
 
 
 def test_one_index_is_shared(builder: Builder, index: Index) -> None:
-    """Two projects that name the same index share what it gave, also where one of them names a password."""
+    """Two projects with the same index share its files, also if one of them has a password in the address."""
     first = builder.acquire()
     before = len(index.log)
     other = Builder(builder.folder, index.with_password("user", "unneeded"))
@@ -281,7 +281,7 @@ def test_one_index_is_shared(builder: Builder, index: Index) -> None:
 
 
 def test_one_projects_settings_of_uv_are_not_anothers(builder: Builder) -> None:
-    """What a project's own uv.toml makes of a requirement is not remembered for others."""
+    """A resolution under one project's uv.toml is not used for another project."""
     with serving() as hostile:
         hostile.add(fake_torch.wheel(fake_torch.contents("2.8.1")), f"torch-2.8.1-{fake_torch.TAG}.whl")
         (builder.folder / "uv.toml").write_text(f'extra-index-url = ["{hostile.simple}"]\n')
@@ -337,7 +337,7 @@ def test_a_damaged_resolution_is_asked_anew(builder: Builder, record: str) -> No
 
 
 def test_one_byte_now_and_then_is_no_progress(builder: Builder, index: Index) -> None:
-    """A server that drags is given up within a few time-outs, and each further attempt is said."""
+    """A server that sends a byte now and then is given up after a few timeouts; each further attempt is reported."""
     index.fault = "trickle"
     began = time.monotonic()
     message = builder.fails()
@@ -361,7 +361,7 @@ def test_a_body_without_an_end(builder: Builder, index: Index) -> None:
 
 
 def test_a_page_without_an_end() -> None:
-    """Of a page of an index no more is taken than a page has, and that is said."""
+    """Reading an index page without an end stops at a limit, with a message."""
     limits = replace(LIMITS, largest_page=5_000_000)
     with serving() as other, Http(IndexSettings(index=other.simple), limits) as http:
         other.on_pages, other.fault = True, "endless"
@@ -374,7 +374,7 @@ def test_a_page_without_an_end() -> None:
 
 
 def test_the_total_of_an_entry(builder: Builder, index: Index) -> None:
-    """`max-download` bounds what is fetched for one entry; with room enough, the same entry goes through."""
+    """`max-download` limits what is fetched for one entry; with a higher limit, the same entry succeeds."""
     small = replace(builder.config(), max_download=10_000)
     assert builder.fails(config=small) == (
         f"matrix.2.8: {index.url}/files/{NAME}: more than 10 kB would be fetched for one entry. Check the index, or "
@@ -400,14 +400,14 @@ def test_the_total_of_an_entry(builder: Builder, index: Index) -> None:
     ],
 )
 def test_names_that_no_folder_takes(builder: Builder, index: Index, names: list[str], problem: str) -> None:
-    """A wheel whose names fit no file system is at fault, and not the cache; nothing is printed raw."""
+    """A wheel with file names that no file system accepts is reported as damaged; names are escaped in the message."""
     index.add(fake_torch.wheel(fake_torch.contents(extra=dict.fromkeys(names, b"x"))), NAME)
     message = builder.fails()
     assert message == f"matrix.2.8: the wheel of torch 2.8.0 is damaged: {problem}. Tell the owner of the index"
 
 
 def test_libraries_that_cannot_be_read(builder: Builder, index: Index) -> None:
-    """A library of nonsense in a whole wheel is told when its names are asked for, in a sentence."""
+    """An invalid library in a whole wheel gives a message when its exports are read."""
     index.add(
         fake_torch.wheel(fake_torch.contents(extra={"torch/lib/libtorch_cpu.so": b"\x7fELF\x02\x01" + b"\xff" * 200})),
         NAME,
@@ -440,7 +440,7 @@ def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> 
     ],
 )
 def test_a_version_that_no_torch_has(builder: Builder, index: Index, line: str, said: str) -> None:
-    """What a wheel says of itself goes into paths, CMake and messages: it has the form of a version, or is refused."""
+    """The version in a wheel goes into paths, CMake files and messages: an invalid one is refused."""
     text = "__version__ = '2.8.0'\ncuda = None\n" + line + "\n"
     index.add(fake_torch.wheel(fake_torch.contents(extra={"torch/version.py": text.encode()})), NAME)
     message = builder.fails()
@@ -450,7 +450,7 @@ def test_a_version_that_no_torch_has(builder: Builder, index: Index, line: str, 
 
 @pytest.mark.parametrize("line", ["nvidia-cublas; python_version ~= 'x'", "nvidia-cublas; 'a' ~= os_name"])
 def test_a_marker_that_compares_nothing(builder: Builder, index: Index, line: str) -> None:
-    """A requirement whose marker cannot be evaluated is told like one that cannot be read."""
+    """A requirement with an invalid marker is reported like one that cannot be parsed."""
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CUDA)\n")
     index.add(fake_torch.wheel(fake_torch.contents(requires=[line])), NAME)
     with pytest.raises(SdkError, match=r"which is not a requirement: .* Tell the owner of the index"):
@@ -458,13 +458,13 @@ def test_a_marker_that_compares_nothing(builder: Builder, index: Index, line: st
 
 
 def test_what_nothing_is_installed_of(builder: Builder, index: Index) -> None:
-    """For headers alone, a requirement that is none stops nothing: it only names modules that a message would list."""
+    """For headers alone, an invalid requirement stops nothing: it would only add module names to a message."""
     index.add(fake_torch.wheel(fake_torch.contents(requires=["!!!", "sympy>=1"])), NAME)
     assert builder.acquire().left_out == ("sympy",)
 
 
 def test_hostile_metadata(builder: Builder, index: Index) -> None:
-    """Requirements that are none are told, by line; bytes that are no text are passed over."""
+    """Invalid requirements are reported by line; bytes that are not text are skipped."""
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CUDA)\n")
     index.add(fake_torch.wheel(fake_torch.contents(requires=["\x1b[2J???"])), NAME)
     with pytest.raises(SdkError) as caught:
@@ -590,7 +590,7 @@ def test_no_wheel_for_this_machine(builder: Builder, index: Index) -> None:
     ],
 )
 def test_index_refused(builder: Builder, index: Index, fault: str | int, message: str) -> None:
-    """Each way of not getting the index's page is said with its address and what to do."""
+    """Each failure to fetch the index's page is reported with its address and a remedy."""
     index.fault, index.on_pages = fault, True
     assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.simple}/torch/")
 
@@ -607,7 +607,7 @@ def test_an_address_that_cannot_be_read(builder: Builder, address: str) -> None:
 
 @pytest.mark.parametrize("host", ["a" * 70, "a..b", "xn--"])
 def test_a_host_that_no_name_server_knows(builder: Builder, index: Index, host: str) -> None:
-    """A name with impossible parts, of the index or of a redirect, is told in a sentence."""
+    """An invalid host name, of the index or in a redirect, gives a message."""
     assert "is not an address, or redirects to what is none" in builder.fails(index_url=f"http://{host}/simple")
     index.fault, index.elsewhere = "redirect", f"http://{host}"
     assert "is not an address, or redirects to what is none" in builder.fails()
@@ -635,7 +635,7 @@ def test_pips_proxy(builder: Builder, index: Index) -> None:
 
 
 def test_index_unreachable(builder: Builder, index: Index) -> None:
-    """An index that nobody serves is said; one that was asked before is done without."""
+    """An unreachable index gives a message; one whose answer was kept is not needed."""
     builder.acquire()
     for record in builder.store.root.glob("resolved/*"):
         old = re.sub(rb'"time": [\d.]+', b'"time": 1000000000', record.read_bytes())
@@ -780,7 +780,7 @@ def test_symbols_refused(builder: Builder, index: Index) -> None:
 
 
 def test_cache_not_writable(builder: Builder) -> None:
-    """Where the user's cache cannot be written, the project's own folder serves, and that is said."""
+    """If the user's cache cannot be written, a folder of the project is used, with a note."""
     (builder.folder / "file").write_text("")
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "file" / "cache")
     sdk = builder.acquire()
@@ -831,7 +831,7 @@ def test_killed_at_any_moment(builder: Builder, index: Index) -> None:
 
 
 def test_disk_full(builder: Builder) -> None:
-    """A write that fails for want of room is said, leaves nothing half-made, and the next run completes."""
+    """A full disk gives a message and leaves no partial files; the next run succeeds."""
     process = child(builder, limit=100_000)  # the largest header is 130 kB
     output, _ = process.communicate(timeout=60)
     root = builder.store.root
@@ -858,7 +858,7 @@ def test_several_builds_at_once(builder: Builder, index: Index) -> None:
 
 
 def test_prune(builder: Builder, index: Index) -> None:
-    """The store says what it holds; pruning removes what was not used lately, and the bytes that only that had."""
+    """The store lists its items; pruning removes those not used lately, and the bytes that only they used."""
     index.add(fake_torch.wheel(fake_torch.contents("2.9.0")), f"torch-2.9.0-{fake_torch.TAG}.whl")
     old, new = builder.acquire(), builder.acquire("torch==2.9.*")
     assert [one.title for one in upkeep.listing(builder.store)] == [

@@ -31,7 +31,7 @@ def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 def test_two_machines_give_the_wheel_of_one(tmp_path: Path, shared: Path) -> None:
-    """Each in a folder of its own; a part of a changed project, and one part alone, are refused."""
+    """Each works in another folder; a part of a changed project is refused, and so is a single part."""
     page = METADATA_HOOK.format(releases=", ".join(f'"{release}"' for release in RELEASES))
     files = {"pyproject.toml": page, "src/my_pkg/__init__.py": "from my_pkg import _variants\n_variants.load()\n"}
     one, two = (Project(tmp_path / name, shared, releases=RELEASES, files=files) for name in ("one", "two"))

@@ -43,7 +43,7 @@ def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_path: Path) -> None:
-    """What it started goes with it, a program deep inside a configure step too; the next run comes to the end."""
+    """Everything that it started ends too, even a program deep inside a configure step; the next run succeeds."""
     project = Project(tmp_path / "project", shared)
     status, output = project.stopped(number, alone=True)
     assert project.processes() == []
@@ -80,7 +80,7 @@ def test_all_entries_together_stay_within_the_jobs(shared: Path, tmp_path: Path)
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) -> None:
-    """GNU make before 4.4 ends with an internal error where it is told of a FIFO: it is not."""
+    """GNU make before 4.4 ends with an internal error if MAKEFLAGS name a FIFO: it gets no FIFO."""
     making = CMAKE.replace(
         "add_library",
         "add_custom_command(OUTPUT made.c COMMAND make -f ${CMAKE_CURRENT_SOURCE_DIR}/Makefile made.c)\nadd_library",
@@ -92,7 +92,7 @@ def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) 
 
 
 def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path: Path) -> None:
-    """The kernel kills one for want of memory: it is said, compiled again by itself, and the build goes on."""
+    """A compiler that the kernel killed for lack of memory is run again by itself, with a note; the build goes on."""
     project = Project(tmp_path / "project", shared)
     compiler = tmp_path / "cc"
     compiler.write_text(

@@ -1,4 +1,4 @@
-"""Projects that lay their files out as nobody here would, built whole: a library in C, tiny wheels of torch on disk."""
+"""Whole builds of projects with unusual layouts: a library in C, and tiny wheels of torch on disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) ->
 
 
 def said(done: process.Completed) -> str:
-    """Return what was said, as one line."""
+    """Return the output on one line."""
     return " ".join((done.stdout + done.stderr).split())
 
 
@@ -83,7 +83,7 @@ def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
 
 
 def test_a_package_that_nobody_brings(make: Make) -> None:
-    """CMake installs files, and none is the package's: told before anything is compiled, with each remedy."""
+    """CMake installs files, but none makes the package: an error before anything is compiled, with each remedy."""
     project = make({"csrc/x.txt": "x", "csrc/CMakeLists.txt": CMAKE + "install(FILES x.txt DESTINATION .)\n"})
     done = project.build()
     assert done.returncode == 1
@@ -114,9 +114,9 @@ def test_code_that_brings_no_package(make: Make) -> None:
     ],
 )
 def test_an_installed_file_that_the_package_has_otherwise(make: Make, rule: str) -> None:
-    """CMake installs a module that is in the sources already, not the same: told before anything is compiled.
+    """CMake installs a module whose source differs from the package's: an error before anything is compiled.
 
-    Patterns and rules that are not installed by default count as CMake counts them; a folder may be made later.
+    Patterns and rules that are not installed by default count as in CMake; a folder may be made later.
     """
     own = dict.fromkeys(("src/my_pkg/more.py", "src/my_pkg/none.py", "src/my_pkg/data.txt"), "OWN = 1\n")
     other = dict.fromkeys(("csrc/py/more.py", "csrc/py/none.py"), "OTHER = 1\n")
@@ -162,7 +162,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built.json DESTINATION my_pkg)
 
 
 def test_a_generated_module_that_git_ignores(make: Make) -> None:
-    """CMake writes a module into the package, which hatchling leaves out as git does: said; the remedy works."""
+    """CMake writes a module into the package that git and hatchling ignore: a warning, whose remedy works."""
     rule = "file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg/_generated.py [=[X = 1\n]=])\n"
     ignored = "/build/\n/dist/\n_gen*.py\n"
     project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": CMAKE + rule, ".gitignore": ignored})
@@ -233,7 +233,7 @@ def test_a_project_that_sets_the_install_prefix(make: Make) -> None:
 
 
 def test_python_files_beside_the_package(make: Make) -> None:
-    """What CMake installs into site-packages under another name is packed inside of the package, which is said."""
+    """A package that CMake installs into site-packages under another name goes inside of the package, with a note."""
     rule = """
 find_package(Python REQUIRED COMPONENTS Interpreter)
 install(DIRECTORY other DESTINATION ${Python_SITEARCH})
@@ -252,7 +252,7 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
 
 
 def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
-    """The line that the warning gives brings them in, and the warning is gone."""
+    """The line that the warning gives includes them, and the warning is gone."""
     project = make({"src/my_pkg/__init__.py": INIT, ".gitignore": "/build/\n/dist/\ncsrc/\n"})
     done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
     line = 'artifacts = ["/csrc"]'
@@ -337,7 +337,7 @@ def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path
 
 
 def test_a_path_that_python_cannot_read(make: Make) -> None:
-    """Where Python takes names of files for ASCII, a path with other letters is told; the remedy builds there."""
+    """If Python's file system encoding is ASCII, a path with other letters is an error; the remedy builds there."""
     project = make({"src/my_pkg/__init__.py": INIT}, folder="pr\u00f6jekt \u00e4")
     ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "HATCH_TORCH_EXT_ONLY": "*2.8*"}
     done = project.build(**ascii_alone, PYTHONUTF8="0")

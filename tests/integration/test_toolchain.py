@@ -87,7 +87,7 @@ def script(path: Path, text: str) -> Path:
 
 
 def package(environment: Environment, name: str, version: str, program: str = "../../../bin/{name}") -> Path:
-    """Install a Python package that brings the program ``name`` of ``version`` into the environment."""
+    """Install a Python package with the program ``name`` of ``version`` into the environment."""
     path = script((environment.site_packages / program.format(name=name)).resolve(), f"echo {name} version {version}")
     info = environment.site_packages / f"{name}-{version}.dist-info"
     info.mkdir()
@@ -177,7 +177,7 @@ def test_ninja_is_found_though_path_lacks_it(machine: Machine, monkeypatch: pyte
 
 
 def test_tools_of_the_environment_come_first(machine: Machine) -> None:
-    """A package in the entry's environment wins over the hook's own; the program over a script that starts it."""
+    """A package in the entry's environment is preferred to the hook's; a program to a script that starts it."""
     data = package(machine.environment, "cmake", "3.31.2", "cmake/data/bin/{name}")
     script(machine.environment.bin / "cmake", "exit 1")
     ninja = package(machine.environment, "ninja", "1.12.1")
@@ -208,7 +208,7 @@ def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minim
 
 
 def test_a_tool_of_the_system_that_is_too_old_gives_way(machine: Machine) -> None:
-    """Where the environment is the system's Python, nobody asked for what lies beside it: the hook's own serves."""
+    """If the environment is the system's Python, a tool beside it that is too old is passed over for the hook's."""
     path = script(machine.environment.bin / "cmake", "echo cmake version 3.25.1")
     assert machine.find(None).cmake.path != path
 
@@ -225,7 +225,7 @@ def test_programs_that_pip_put_into_a_target(machine: Machine) -> None:
 
 
 def test_a_tool_that_does_not_run(machine: Machine) -> None:
-    """A broken program is an error with its own words, not a silent step to the next place."""
+    """A broken program is an error with its output; the search does not go on silently."""
     path = script(machine.environment.bin / "ninja", "echo broken >&2; exit 3")
     with pytest.raises(ToolchainError) as failure:
         machine.find(None)
@@ -281,7 +281,7 @@ def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CXX decides, a launcher in it is passed over; vendor and version are its own; binutils are beside it."""
+    """CXX names the compiler, after a launcher if any; vendor, version and binutils are found for it."""
     real = shutil.which("c++")
     monkeypatch.setenv("CXX", f"ccache {real}")
     found = machine.find(None)
@@ -293,7 +293,7 @@ def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyP
 
 
 def test_the_hatch_environment_names_compiler_and_toolkit(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``env-vars`` of the entry's environment go before the builder's own variables."""
+    """``env-vars`` of the entry's environment override the variables of the process."""
     monkeypatch.setenv("CXX", "no-such-compiler")
     home = toolkit(machine.config.root / "home", "13.0")
     given = replace(ENTRY, env_vars=(("CXX", "c++"), ("CUDA_HOME", str(home))))
@@ -320,7 +320,7 @@ def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPat
 
 
 def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`auto` takes ccache, else sccache, else one of its own; a name must be there; `none` is none."""
+    """`auto` takes ccache, else sccache, else a downloaded ccache; a named launcher must exist; `none` uses none."""
     folder = machine.config.root / "launchers"
     (folder / "real").mkdir(parents=True)
     (folder / "real" / "c++").symlink_to(shutil.which("c++") or "")
@@ -340,7 +340,7 @@ def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system, then before it CUDA_PATH, CUDA_HOME, the option, the environment: each is taken where it is there."""
+    """Each place is preferred to those before it: the system, CUDA_PATH, CUDA_HOME, the option, the environment."""
     folder = machine.config.root
     toolkit(machine.system / "cuda-13.0", "13.0")
     assert machine.cuda().source == "the system"
@@ -427,7 +427,7 @@ def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
 
 
 def test_wheels_that_are_not_whole(machine: Machine) -> None:
-    """Nvcc without its companions: the pieces, the extras that bring them, and the one requirement that has all."""
+    """Nvcc without its companions: the error names the missing parts, their extras, and the one requirement for all."""
     wheels = toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
     assert machine.problem().startswith(
         f"the CUDA toolkit in {wheels} is incomplete: it lacks bin/cudafe++ (nvcc), include/cuda_runtime.h (cudart), "
@@ -437,7 +437,7 @@ def test_wheels_that_are_not_whole(machine: Machine) -> None:
 
 
 def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
-    """CMake takes the folders of nvcc's libraries apart at spaces: said before anything is compiled."""
+    """CMake splits the folders of nvcc's libraries at spaces: an error before anything is compiled."""
     toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
     work = machine.config.root / "my project"
     found = toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
@@ -465,7 +465,7 @@ def test_a_host_compiler_that_nvcc_does_not_support(machine: Machine, monkeypatc
 
 
 def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
-    """The option for this CUDA; else what torch's wheels hold and PTX for newer cards, as far as nvcc has it; said."""
+    """Those of the option for this CUDA, else of torch's wheels and PTX, as far as nvcc knows them, with a note."""
     toolkit(machine.system / "cuda-13.0", "13.0", "sm_75 sm_80 sm_90")
     named = machine.cuda(archs=(("", ("7.5",)), ("13", ("8.0", "9.0a"))))
     assert ([arch.name for arch in named.archs], named.archs_source) == (["8.0", "9.0a"], "option `archs.13`")
@@ -595,7 +595,7 @@ def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Ma
 def test_nvccs_flags_of_the_process_for_this_machine_are_left_out(
     crossing: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host compiler (conda names one) and flags for this processor go, and that is told; the rest stays."""
+    """A host compiler (conda names one) and flags for this processor are left out, with a note; the others stay."""
     monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin /usr/bin/g++ -lineinfo")
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-Xcompiler -march=x86-64-v3,-DA --compiler-bindir=/usr/bin/g++")
     monkeypatch.setenv("CUDAFLAGS", "-maxrregcount=64 -Xcompiler=-m64")

@@ -1,4 +1,4 @@
-"""Whole builds of a library in C: no secret in any file or output, no folder outside the work folder, waits said."""
+"""Whole builds of a library in C: no secret in files or output, no files outside the work folder, waits reported."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def project(root: Path, shared: Path, *, cmake: str = SPEAKS, matrix: str = "") 
 
 @pytest.mark.parametrize("cmake", [SPEAKS, FAILS])
 def test_secrets_are_in_no_file_and_no_output(cmake: str, tmp_path: Path, shared: Path) -> None:
-    """What the environment of hatch and the process hold is in no log, event, message, wheel or other file.
+    """Secrets in the environment of hatch or of the process are in no log, event, message, wheel or other file.
 
-    The author's own CMake files print it all, and fail with it.
+    The author's own CMake files print them all, and fail with them.
     """
     built = project(tmp_path / "project", shared, cmake=cmake)
     done = built.build(FROM_OUTSIDE="from-S3CRET", UV_INDEX_INNER_PASSWORD="inner-S3CRET")  # noqa: S106
@@ -90,7 +90,7 @@ def test_a_value_that_cmake_would_change_is_refused(tmp_path: Path, shared: Path
 
 
 def test_a_build_waits_and_says_for_whom(tmp_path: Path, shared: Path) -> None:
-    """While another process holds the work folder, a build says which, and then goes on."""
+    """If another process holds the work folder, a build names that process, waits, and then goes on."""
     built = project(tmp_path / "project", shared, cmake=CMAKE)
     work = folders.work(built.root, distribution="my-pkg")
     with locks.held(work / "lock", what="it"):

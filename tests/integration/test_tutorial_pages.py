@@ -31,7 +31,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def joined(into: Any, new: Any) -> Any:
-    """Return both tables as one; what is said later holds."""
+    """Return both tables as one; the second overrides the first."""
     if isinstance(into, dict) and isinstance(new, dict):
         return {key: joined(into.get(key), new.get(key, into.get(key))) for key in {**into, **new}}
     return new

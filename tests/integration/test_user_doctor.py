@@ -58,13 +58,13 @@ def set_torch(prefix: Path, source: str = TORCH, cuda: str | None = None) -> Non
 
 
 def install(environment: Path, wheel: Path, *options: str) -> None:
-    """Install a wheel without what it requires."""
+    """Install a wheel without its requirements."""
     quiet = ["--quiet", "--no-deps", "--python", str(environment), *options]
     process.run([uv.find_uv_bin(), "pip", "install", *quiet, str(wheel)])
 
 
 def doctor(environment: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run ``doctor --json`` and return its status and what it said."""
+    """Run ``doctor --json`` and return its status and its answer."""
     capsys.readouterr()
     status = cli.main(["doctor", "--python", str(environment), "--json", *arguments])
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -108,7 +108,7 @@ def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: 
 
 
 def test_torch_that_does_not_import(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its own words are told, without a traceback."""
+    """Its error is shown, without a traceback."""
     install(environment, wheel)
     set_torch(environment.parent.parent, "raise OSError('libcudart.so.13: cannot open shared object file')\n")
     status, said = doctor(environment, capsys)
@@ -201,7 +201,7 @@ def test_nothing_is_pruned_where_nothing_fits(
 
 
 def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a problem with its way out, and not a package that is not there."""
+    """It is a problem with a remedy; the package still counts as installed."""
     install(environment, wheel)
     (site(environment) / "my_pkg/_torch_ext/manifest.json").write_text("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
@@ -215,7 +215,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
 def test_a_loader_that_answers_anything(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], said: str
 ) -> None:
-    """A package whose own loader talks nonsense is one that does not work."""
+    """A package whose loader gives an invalid answer is reported as not working."""
     install(environment, wheel)
     (site(environment) / "my_pkg/_variants.py").write_text(f"print({said!r})")
     status, found = doctor(environment, capsys)
@@ -232,7 +232,7 @@ def test_a_loader_that_answers_anything(
 def test_two_packages_of_one_namespace(
     environment: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], sentence: str
 ) -> None:
-    """Both register the same operators: importing the second would abort the process, which is said before, once."""
+    """Both register the same operators, so that importing the second would abort the process: reported once."""
     for name in ("my_pkg", "other_pkg"):
         files = {f"{CPU28}/lib{name}.so": b"x"}
         variant = wheels.variant(CPU28, files, machine=os.uname().machine)

@@ -125,7 +125,7 @@ def versions(python: Path) -> dict[str, str]:
 def test_the_torch_that_the_package_serves_best(
     environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, driver: str, expected: str
 ) -> None:
-    """Torch comes from torch's index, everything else from the default one; neither brings the other's names."""
+    """Torch is installed from torch's index, everything else from the default one, never the other way round."""
     monkeypatch.setenv(machine.DRIVER, driver)
     assert install(environment, indexes, "my-pkg") == 0
     assert versions(environment) == {"torch": expected, "my-pkg": "1.0", "helper": "1.0"}
@@ -168,7 +168,7 @@ def test_dry_run_prints_what_can_be_typed(
 def test_a_backend_that_was_asked_for(
     environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The option goes before the variable, and both before the machine."""
+    """The option overrides the variable, and both override the machine's."""
     monkeypatch.setenv(machine.DRIVER, "none")
     monkeypatch.setenv("TORCH_EXT_BACKEND", "cpu")
     assert install(environment, indexes, "my-pkg", "--backend", "cu126") == 0
@@ -212,7 +212,7 @@ def test_what_the_installer_prints_is_clean(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A dependency whose build prints a secret and what moves the cursor: the user sees neither, and the failure."""
+    """A dependency's build prints a secret and control characters: the user sees neither, but sees the failure."""
     monkeypatch.setenv(machine.DRIVER, "none")
     monkeypatch.setenv("MY_TOKEN", "hunter2-and-more")
     project = tmp_path / "web" / "simple" / "loud"
@@ -239,7 +239,7 @@ def test_what_the_installer_prints_is_clean(
 
 
 def test_wrong_words(environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A backend and a package that are none are told in a sentence."""
+    """An unknown backend and an invalid package name give messages."""
     assert install(environment, indexes, "my-pkg", "--backend", "cuda") == 1
     assert "the backend 'cuda' is not known: give `cu130`, `cpu` or `auto`" in capsys.readouterr().err
     assert install(environment, indexes, "no such package") == 1

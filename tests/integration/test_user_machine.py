@@ -75,7 +75,7 @@ def test_libcuda_alone(environ: dict[str, str], tmp_path: Path) -> None:
     ],
 )
 def test_a_driver_that_does_not_work(environ: dict[str, str], tmp_path: Path, init: str, problem: str) -> None:
-    """An error, a crash and a hang are each told, and the next source is asked."""
+    """An error, a crash and a hang are each reported, and the next source is asked."""
     library(tmp_path, "libnvidia-ml.so.1", NVML.replace("INIT", init))
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("580.65.06\n")

@@ -1,4 +1,4 @@
-"""How an author's requirement of torch agrees with the matrix, which entries serve an installed torch, whose it is."""
+"""How an author's requirement of torch agrees with the matrix, and which entries serve an installed torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def entry(torch: str | None, *, stable: bool = False, cuda: str | None = None) -> Entry:
-    """Return an entry named for what it is."""
+    """Return an entry with a name that tells its fields."""
     name = f"{torch}{'-stable' * stable}{f'-{cuda}' if cuda else ''}"
     required = f"torch=={torch}.*" if torch else "torch>=2.8"
     return Entry(
@@ -54,7 +54,7 @@ TWO = (entry("2.8"), entry("2.13"))
     ],
 )
 def test_how_requirements_agree(lines: list[str], kind: str, unused: tuple[str, ...]) -> None:
-    """Every relation to a matrix of torch 2.8 and 2.13, and which entries nobody could use."""
+    """Every relation to a matrix of torch 2.8 and 2.13, and the entries that no user could use."""
     found = agreement.compare(lines, TWO)
     assert (found.kind, found.unused) == (kind, unused)
 
@@ -174,7 +174,7 @@ def test_the_environment_that_uv_means(
 def test_where_the_front_end_is_told_to_look(
     arguments: list[str], environ: dict[str, str], expected: dict[str, str], tmp_path: Path
 ) -> None:
-    """Options that pip and uv hand to nobody become the variables of the same meaning, from any folder."""
+    """Options that pip and uv do not pass on are turned into variables of the same meaning, from any folder."""
     (tmp_path / "my wheels").mkdir()
     (tmp_path / "ca.pem").touch()
     parent = around.Parent(arguments=tuple(arguments), environ={}, folder=tmp_path)

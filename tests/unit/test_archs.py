@@ -61,7 +61,7 @@ def test_duplicates_merge_and_order_does_not_matter() -> None:
 
 
 def test_groups_are_what_nvcc_supports() -> None:
-    """`all` is every one with PTX of the newest; `all-major` is nvcc's own meaning, checked against 13.0."""
+    """`all` is every architecture with PTX of the newest; `all-major` is as nvcc defines it, checked against 13.0."""
     assert names("all-major") == ["7.5", "8.0", "9.0", "10.0", "11.0", "12.0+PTX"]
     assert names("all-major", supported=NVCC_12_4) == ["5.0", "6.0", "7.0", "8.0", "9.0+PTX"]
     assert names("all")[0] == "7.5"

@@ -1,4 +1,4 @@
-"""The checks of the audit on files made byte by byte: what each finds, in which words, and what it lets pass."""
+"""The checks of the audit on files made byte by byte: findings with their texts, and files without findings."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_faults_of_one_file(parts: dict[str, Any], code: str, message: str, make
 
 
 def test_libraries_of_glibc_count_where_the_file_needs_that_glibc(make: Making) -> None:
-    """`-ffast-math` brings libmvec, which is part of glibc from 2.22 on; a file for older ones may not need it."""
+    """`-ffast-math` links libmvec, which glibc has from 2.22 on; a file for an older glibc must not need it."""
     needed = ("libmvec.so.1", "libc.so.6")
     assert make.one(needed=needed, versions={"libmvec.so.1": ("GLIBC_2.22",)}) == []
     assert [code for code, _ in make.one(needed=needed, versions={"libc.so.6": ("GLIBC_2.17",)})] == ["missing-library"]
@@ -134,7 +134,7 @@ def test_compiled_against_a_pre_release(version: str, make: Making) -> None:
     ],
 )
 def test_paths_that_are_no_build_paths(data: bytes, facts: dict[str, Any], make: Making) -> None:
-    """Names that a program uses are no paths of sources; where the build's own folders are known, only those count."""
+    """Names that a program uses are no paths of sources; if the build's folders are known, only those count."""
     assert make.one(data=data, facts=facts) == []
 
 
@@ -166,7 +166,7 @@ def test_what_must_not_be_bundled(name: str, code: str, message: str, make: Maki
 
 
 def test_openmp_of_another_name(make: Making) -> None:
-    """A need for libgomp.so.1 where this torch brings it under a mangled name gives two runtimes: found."""
+    """A need for libgomp.so.1 beside a torch with it under a mangled name gives two runtimes: a finding."""
     found = make.one(
         needed=("libgomp.so.1", "libc.so.6"), facts={"provided": frozenset({"libgomp-a34b3233.so.1", "libtorch.so"})}
     )

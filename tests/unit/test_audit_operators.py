@@ -132,7 +132,7 @@ def test_a_generic_namespace_by_a_definition(make: Making) -> None:
 
 
 def test_a_macro_before_torch_expands_it(make: Making) -> None:
-    """CASE 65: before 2.11 the macro's own name is registered, by both libraries: told, and truly twice."""
+    """CASE 65: before torch 2.11 the macro's own name is registered, by both libraries: a true finding."""
     one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
     message = (
         "registers operators in the namespace `LIBRARY_NAME`, which is the name of a macro: TORCH_LIBRARY of torch "
@@ -150,7 +150,7 @@ def test_a_macro_before_torch_expands_it(make: Making) -> None:
 
 
 def test_what_a_macro_stands_for_may_be_unknown(make: Making) -> None:
-    """CASE 65: where no definition tells (`#define` in a source, a foreign wheel), that is said, no fault."""
+    """CASE 65: if the macro's definition is not known (a source, a foreign wheel), a note says so; it is no fault."""
     one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
     subject = Subject(variant=None, binaries=(one, two), ours=True, build=record("2.13.0"))
     assert [(item.code, item.message, item.warning) for item in operators.check(subject)] == [
@@ -168,7 +168,7 @@ def test_what_a_macro_stands_for_may_be_unknown(make: Making) -> None:
 
 
 def test_what_was_really_registered_goes_before_what_is_read(make: Making) -> None:
-    """CASE 65: a file that was opened says itself what it registers."""
+    """CASE 65: for a file that was opened, its real registrations count."""
     one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
     subject = Subject(variant=None, binaries=(one, two), ours=True, build=record("2.8.0"))
     opened = {"a/libone.so": frozenset({"_C::f"}), "a/libtwo.so": frozenset({"pkg_two::f"})}

@@ -50,7 +50,7 @@ def test_the_same_cxx_abi(undefined: tuple[str, ...], abi: bool | None, make: Ma
 
 @pytest.mark.parametrize(("glibc", "told"), [("GLIBC_2.17", True), ("GLIBC_2.34", False)])
 def test_names_of_a_newer_glibc_that_nobody_linked(glibc: str, told: bool, make: Making) -> None:  # noqa: FBT001
-    """A static library brings `__libc_single_threaded`, of glibc 2.32, without its version: older systems lack it."""
+    """A static library needs `__libc_single_threaded`, of glibc 2.32, without its version: older systems lack it."""
     names: dict[str, Any] = {"undefined": ("__libc_single_threaded", "strlen"), "versions": {"libc.so.6": (glibc,)}}
     expected = [("missing-symbol", "needs __libc_single_threaded, which no file that it loads defines")]
     assert make.one(**names) == (expected if told else [])
@@ -88,7 +88,7 @@ def test_a_name_that_nobody_defines(make: Making) -> None:
 
 
 def test_c_names_that_nobody_defines(make: Making) -> None:
-    """CASE 41: a launcher that nobody defines is told; names of glibc, Python, torch and the linker are not."""
+    """CASE 41: a launcher without a definition is a finding; names of glibc, Python, torch and the linker are not."""
     others = (
         *("memcpy@GLIBC_2.14", "dlsym", "PyErr_SetString", "aoti_torch_get_dim", "cblas_sgemm", "dgemm_"),
         *("omp_get_thread_num", "mkl_set_num_threads", "_GLOBAL_OFFSET_TABLE_"),
@@ -108,7 +108,7 @@ def test_c_names_that_nobody_defines(make: Making) -> None:
     ],
 )
 def test_c_names_that_somebody_may_define(needed: tuple[str, ...], make: Making) -> None:
-    """CASE 41: a library whose names have no versions (zlib, one that is not known, musl) may have any C name."""
+    """CASE 41: a library without symbol versions (zlib, an unknown one, musl) may define any C name."""
     assert "missing-symbol" not in dict(make.one(undefined=("inflate",), needed=needed))
     facts = {"external": {"libvendor.so": "author"}}
     assert make.one(undefined=("vendor_open", KERNEL), needed=("libc.so.6", "libvendor.so"), facts=facts) == []
@@ -180,7 +180,7 @@ def test_a_library_that_torchs_own_loads(make: Making) -> None:
     ],
 )
 def test_a_name_defined_with_the_other_string(wanted: str, there: str, said: bool, make: Making) -> None:  # noqa: FBT001
-    """CASE 67: told as such, and a fault; another overload is no such thing."""
+    """CASE 67: reported as the other ABI, and a fault; another overload is not."""
     subject = Subject(variant="l", binaries=(make.binary(undefined=(wanted,), exported=(there,), **NEEDS),), ours=True)
     (found,) = symbols.check(subject)
     assert (found.code, found.warning) == (("torch-abi", False) if said else ("missing-symbol", True))
@@ -275,7 +275,7 @@ def test_pybind11_internals_other_than_torchs(version: int, told: bool, make: Ma
 
 
 def test_python_in_a_library(make: Making) -> None:
-    """A library that needs Python is told; in a variant that promises every Python it is a fault."""
+    """A library that needs Python is a warning; in a variant that promises every Python it is a fault."""
     library = make.binary(undefined=("PyErr_SetString", "PyExc_ValueError"))
     message = "is a library, but needs PyErr_SetString, PyExc_ValueError of Python"
     (found,) = python.check(Subject(variant="label", binaries=(library,)))
@@ -285,7 +285,7 @@ def test_python_in_a_library(make: Making) -> None:
 
 
 def test_python_in_a_library_of_modules_alone(make: Making) -> None:
-    """CASE 69: where one Python alone opens the files (the variant has modules; a cp311 wheel), nothing is said."""
+    """CASE 69: if only one Python opens the files (a variant with modules; a cp311 wheel), there is no finding."""
     helper = make.binary("my_pkg/_torch_ext/label/libcore.so", undefined=("PyErr_SetString",), soname="libcore.so")
     caller = module(make, "_C.cpython-311-x86_64-linux-gnu.so", needed=("libcore.so",))
     assert not list(python.check(Subject(variant="label", binaries=(helper, caller), python="cp311", ours=True)))
@@ -414,7 +414,7 @@ def test_the_limited_api(
 
 
 def test_pybind11_under_the_limited_api_is_named(make: Making) -> None:
-    """It does not work, whatever the suffix says; the remedy is another than for a module of the author's own."""
+    """It does not work whatever the suffix is; the remedy differs from that for a module without pybind11."""
     binary = module(make, "_C.abi3.so", undefined=("_PyObject_GetDictPtr",), data=PYBIND)
     (found,) = python.check(Subject(variant="label", binaries=(binary,), python="abi3-cp39"))
     assert (found.code, found.remedy) == (

@@ -162,7 +162,7 @@ def test_a_variant_twice(tmp_path: Path) -> None:
 
 
 def test_faults_name_their_variant(tmp_path: Path) -> None:
-    """A fault of a file is told with the label of its variant, a stable-ABI one by its own rules."""
+    """A finding on a file has the label of its variant; a stable-ABI variant is checked by its own rules."""
     label = "stable2.10_cpu_x86_64"
     files = {f"{label}/libmy_ops.so": library(undefined=("_ZN2at5emptyEv",))}
     variant = wheels.variant(label, files, torch="2.10", stable_abi=True, cxx11_abi=None)
@@ -184,7 +184,7 @@ def test_a_tag_below_the_symbols(tmp_path: Path) -> None:
 
 
 def test_symbols_beyond_every_policy(tmp_path: Path) -> None:
-    """A wheel tagged plain linux promises nothing; what no system of a policy has is told all the same."""
+    """A wheel tagged plain linux promises nothing; symbols beyond every policy are a finding all the same."""
     library = elves.shared_object(needed=("libc.so.6",), versions={"libc.so.6": ("GLIBC_2.17", "GLIBC_2.999")})
     path = wheels.write(tmp_path, {"a/x.so": library}, name="a-1-py3-none-linux_x86_64.whl")
     assert found(path) == [
@@ -242,7 +242,7 @@ def test_elf_by_name_only_and_by_bytes_only(tmp_path: Path) -> None:
 
 
 def test_ignored_and_unknown_codes(tmp_path: Path) -> None:
-    """Codes can be ignored; one that there is none of is told before the wheel is read."""
+    """Codes can be ignored; an unknown one is an error before the wheel is read."""
     path = ours(tmp_path, rpath="/opt/x")
     assert found(path, ignore=["rpath"]) == []
     with pytest.raises(ConfigurationError, match="There is no audit code `nonsense` to ignore"):

@@ -1,6 +1,6 @@
-"""Wheels of strangers: no source of text in them reaches an output raw, and none makes more than a message.
+"""Foreign wheels: no text in them reaches an output unescaped, and none causes more than a message.
 
-Each source is a place where somebody else's text comes in, each output a command that shows it.
+Each source is a place where foreign text comes in, each output a command that shows it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def named(name: str) -> Callable[[Path], Path]:
 
 
 def variant_json(folder: Path) -> Path:
-    """Return a wheel whose description for installers is hostile."""
+    """Return a wheel with a hostile ``variant.json``."""
     return rewritten(ours(folder), {f"{INFO}/variant.json": json.dumps({"variants": {WORSE: {}}}).encode()})
 
 

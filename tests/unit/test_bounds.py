@@ -1,4 +1,4 @@
-"""Reading a wheel of strangers takes work by its size: counted in calls and in allocated bytes, never timed."""
+"""Reading a foreign wheel takes work in proportion to its size: counted in calls and allocated bytes, never timed."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_more_findings_than_anybody_reads(tmp_path: Path) -> None:
-    """Of one code the first fifty are told, and how many more there are; no code vanishes behind another."""
+    """The first fifty of a code are listed, with the number of the others; no code hides another."""
     path = wheels.write(tmp_path, {f"a/{number}.so": b"no ELF" for number in range(60)})
     found = audit.audit_wheel(path)
     assert [each.message for each in found if each.file == "other files"] == ["10 more of these"]
@@ -164,7 +164,7 @@ def test_more_findings_than_anybody_reads(tmp_path: Path) -> None:
 
 
 def test_json_of_very_many_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One MB of rows is told, what is compiled before the rest, and how many are left out; `--all` leaves out none."""
+    """One MB of rows is listed, compiled files first, with the number of the others; `--all` lists every file."""
     members = {f"a/{number:04}/{'ü' * 60}.txt": b"" for number in range(2500)}
     path = wheels.write(tmp_path, {**members, "z/lib.so": elves.shared_object()})
     assert cli.main(["inspect", "--json", str(path)]) == 0
@@ -180,7 +180,7 @@ def test_json_of_very_many_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_findings_of_more_than_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worst are told, then how many are not."""
+    """The worst are listed, with the number of the others."""
     codes = sorted(audit.CODES)[:12]
     found = [
         audit.Finding(code=code, file=f"{number}.so", message="ü" * 2000, remedy="r", warning=number > 10)
@@ -199,7 +199,7 @@ def test_findings_of_more_than_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_texts_are_kept_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python files are read into memory, not onto the disk; what is beyond the bound may do what it likes."""
+    """Python files are read into memory up to a limit, and not written; those beyond it are not looked at."""
     monkeypatch.setattr(wheel, "MAX_TEXT", 100)
     path = wheels.write(tmp_path, {"a/1.py": b"x" * 60, "a/2.py": b"y" * 60, "a/3.py": b"z" * 40})
     read = wheel.read(path, folder=tmp_path / "members", texts=lambda name: name.endswith(".py"))

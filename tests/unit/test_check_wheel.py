@@ -33,7 +33,7 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def layout(folder: Path) -> Layout:
-    """Return a layout of one file, for the line that is said."""
+    """Return a layout of one file, for the line that is printed."""
     source = folder / "libx.so"
     source.write_bytes(bytes(2000))
     file = LayoutFile(target="_torch_ext/a/libx.so", source=source)

@@ -147,12 +147,12 @@ def test_ci_init_writes_two_workflows(
 
 
 def test_the_reusable_workflow_is_the_one_that_is_shipped() -> None:
-    """`ci init` writes what lies in .github/workflows, where it is looked at like our own."""
+    """`ci init` writes the file in .github/workflows, which is checked with this project's workflows."""
     assert (CI / "build-wheels.yml").read_text("utf-8") == REUSABLE.read_text(encoding="utf-8")
 
 
 def test_inputs_declared_are_inputs_used() -> None:
-    """What nobody reads, and what nobody declares, are both mistakes that GitHub does not tell."""
+    """GitHub reports neither an input that nothing reads nor one that is not declared: this test does."""
     text = REUSABLE.read_text(encoding="utf-8")
     declared = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML reads `on` as true
     assert set(re.findall(r"\binputs\.([\w-]+)", text)) == declared
@@ -182,7 +182,7 @@ def test_what_jobs_and_steps_name_is_there(path: Path) -> None:
 
 
 def test_a_release_is_checked_before_it_is_published() -> None:
-    """The project's own publishing stands in the caller, as what `ci init` writes, and waits for what is reused."""
+    """The publishing job is in the caller, as `ci init` writes it, and waits for the reusable workflow."""
     jobs_by_name = yaml.safe_load((REUSABLE.parent / "publish.yml").read_text("utf-8"))["jobs"]
     assert set(jobs_by_name["publish"]["needs"]) == {"build", "check"}
     assert jobs_by_name["check"]["uses"] == "./.github/workflows/check.yml"

@@ -1,4 +1,4 @@
-"""`audit` and `inspect` on the command line: exit status, what goes to which stream, and files that are no wheels."""
+"""`audit` and `inspect` on the command line: exit status, output streams, and files that are not wheels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_clean_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 1, warnings included; the text has remedy and file, JSON every field; an ignored code is not there."""
+    """Status 1, also for warnings; the text has remedy and file, JSON every field; an ignored code is left out."""
     path = wheel(tmp_path, runpath="/opt/lib")
     assert main(["audit", str(path)]) == 1
     said = capsys.readouterr()
@@ -130,7 +130,7 @@ def test_inspect_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder that is not there is one line, not a traceback."""
+    """A missing folder gives one line, not a traceback."""
     page = tmp_path / "nowhere" / "page.html"
     assert main(["inspect", "--html", str(page), str(wheel(tmp_path))]) == 1
     assert capsys.readouterr().err == f"hatch-torch-ext: {page}: No such file or directory\n"
@@ -188,7 +188,7 @@ RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
 def test_a_table_that_nothing_reads(
     table: str, said: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`hooks` forgotten, or the name with an underscore: a plain wheel would come out, so it is told here.
+    """`hooks` forgotten, or the name with an underscore: hatchling would build a plain wheel, so that this is an error.
 
     With the table that the message gives, the hook is found.
     """
@@ -219,7 +219,7 @@ def test_a_table_that_nothing_reads(
 def test_a_build_system_that_would_not_call_the_hook(
     system: str, said: str | None, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command line works all the same, and says what other tools would do; with what it gives, it says nothing."""
+    """The command works, and warns that other tools would not call the hook; the lines of the warning help."""
     (project / "pyproject.toml").write_text(
         f"{system}[project]\nname = 'my-pkg'\nversion = '1'\n[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
     )

@@ -1,4 +1,4 @@
-"""What is told of a Dask cluster that does not fit, and what travels there: without a cluster, which needs none."""
+"""Messages about a Dask cluster that does not fit, and what is sent to it; no cluster is started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def versions(python: str, distributed: str | None) -> dict[str, Any]:
 
 
 def test_another_python_or_distributed() -> None:
-    """Each worker that differs is named with what it has, what is here, and the command; a patch release fits."""
+    """Each worker that differs is named with its version, the version here, and the command; a patch release fits."""
     here = platform.python_version()
     fitting = f"{here.rpartition('.')[0]}.99.final.0"
     cluster.check_versions({"tcp://a:1": versions(fitting, DISTRIBUTED)})
@@ -63,7 +63,7 @@ def test_another_python_or_distributed() -> None:
     ],
 )
 def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) -> None:
-    """Another of us, none, or no compiler: told with the remedy before anything travels."""
+    """Another version of this project, none, or no compiler: an error with a remedy before anything is sent."""
     cluster.check({"tcp://a:1": FITTING})
     with pytest.raises(ConfigurationError) as caught:
         cluster.check({"tcp://a:1": FITTING, "tcp://b:1": {**FITTING, **said}})

@@ -1,4 +1,4 @@
-"""What CMake is told, and what is made of its answers: no program runs here."""
+"""CMake's settings, and the reading of its replies: no program runs here."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
     ("letter", "shown"), [*((each, each) for each in ';"\\$`'), ("\n", "\\n"), ("\x1b[31m", "\\x1b"), ("\x9b", "\\x9b")]
 )
 def test_a_folder_that_cmake_cannot_work_in(letter: str, shown: str) -> None:
-    """CMake's own words would be of files that are missing, or of a parse error in a file of its own."""
+    """CMake itself would report missing files, or a parse error in one of its own files."""
     failures.check_folders("matrix.2.11", Path("/my project (1), ä#%'&/csrc"))
     with pytest.raises(CompileError) as caught:
         failures.check_folders("matrix.2.11", ROOT, Path(f"/a{letter}b/build"))
@@ -404,7 +404,7 @@ def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: st
 
 
 def test_nothing_installed_and_no_library_at_all() -> None:
-    """A project of static libraries is told what a wheel needs instead."""
+    """A project of static libraries gets a message that says what a wheel needs instead."""
     target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())
     reply = Reply(compilers={}, targets=(target,), rules=())
     assert failures.nothing_installed(reply, source=ROOT, log=Path("/log.txt")) == (

@@ -1,4 +1,4 @@
-"""What Ninja is told, and what is said of the way in which compilers are called."""
+"""Ninja's arguments, and the notes on how compilers are called."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_every_option_is_decided() -> None:
 
 
 def test_options_of_every_hook_pass(project: Path) -> None:
-    """What hatchling reads from any hook's table is none of our business."""
+    """Options that hatchling reads from any hook's table are accepted."""
     text = """
         dependencies = ["ninja"]
         enable-by-default = false
@@ -172,7 +172,7 @@ def test_reserved_options_are_hatchlings_own() -> None:
 
 
 def test_wrong_types_are_all_told_at_once(project: Path) -> None:
-    """Every wrong type is told in one error, in a stable order, entries counted from 1."""
+    """One error reports every wrong type, in a stable order; entries count from 1."""
     text = """
         cmake.args = "-Wno-dev"
         cmake.define.X = [[1]]
@@ -207,7 +207,7 @@ def test_wrong_types_are_all_told_at_once(project: Path) -> None:
 
 
 def test_wrong_values_are_all_told_at_once(project: Path) -> None:
-    """Every wrong value is told in one error, with what may stand there."""
+    """One error reports every wrong value, with the values that are allowed."""
     text = """
         sdk = "thick"
         cuda.compress = "best"
@@ -296,7 +296,7 @@ def test_archs_by_cuda_version(
 
 
 def test_cross_compilers_by_machine(project: Path) -> None:
-    """Paths count from the project's root, bare names are looked up later; every wrong name and value is told."""
+    """Paths are relative to the project's root, bare names are looked up later; every wrong value is reported."""
     text = "cross.aarch64 = { cxx = 'clang++', cc = 'bin/cc', sysroot = 'root', python = '/p/{python}' }"
     expected = config.Cross(
         machine="aarch64",
@@ -384,14 +384,14 @@ def test_environment_variables_override_selectors(
 
 
 def test_another_matrix_from_the_environment(project: Path) -> None:
-    """One project may have a small matrix and a full one: the variable goes before the option."""
+    """One project may have a small matrix and a full one: the variable overrides the option."""
     full = {"HATCH_TORCH_EXT_ENVIRONMENT": " full "}
     assert parse(project, 'environment = "matrix"', environ=full).environment == "full"
     assert parse(project, "", environ={"HATCH_TORCH_EXT_ENVIRONMENT": ""}).environment == "matrix"
 
 
 def test_jobs_from_the_environment(project: Path) -> None:
-    """The variable goes before the option, and is checked like it."""
+    """The variable overrides the option, and is checked like it."""
     assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": " 8 "}).jobs == 8
     assert parse(project, "jobs = 2", environ={"HATCH_TORCH_EXT_JOBS": ""}).jobs == 2
     for value in ("many", "0", "-1", "1.5", "9" * 5000):

@@ -61,7 +61,7 @@ def test_headers_of_debian_are_joined(tmp_path: Path) -> None:
 
 
 def test_headers_of_another_machine_are_not_taken(tmp_path: Path) -> None:
-    """Debian's headers of x86-64 are none for aarch64: a compile ends in the sentence that says what to install."""
+    """Debian's headers of x86-64 do not serve aarch64: a compile ends with an error that names the package."""
     python_of(tmp_path / "debian", "x86_64")
     cross = Cross(machine="aarch64", sysroot=str(tmp_path / "debian"))
     include = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include
@@ -74,7 +74,7 @@ def test_headers_of_another_machine_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_headers_of_a_prefix(tmp_path: Path) -> None:
-    """A Python that has one folder of headers is taken where the author names it, for each version its own."""
+    """A Python with one folder of headers is used if the author names it, for each version its own."""
     include = tmp_path / "python-3.11" / "include" / "python3.11"
     include.mkdir(parents=True)
     for name in ("Python.h", "pyconfig.h"):

@@ -1,4 +1,4 @@
-"""What is said where an environment of another machine cannot be made: everything that lacks, at once."""
+"""Errors for an environment of another machine that cannot be made: everything that is missing, at once."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_what_entries_say_alike_is_written_once() -> None:
 
 
 def test_one_mistake_is_told_once_whatever_stands_around_it() -> None:
-    """Commands, options and progress differ from entry to entry; the compiler's own sentences are the same."""
+    """Commands, options and progress differ between entries; the compiler's errors are the same, and are shown once."""
     failures = [
         CompileError(
             f"matrix.{torch}", f"compiling failed: c++ -std={std} a.cpp\nerror in a.cpp", cause="error in a.cpp"

@@ -24,14 +24,14 @@ def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def broken(*_: object, **__: object) -> None:
-    """Fail as nobody expects, with what must not be shown."""
+    """Fail with an unexpected exception that contains a secret."""
     scrub.learn("S3CRET-value")
     raise KeyError("\x1b[2J" + "S3CRET-value")
 
 
 @pytest.fixture
 def hook(tmp_path: Path) -> tuple[plugin.TorchExtBuildHook, list[str]]:
-    """Return a hook whose application keeps what it was told before it ends."""
+    """Return a hook whose application keeps its messages."""
     said: list[str] = []
 
     class App:
@@ -70,7 +70,7 @@ def check(text: str) -> None:
 
 
 def test_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A command that fails as nobody expects: status 1, one line, the file."""
+    """An unexpected exception in a command: status 1, one line, the report file."""
     monkeypatch.setattr(audit, "audit_wheel", broken)
     assert cli.main(["audit", "x.whl"]) == 1
     said = capsys.readouterr()
@@ -95,7 +95,7 @@ def test_whatever_it_is(
 
 
 def test_the_hook(hook: tuple[plugin.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that fails as nobody expects is aborted with the same sentence."""
+    """An unexpected exception in a build aborts it with the same message."""
     builds, said = hook
     monkeypatch.setattr(builds, "_initialize", broken)
     with pytest.raises(SystemExit):

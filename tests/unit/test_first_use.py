@@ -1,4 +1,4 @@
-"""What a user without tools is told at first use, without building anything."""
+"""Messages at first use for a user without tools; nothing is built."""
 
 from __future__ import annotations
 

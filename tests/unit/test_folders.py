@@ -1,4 +1,4 @@
-"""Where the package and the CMake project are looked for, and what is said where they are not."""
+"""The folders of the package and of the CMake project, and the errors if they are not found."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_source_without_cmakelists(project: Path, source: str, fault: str) -> No
 
 
 def test_source_that_the_sdist_lacks(project: Path) -> None:
-    """An sdist holds no files from outside the project: said where the wheel is built from it."""
+    """An sdist has no files from outside the project: an error if the wheel is built from it."""
     (project / "PKG-INFO").touch()
     assert faults(project, source="../cpp") == [
         f"Option `source` {HOOK} is `../cpp`, and this unpacked sdist has no such folder: build the wheel from the "
@@ -152,7 +152,7 @@ def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["my_pkg", "my_pkg.ops"])
 def test_package_where_the_wheel_takes_it_from(tmp_path: Path, sources: dict[str, str], name: str) -> None:
-    """A layout that hatchling is told of is not told a second time; sources of the same name are no package."""
+    """A layout that hatchling is told of needs no second option; a source folder of the same name is no package."""
     folder = tmp_path / "bindings" / "python" / name.replace(".", "/")
     folder.mkdir(parents=True)
     (tmp_path / "my_pkg" / "ops").mkdir(parents=True)

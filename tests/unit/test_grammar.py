@@ -107,7 +107,7 @@ def test_architectures(value: str) -> None:
     ],
 )
 def test_what_is_no_architecture(value: str, remedy: str) -> None:
-    """Spellings of nvcc and CMake are told in torch's notation."""
+    """For spellings of nvcc and CMake, the error gives torch's notation."""
     with pytest.raises(ValueError, match="architecture") as caught:
         grammar.architecture(value)
     expected = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"

@@ -1,4 +1,4 @@
-"""A HOME that cannot be used: what takes its place, and what is said of hatch's own configuration."""
+"""A HOME that cannot be used: its replacement, and the messages about hatch's configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_home_that_can_be_made_is_left_alone(home: Path) -> None:
-    """Nothing is set, said or made where hatch and uv can make their folders."""
+    """If hatch and uv can make their folders, nothing is set, printed or made."""
     said: list[str] = []
     homes.replace(said.append)
     assert (said, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
@@ -86,7 +86,7 @@ def test_environments_are_where_the_configuration_says(home: Path) -> None:
     ],
 )
 def test_hatchs_own_configuration_at_fault(home: Path, *, text: str | None, output: str, at_fault: bool) -> None:
-    """It is named where it is at fault, and only there: the environments of the project are not to be corrected."""
+    """The message names it only if it is at fault, not the project's environments."""
     file = home / ".config" / "hatch" / "config.toml"
     if text is not None:
         file.parent.mkdir(parents=True)

@@ -44,7 +44,7 @@ def joined(
 
 
 def texts(notes: tuple[Note, ...]) -> list[str]:
-    """Return what is told."""
+    """Return the texts of the notes."""
     return [note.text for note in notes]
 
 
@@ -132,7 +132,7 @@ def test_flags_of_nvcc_where_nothing_is_for_it(tmp_path: Path) -> None:
 
 
 def test_libraries_and_folders(tmp_path: Path) -> None:
-    """What is of torch comes with its target, CUDA's are targets, what lies outside is told."""
+    """Torch's come with its target, CUDA's are targets, and notes name those outside of the project."""
     one = extension(libraries=("torch", "c10", "cublas", "z"), library_dirs=("/opt/x/lib",), include_dirs=("inc", "."))
     one = replace(one, objects=("obj/x.o",), runtime_library_dirs=("$ORIGIN/../z",))
     (target,), notes = joined(tmp_path, recorded(one))
@@ -167,7 +167,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
 
 
 def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
-    """Two of one name, and names that CMake or torch keep, have another one in CMake, and their own as files."""
+    """Two of one name, and names that CMake or torch reserve, get another name in CMake; their files keep theirs."""
     found, _ = joined(
         tmp_path, recorded(extension("pkg.a._C"), extension("pkg.b._C"), extension("pkg.test"), extension("pkg.torch"))
     )
@@ -209,7 +209,7 @@ def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Pa
 
 
 def test_pythons_limited_api_and_pybind11(tmp_path: Path) -> None:
-    """Headers of pybind11 need more of Python than that: the module is made for each Python, and that is told."""
+    """pybind11 cannot use the limited API: the module is made for each Python, with a note."""
     (target,), notes = joined(tmp_path, recorded(extension(py_limited_api=True)))
     assert target.python_abi is None
     assert texts(notes) == [
@@ -268,7 +268,7 @@ def test_every_package_and_module_goes_along(tmp_path: Path) -> None:
 
 
 def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
-    """Its own words stay; a version that setuptools reads is written down, and comments survive."""
+    """Its fields and comments stay; a version that setuptools reads is written as hatch reads it."""
     existing = (
         '# mine\n[build-system]\nrequires = ["setuptools", "torch"]\n[project]\nname = "p"\ndynamic = ["version"]\n'
     )
@@ -330,7 +330,7 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
 
 
 def test_the_matrix(tmp_path: Path) -> None:
-    """Pythons where a module needs them; with CUDA, the releases whose compiler is on the index, and that compiler."""
+    """Pythons if a module needs them; with CUDA, the releases whose compiler is on the index, and that compiler."""
     (module,), _ = joined(tmp_path, recorded(extension()))
     library = replace(module, kind="library")
 
@@ -396,7 +396,7 @@ def test_releases_that_are_named() -> None:
     ids=["an attribute", "a file", "tags", "tags, by setup()"],
 )
 def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written: str | None, tmp_path: Path) -> None:
-    """Where setuptools reads the version, hatch reads it at the same place, and nothing is told."""
+    """Hatch reads the version at the place where setuptools does, without a note."""
     found, _ = joined(tmp_path, recorded(extension()), src__pkg__about_py="", VERSION="5.6\n")
     (tmp_path / "src" / "pkg" / "about.py").write_text("__version__: str = '3.4'\n", encoding="utf-8")
     existing = f'[project]\nname = "p"\ndynamic = ["version"]\n{existing}\n'
@@ -427,7 +427,7 @@ def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
 
 
 def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
-    """One without sources is built by a command of the project; SYCL has no variant: both are told."""
+    """One without sources is built by a command of the project; SYCL has no variant: both are noted."""
     own, sycl = extension("pkg.own", "other", ()), extension("pkg.x", "sycl")
     found, notes = joined(tmp_path, recorded(own, sycl, extension()))
     assert [each.name for each in found] == ["_C"]
@@ -454,7 +454,7 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
 
 
 def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:
-    """A flag or macro of other value without CUDA is said there; where all is for CUDA, nothing asks whether it is."""
+    """A flag or macro with another value without CUDA is under `else`; a project for CUDA alone has no condition."""
     cpu = extension(macros=(("GPU", "0"),), cxx=("-DFAST=0",))
     cuda = extension(kind="cuda", sources=("a.cpp", "k.cu"), macros=(("GPU", "1"),), cxx=("-DFAST=1",))
     found, _ = joined(tmp_path, recorded(cpu), recorded(cuda))
@@ -502,7 +502,7 @@ def test_headers_of_python_packages(tmp_path: Path) -> None:
 
 
 def test_macros_of_torch_are_each_torchs_own(tmp_path: Path) -> None:
-    """The C++ ABI that the machine's torch had is none of a wheel for many."""
+    """The C++ ABI of the recording torch is not carried over: the wheel is for several."""
     macros = (("_GLIBCXX_USE_CXX11_ABI", "0"), ("TORCH_EXTENSION_NAME", "_C"), ("MINE", None))
     flags = ("-D_GLIBCXX_USE_CXX11_ABI=0", "-DTORCH_API_INCLUDE_EXTENSION_H", "-O3")
     (target,), notes = joined(tmp_path, recorded(extension(macros=macros, cxx=flags)))
@@ -585,7 +585,7 @@ from _C import f
 
 
 def test_imports_are_changed(tmp_path: Path) -> None:
-    """What opened libraries goes; the variant is loaded first; a module that lay beside the package is inside it."""
+    """Code that opens libraries is removed; the variant is loaded first; modules beside the package move into it."""
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").write_text(INIT, encoding="utf-8")
     later = "def load():\n    import torch\n    torch.ops.load_library('y')\n\ndef g():\n    import _C as c\n"
@@ -637,7 +637,7 @@ if not HAS_X:
 
 
 def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
-    """A statement that opens a library and sets a name that is read elsewhere loses the opening alone; it is told."""
+    """Of a statement that also sets a name which is read elsewhere, only the opening is replaced, with a note."""
     (tmp_path / "pkg" / "ops").mkdir(parents=True)
     (tmp_path / "pkg" / "__init__.py").write_text("from pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
     (tmp_path / "pkg" / "ops" / "__init__.py").write_text(FLAGS, encoding="utf-8")
@@ -686,7 +686,7 @@ def test_a_version_that_setup_cfg_reads_stays_in_its_file(said: str, table: obje
 
 
 def test_the_matrix_has_a_script_for_the_projects_own_tests(tmp_path: Path) -> None:
-    """`hatch run matrix:test` installs the wheel and what it requires, and runs the tests beside the sources."""
+    """`hatch run matrix:test` installs the wheel and its requirements, and runs the tests beside the sources."""
     (tmp_path / "test").mkdir()
     scripts = [
         written_tables(tmp_path, {"name": "pkg", **more}, ())["tool"]["hatch"]["envs"]["matrix"]["scripts"]["test"]

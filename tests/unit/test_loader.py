@@ -1,4 +1,4 @@
-"""The generated ``_variants.py``: its text, and what it says to users who have no torch that fits."""
+"""The generated ``_variants.py``: its text, and its messages to users without a torch that fits."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def text_of(*variants: Variant) -> str:
 
 
 def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
-    """Where nothing in a partial wheel fits, the error names what it lacks; a whole wheel knows nothing of parts."""
+    """If nothing in a partial wheel fits, the error names the missing entries; a whole wheel has no such line."""
     entries = ("a", "b", "c", "d", "e")
     partial = Partial(entries=entries, built=("a",), sources="", configuration="", builder="")
     text = loader.render(replace(layout(variant("x", "2.8")), partial=partial), distribution="my-dist")
@@ -252,7 +252,7 @@ def test_the_syntax_is_that_of_python_3_8() -> None:
 
 
 def python(version: str) -> str:
-    """Return a Python of that version, as the system or pyenv has it; skips where there is none."""
+    """Return a Python of that version, the system's or pyenv's; skip if there is none."""
     homes = [os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")]
     found = [str(path) for home in homes if home for path in Path(home, "versions").glob(f"{version}.*/bin/python")]
     for candidate in [*found, f"python{version}"]:
@@ -347,9 +347,9 @@ def test_the_python_side_alone_is_a_switch(variable: str, tmp_path: Path) -> Non
 
 
 def test_the_file_itself_explains_where_the_package_cannot_be_imported(tmp_path: Path) -> None:
-    """Case 51: ``import torch`` first where there is none, ``-m`` fails with it; run by its path, the loader answers.
+    """Case 51: without torch, ``-m`` fails if the package imports torch first; run by its path, the loader answers.
 
-    Other modules of the package lie beside it then, and hide none of the standard library's.
+    The package's other modules, in the same folder, do not hide modules of the standard library.
     """
     module_of(tmp_path, variant("one"))
     package = tmp_path / "my_pkg"
@@ -369,7 +369,7 @@ def test_the_file_itself_explains_where_the_package_cannot_be_imported(tmp_path:
 
 
 def test_a_torch_that_breaks_is_one_line_of_the_command(tmp_path: Path) -> None:
-    """A library that CUDA lacks is an OSError of torch's own: the command says so, without a traceback."""
+    """A missing CUDA library is an OSError when torch is imported: the command prints one line, without a traceback."""
     module_of(tmp_path, variant("one"))
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: no such file')\n", encoding="utf-8")
     start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
@@ -437,7 +437,7 @@ def test_a_trace_that_nobody_reads_is_no_error(close: str, tmp_path: Path) -> No
 
 
 def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
-    """The build and the loader count the same bytes; a change in either end is told, one in the middle is not."""
+    """The build and the loader hash the same bytes: a change at either end is noticed, one in the middle is not."""
     file = tmp_path / "lib.so"
     module = module_of(tmp_path)
     for size in (0, 1, digest.END, digest.END + 1, 2 * digest.END, 2 * digest.END + 2):
@@ -452,7 +452,7 @@ def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
 
 
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:
-    """No torch, no typing, no pathlib: the import adds only modules of the interpreter's own core."""
+    """No torch, no typing, no pathlib: the import adds only modules of the interpreter's core."""
     module_of(tmp_path, variant("a"))
     program = "import sys, os; before = {*sys.modules}; import my_pkg._variants; print(sorted({*sys.modules} - before))"
     done = run(tmp_path, "-c", program)
@@ -502,7 +502,7 @@ def test_torch_that_is_not_there_is_no_accident(tmp_path: Path) -> None:
 
 
 def test_a_torch_that_does_not_import_is_told_as_it_is(tmp_path: Path) -> None:
-    """When torch is there but broken, its own error is what the user has to see."""
+    """If torch is installed but broken, the user sees torch's own error."""
     module_of(tmp_path, variant("b", "2.9"))
     (tmp_path / "torch.py").write_text("import libgone\n", encoding="utf-8")
     done = run(tmp_path, "-c", "import my_pkg._variants; my_pkg._variants.load()")
@@ -572,7 +572,7 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 def test_the_remedy_is_the_nearest_torch(
     tmp_path: Path, here: dict[str, str], variants: list[Variant], remedy: list[str]
 ) -> None:
-    """For this Python: the nearest minor, the user's own kind of build where there is one, its index if not."""
+    """For this Python: the nearest minor, of the user's kind of build if there is one, from its index if needed."""
     lines = refusal(tmp_path, here, *variants).splitlines()
     start = lines.index("Install a torch that it was built for:") + 1
     assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
@@ -670,7 +670,7 @@ def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path)
 
 
 def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``TORCH_EXT_VARIANT`` is for every package, ``MY_PKG_TORCH_EXT_VARIANT`` for this one; wrong ones are told."""
+    """``TORCH_EXT_VARIANT`` is for every package, ``MY_PKG_TORCH_EXT_VARIANT`` for one; wrong values are errors."""
     module = module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
     module.facts = lambda: {**HERE, **TORCH}
     monkeypatch.setenv("TORCH_EXT_VARIANT", "one")

@@ -64,7 +64,7 @@ def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_killed(tmp_path: Path) -> None:
-    """What a killed process held is free at once, and nobody waits."""
+    """The locks of a killed process are free at once; no process waits for them."""
     with holder(tmp_path / "lock") as other:
         other.send_signal(signal.SIGKILL)
         other.wait()

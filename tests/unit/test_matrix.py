@@ -1,4 +1,4 @@
-"""Raw matrices become entries; problems are told all at once; selectors pick among them."""
+"""Raw matrices become entries; all problems are reported at once; selectors choose among the entries."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_requirement_that_keeps_to_the_variable(value: str, requirement: str) ->
     ],
 )
 def test_requirement_that_contradicts_the_variable(value: str, requirement: str, problem: str) -> None:
-    """A requirement that cannot give the torch that the variable names, or would give another, is told early."""
+    """A requirement that contradicts the variable `torch`, or admits another release, is an error before any work."""
     said = f"a: the variable `torch` is `{value}`, but the requirement `{requirement}` {problem}"
     assert problems({"a": {"torch": value}}, {"a": [requirement]}) == [said]
     required = problem.partition("require ")[2].strip('"').replace("{matrix:torch}", value)
@@ -147,7 +147,7 @@ def test_requirement_that_contradicts_the_variable(value: str, requirement: str,
 
 
 def test_all_problems_of_all_entries_at_once() -> None:
-    """Every entry's every fault is told, each with its entry and remedy; unreadable lines first."""
+    """Every fault of every entry is reported, with the entry and a remedy; unreadable lines first."""
     envs = {
         "m.none": {"torch": "2.8"},
         "m.two": {"torch": "2.8"},
@@ -293,7 +293,7 @@ def test_nothing_selected(only: list[str], skip: list[str], said: str) -> None:
 
 
 def test_torch_that_was_never_built_for_that_cuda() -> None:
-    """An impossible pair is told with what there is, unless `skip` takes it out; minors of own builds may differ."""
+    """An impossible pair is an error that lists the possible ones, unless `skip` names it; minors may differ."""
     found = entries("2.8-cu130", "2.8-cu121", "2.9-cu118", "2.14-cu118", "2.40-cu118", torch=[], cuda=[])
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(found, only=["*2.8-cu121"])
@@ -319,7 +319,7 @@ def test_exact_build_of_torch_is_trusted() -> None:
 
 
 def test_two_entries_of_one_label() -> None:
-    """Entries that only an author's own variable tells apart are named, with the variable; `skip` settles it."""
+    """Entries that differ only in an author's variable are an error, which names the variable; `skip` resolves it."""
     found = entries("2.8-fast", "2.8-small", "2.9-fast", torch=[], flavour=[])
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(found, only=["*2.9*"])
@@ -360,7 +360,7 @@ def test_machine_tells_entries_apart() -> None:
 
 
 def test_wrong_machine_is_told_with_the_right_word() -> None:
-    """A name that others have for a machine is told with ours; any other with both."""
+    """For another name of a machine, the error gives ours; for an unknown one, both machines."""
     envs = {f"m.{machine}": {"torch": "2.8", "machine": machine} for machine in ("arm64", "riscv64")}
     assert problems(envs, {name: ["torch==2.8.*"] for name in envs}) == [
         "m.arm64: the variable `machine` must be `aarch64`, not `arm64`",

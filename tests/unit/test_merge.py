@@ -129,7 +129,7 @@ def test_package_files_land_once(tmp_path: Path) -> None:
 
 
 def test_descriptions_that_differ_are_kept_for_each_variant(tmp_path: Path) -> None:
-    """A CMake package that names its torch goes beside each build; one that is the same everywhere is there once."""
+    """A CMake package that names its torch is in each variant; one that is the same everywhere is there once."""
     variants = [
         built(
             tmp_path,

@@ -49,7 +49,7 @@ def test_what_sees_torch(files: dict[str, str], expected: bool, tmp_path: Path) 
 
 
 def test_who_waits_lends_its_job(tmp_path: Path) -> None:
-    """While another compiles the same, its token is in the pool; it has one again before it goes on."""
+    """While another compiler works on the same source, the token is in the pool; it is taken again afterwards."""
     if (reading := os.fork()) == 0:  # a process of its own: locks of one process do not wait for each other
         os._exit(_other(tmp_path))
     fifo = tmp_path / "jobs"
@@ -78,7 +78,7 @@ def _other(folder: Path) -> int:
 
 
 def test_a_fixed_number_of_jobs_does_not_wait(tmp_path: Path) -> None:
-    """Without a jobserver nobody could take the job: the file is compiled a second time."""
+    """Without a jobserver the job cannot be lent: the file is compiled a second time."""
     held = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
     once.wait(str(tmp_path / "lock"), None)  # by another descriptor: it would wait for ever

@@ -311,7 +311,7 @@ def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["merge", "variants", "index"])
 def test_a_wheel_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """It is told as such, not as damage, and nothing is written."""
+    """The error says so and does not call it damaged; nothing is written."""
     foreign = wheels.write(tmp_path, {"a/__init__.py": b""})
     assert cli.main([command, str(foreign), "-o", str(tmp_path / "out")]) == 1
     assert "was not made by hatch-torch-ext" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_a_failure_is_of_its_item_alone() -> None:
 
 
 def test_nothing_more_is_made_when_the_user_stops() -> None:
-    """An exception, as Ctrl-C is one, leaves at most the item that is in the making; whoever waits is told."""
+    """After an exception such as Ctrl-C, only the item in progress is finished; waiting code gets ``Stopped``."""
     started: list[int] = []
     first, stopped, second = threading.Event(), threading.Event(), threading.Event()
 

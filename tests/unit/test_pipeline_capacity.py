@@ -38,7 +38,7 @@ def test_a_machine_without_bounds(tmp_path: Path) -> None:
 
 
 def test_the_newer_layout_counts_every_folder_above(tmp_path: Path) -> None:
-    """A bound further up holds as well; file caches are not in use for good; `max` is none."""
+    """A limit of a parent folder holds too; file caches do not count as used; `max` is no limit."""
     bounded = made(
         tmp_path,
         {
@@ -59,7 +59,7 @@ def test_the_newer_layout_counts_every_folder_above(tmp_path: Path) -> None:
 
 
 def test_the_older_layout_and_a_container_that_sees_its_mount_alone(tmp_path: Path) -> None:
-    """The path is that of the host, which is not there: the bounds lie in the mount itself."""
+    """The path is that of the host, and does not exist here: the limits are those of the mount."""
     bounded = made(
         tmp_path,
         {
@@ -108,14 +108,14 @@ class Fixed(Capacity):
     ],
 )
 def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word: str | None) -> None:
-    """Processors, memory less a reserve, processes; at least one job, and what keeps them few is said."""
+    """Processors, memory less a reserve, processes; at least one job; a message names what limits them."""
     count, why = capacity.jobs(given, asked=asked, per_job=per_job)
     assert count == expected
     assert why is None if word is None else word in (why or "")
 
 
 def test_short_memory_takes_jobs_out_and_gives_them_back() -> None:
-    """One at each look, the last never; they come back one by one where there is room for another."""
+    """One job at each check, never the last; they come back one by one when memory is free again."""
     told: list[events.Event] = []
     short = Fixed(free=0.5 * GB)
     with contextlib.closing(Pool(3)) as pool:

@@ -77,7 +77,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
 
 
 def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
-    """What it took with it is put back, no more; another that runs keeps what it holds."""
+    """Exactly its tokens are put back; another Ninja keeps those that it holds."""
     log = tmp_path / "log"
     with pool.token(), pool.token(), pool.share(jobserver=True) as share:
         killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
@@ -99,7 +99,7 @@ def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
 
 
 def test_without_the_jobserver_the_share_is_even(pool: Pool) -> None:
-    """An older Ninja is given a number: its own token, and of those that nobody holds as many as are its part."""
+    """An older Ninja gets a number of jobs: its own token and an equal share of the free ones."""
     with pool.token(), pool.share(jobserver=False) as share:
         assert share.arguments == ("-j", "3")
         assert not share.environ
@@ -129,7 +129,7 @@ def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
 
 
 def test_closing_ends_every_wait(pool: Pool) -> None:
-    """Threads that wait for a token are told that the build is stopped; nothing of the pool is left on the disk."""
+    """Threads that wait for a token get ``Stopped``; the pool leaves no files."""
     ended: list[str] = []
 
     def wait() -> None:

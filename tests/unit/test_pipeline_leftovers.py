@@ -1,4 +1,4 @@
-"""`keep = "results"`: how many environments there are at once, and when one goes."""
+"""`keep = "results"`: how many environments exist at once, and when each is removed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
 
 
 def test_failed_entries_make_room_and_keep_their_environments(tmp_path: Path) -> None:
-    """More of them than there is room for: the others come all the same, and the next run finds what it needs."""
+    """More failed entries than the limit: the others are built too, and the next run finds the environments."""
     leftovers = Leftovers(tmp_path, most=2)
     with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
         for number in ENTRIES:

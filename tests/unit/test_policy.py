@@ -81,7 +81,7 @@ def test_what_no_policy_promises() -> None:
 
 
 def test_the_floor_is_the_newest_glibc_that_is_asked_for() -> None:
-    """2.17 is above 2.4; where no glibc version is named, the policy's own stands."""
+    """2.17 is above 2.4; without a glibc version among the symbols, the policy's own counts."""
     found = policy.lowest("x86_64", "glibc", ["GLIBC_2.4", "GLIBC_2.17"])
     assert policy.floor("glibc", found, ["GLIBC_2.4", "GLIBC_2.17"]) == "2.17"
     assert policy.floor("glibc", found, ["GLIBCXX_3.4"]) == "2.17"
@@ -97,6 +97,6 @@ def test_what_a_policy_brings() -> None:
 
 @pytest.mark.parametrize("odd", ["2.²", "٢.٨", "9" * 10_000, "v" + "1" * 10_000 + ".2", ""])
 def test_any_text_has_its_place(odd: str) -> None:
-    """Labels and versions of strangers are sorted too: superscripts, other scripts' digits, ten thousand of them."""
+    """Labels and versions of foreign wheels are sorted too: superscripts, other scripts' digits, long ones."""
     ordered = sorted(["2.10", odd, "2.9"], key=policy.natural)
     assert [each for each in ordered if each != odd] == ["2.9", "2.10"]

@@ -44,7 +44,7 @@ def gone(name: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_the_builder_is_killed(number: signal.Signals, name: str, tmp_path: Path) -> None:
-    """Children, grandchildren and those in the background go; a daemon, which has a session of its own, stays."""
+    """Children, grandchildren and background processes end; a daemon, which has another session, stays."""
     ready = tmp_path / "ready"
     command = [sys.executable, "-c", BUILDER, name, str(ready)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as builder:
@@ -126,7 +126,7 @@ def test_the_largest_process_is_known(tmp_path: Path) -> None:
 
 
 def test_a_program_is_asked_about_itself_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Again only when it is another file, or in another environment: what it says may depend on both."""
+    """It is asked again only if its file or the environment has changed, on both of which its answer may depend."""
     program, asked = tmp_path / "program", tmp_path / "asked"
 
     def write(version: int) -> None:

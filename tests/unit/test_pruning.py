@@ -1,4 +1,4 @@
-"""``prune`` believes neither a package's manifest nor its RECORD: what is not the package's own stays."""
+"""``prune`` trusts neither a package's manifest nor its RECORD: files that are not the package's stay."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_links_that_lead_out(site: Path, tmp_path: Path, link: str) -> None:
 
 
 def test_files_that_are_links_go_alone(site: Path, tmp_path: Path) -> None:
-    """An installer may have linked files into its cache: the link goes, and the cache stays as it is."""
+    """An installer may have linked files into its cache: the link is removed, and the cache is not changed."""
     for file in ("libx.so", "../manifest.json"):
         installed = site / "my_pkg/_torch_ext" / GONE / file
         cached = tmp_path / installed.name
@@ -114,7 +114,7 @@ def test_files_that_are_links_go_alone(site: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ["../other/my_pkg/_torch_ext/manifest.json", "{outside}"])
 def test_a_record_that_leaves_its_folder(site: Path, tmp_path: Path, row: str) -> None:
-    """A manifest outside of the folder of packages is nobody's here."""
+    """A manifest outside of site-packages is not read."""
     shutil.copytree(site / "my_pkg", tmp_path / "other" / "my_pkg")
     record = site / "my_pkg-1.0.dist-info" / "RECORD"
     outside = tmp_path / "other/my_pkg/_torch_ext/manifest.json"
@@ -154,7 +154,7 @@ def test_manifests_that_cannot_be_read(site: Path, damage: Callable[[Path], None
 
 
 def test_another_package_s_name(site: Path) -> None:
-    """A package is called what it was installed as: its manifest cannot stand for another's."""
+    """A package has the name of its installation: its manifest cannot claim another's."""
     manifest(site, lambda data: data.update(distribution="numpy"))
     (installed,) = pruning.packages(site)
     assert installed.distribution == "my_pkg"

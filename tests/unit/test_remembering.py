@@ -1,4 +1,4 @@
-"""What hatch said of a matrix is kept, but for secrets."""
+"""hatch's answer about a matrix is kept, except for secrets."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_link() -> None:
 
 
 def test_two_files_of_one_name() -> None:
-    """An archive whose directory has a name twice is refused: which one is meant cannot be known."""
+    """An archive whose directory has a name twice is refused, since either file could be meant."""
     with pytest.warns(UserWarning, match="Duplicate"):
         data = zipped(("same", b"1"), ("same", b"2"))
     with pytest.raises(archive.ArchiveError) as caught:

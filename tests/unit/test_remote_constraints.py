@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_lines_that_contradict(line: str, asked: str, contradicts: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """A line is named when no version can satisfy both; what it merely narrows is not blamed."""
+    """The message names a line that no version can satisfy, not one that only narrows the choice."""
     file = tmp_path / "constraints.txt"
     file.write_text(f"# ours\n--hash=x\n{line}  # theirs\n\n", encoding="utf-8")
     environ = {"PIP_CONFIG_FILE": "/dev/null"}
@@ -47,7 +47,7 @@ def test_lines_that_contradict(line: str, asked: str, contradicts: bool, tmp_pat
 
 
 def test_pips_own_files_may_name_constraints(tmp_path: Path) -> None:
-    """`constraint` in pip.conf, which the variable goes before."""
+    """`constraint` in pip.conf counts; the variable overrides it."""
     file, conf = tmp_path / "constraints.txt", tmp_path / "pip.conf"
     file.write_text("torch==2.8\n", encoding="utf-8")
     conf.write_text(f"[global]\nconstraint = {file}\n", encoding="utf-8")

@@ -129,7 +129,7 @@ def test_relative_paths_count_from_this_folder(tmp_path: Path, monkeypatch: pyte
 
 
 def test_for_uv() -> None:
-    """Variables of pip are translated where uv's own do not speak already."""
+    """Variables of pip are translated unless uv's own are set."""
     pip = {
         "PIP_INDEX_URL": "https://pip/simple",
         "PIP_EXTRA_INDEX_URL": "https://a\n  https://b",
@@ -176,7 +176,7 @@ def test_other_settings(tmp_path: Path) -> None:
     ],
 )
 def test_a_connection_that_cannot_be_set_up(environ: dict[str, str], words: str) -> None:
-    """A proxy or a file of certificates that is of no use is told as such, with the variables to look at."""
+    """An unusable proxy or certificate file is an error that names the variables to check."""
     with http.Http(read(environ)) as client, pytest.raises(http.RemoteError) as caught:
         client.page("http://127.0.0.1:9/simple/", "*/*")
     assert str(caught.value).startswith(words)
@@ -195,7 +195,7 @@ def test_a_connection_that_cannot_be_set_up(environ: dict[str, str], words: str)
     ],
 )
 def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
-    """CUDA headers are fetched when the project's own CMake files speak of CUDA; those of environments do not count."""
+    """CUDA headers are fetched if the project's CMake files mention CUDA; those in environments do not count."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -66,7 +66,7 @@ def printed(path: Path, width: int = 160) -> str:
 
 
 def test_the_report_of_our_wheel(fat: Path) -> None:
-    """Every variant is told with its own bytes, those it shares, and its share of the wheel; JSON holds all of it."""
+    """Every variant is listed with its bytes, those that it shares, and its share of the wheel; JSON has all of it."""
     found = report.describe(fat)
     cpu, cuda = found.variants
     assert (cpu.label, cpu.cuda, cpu.archs, cpu.python, cpu.libc_floor) == (CPU, None, (), None, "glibc 2.17")
@@ -82,7 +82,7 @@ def test_the_report_of_our_wheel(fat: Path) -> None:
 
 
 def test_the_report_of_a_foreign_wheel(foreign: Path) -> None:
-    """Without a manifest the compiled files themselves are told."""
+    """Without a manifest, the compiled files are listed."""
     found = report.describe(foreign)
     assert found.variants == ()
     kinds = {row.path: row.kind for row in found.files if not row.path.startswith("a-1.dist")}
@@ -117,13 +117,13 @@ def test_the_table_of_a_foreign_wheel(foreign: Path) -> None:
 
 
 def test_a_wheel_without_compiled_files(tmp_path: Path) -> None:
-    """A pure wheel is told in words."""
+    """For a pure wheel, a sentence says so."""
     path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl")
     assert "no compiled files" in printed(path)
 
 
 def test_problems_are_told(tmp_path: Path) -> None:
-    """What cannot be read does not hide the rest: it is told beneath."""
+    """Problems of reading do not hide the rest: they are listed below it."""
     path = wheels.write(
         tmp_path, {"a/cut.so": b"\x7fELF", "my/_torch_ext/manifest.json": b"{"}, name="a-1-py3-none-any.whl"
     )

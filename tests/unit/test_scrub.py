@@ -147,7 +147,7 @@ def test_a_program_that_leaves_a_server_behind(tmp_path: Path) -> None:
 
 
 def test_a_logged_program_that_takes_too_long(tmp_path: Path) -> None:
-    """Its time is over though it prints nothing, and what it printed before is in the log."""
+    """A program that prints nothing is stopped by its timeout, and its earlier output is in the log."""
     code = "import time; print('began', flush=True); time.sleep(30)"
     with pytest.raises(ProcessError, match=r"ran longer than 0\.5 s"):
         process.run([sys.executable, "-c", code], log=tmp_path / "log.txt", timeout=0.5)

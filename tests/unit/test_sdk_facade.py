@@ -1,4 +1,4 @@
-"""The small importable torch: what it answers, as the projects' own one-liners ask it, and what it refuses."""
+"""The small importable torch: its answers to the one-liners of projects, and its refusals."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
 
 
 def test_an_entry_for_the_cpu_sees_no_cuda() -> None:
-    """A CPU variant may be compiled against a CUDA torch: CMake is then told of a torch without CUDA."""
+    """A CPU variant may be compiled against a CUDA torch, which CMake then sees without CUDA."""
     assert narrowed(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).cuda is None
     assert narrowed(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"
     assert narrowed(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"

@@ -204,7 +204,7 @@ def test_the_cxx_abi_is_never_mixed() -> None:
     ],
 )
 def test_a_module_needs_its_python(wanted: str | None, python: str, fits: bool) -> None:  # noqa: FBT001
-    """Free-threaded Pythons are told apart, and have no abi3; a variant without modules serves them all."""
+    """Free-threaded Pythons differ, and have no abi3; a variant without modules serves every Python."""
     assert why(facts(python=python), variant(python=wanted)) == (
         "" if fits else f"built for {wanted}, here is {python}"
     )
@@ -266,7 +266,7 @@ def test_the_better_of_two_is_taken(better: dict[str, Any], worse: dict[str, Any
 
 
 def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
-    """The user insists: the reasons stay to be told."""
+    """A forced variant is chosen, and its reasons against it are kept for the messages."""
     choice = loader.select(facts(), [variant(), variant(label="other", torch="2.9")], forced="other")
     assert choice.label == "other"
     assert choice.verdicts() == {
@@ -314,7 +314,7 @@ VARIANTS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(here=FACTS, variants=VARIANTS, prerelease=st.booleans(), data=st.data())
 def test_the_choice_is_sound(here: dict[str, Any], variants: list[Any], prerelease: bool, data: st.DataObject) -> None:  # noqa: FBT001
-    """It is never a rejected one, it does not depend on the order, and what is not chosen has its reason."""
+    """It is never a rejected variant, and does not depend on the order; every variant not chosen has a reason."""
     choice = loader.select(here, variants, prerelease=prerelease)
     shuffled = loader.select(here, data.draw(st.permutations(variants)), prerelease=prerelease)
     assert (shuffled.label, shuffled.reasons) == (choice.label, choice.reasons)

@@ -115,7 +115,7 @@ def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
 
 
 def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
-    """Wherever the project lies: the same digests; other sources and options are told from each other."""
+    """The digests do not depend on the project's place; other sources and options have other digests."""
     found = []
     for folder in (tmp_path / "here", tmp_path / "there"):
         config = Config(root=folder, package="p", package_dir=folder / "p", source=folder / "csrc")
@@ -164,7 +164,7 @@ def test_parts_give_the_whole(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_missing(tmp_path: Path) -> None:
-    """The entry is named with the command that builds it; each machine needs its own."""
+    """The error names the entry and the command that builds it; each machine has its own."""
     first = part(tmp_path / "a", "2.8")
     with pytest.raises(MergeError) as caught:
         merging.merge_wheels([first], out=tmp_path / "out")
@@ -181,7 +181,7 @@ def test_a_part_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_parts_of_one_machine_each(tmp_path: Path) -> None:
-    """An entry that names its machine is not asked of another machine; one that is missing is told."""
+    """An entry that names its machine is not required of another machine's parts; a missing one is an error."""
     entries, machines = ("m.2.8", "m.2.9"), [["m.2.8", "x86_64"], ["m.2.9", "aarch64"]]
     here = part(tmp_path / "a", "2.8", entries=entries, machines=machines)
     with pytest.raises(MergeError, match=r"^no part holds m\.2\.9 for aarch64: "):
@@ -221,7 +221,7 @@ def test_entries_of_one_variant_in_two_parts(tmp_path: Path) -> None:
     ],
 )
 def test_parts_of_different_origin(tmp_path: Path, changed: str, message: str) -> None:
-    """Sources, options, our own version: each is told from the others."""
+    """Other sources, other options, another version of this project: the error distinguishes them."""
     parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9", **cast("dict[str, Any]", {changed: "other"}))]
     with pytest.raises(MergeError) as caught:
         merging.merge_wheels(parts, out=tmp_path / "out")
@@ -248,7 +248,7 @@ def test_a_damaged_part(tmp_path: Path) -> None:
 
 
 def test_a_part_is_not_to_be_published(tmp_path: Path) -> None:
-    """The audit says so, as a warning: the file works for those whose variant it holds; nothing is cut from it."""
+    """The audit warns: the file works for users of the variants in it; other outlets refuse it."""
     wheel = part(tmp_path / "a", "2.8")
     (found,) = [each for each in audit.audit_wheel(wheel) if each.code == "partial-wheel"]
     assert found.message == "the wheel holds 1 of 2 entries; it lacks m.2.9"

@@ -58,7 +58,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
-    """A folder whose marker is gone or broken is not used; it is made again."""
+    """A folder whose marker is missing or damaged is not used, but made again."""
     kept = store.opened(tmp_path)
     folder, _ = kept.make("torch", "key", filler(kept))
     folder.chmod(0o755)
@@ -108,7 +108,7 @@ def test_left_overs_of_killed_runs_go(tmp_path: Path) -> None:
 
 
 def test_left_overs_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without locks (a mock: there is none here), only what is a day old is nobody's."""
+    """On a file system without locks (simulated), only leftovers that are a day old are removed."""
 
     def refuse(_: int, __: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -126,7 +126,7 @@ def test_left_overs_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["unfinished", "blobs", "torch", "locks", "seals", "resolved", "exports"])
 def test_a_link_in_place_of_a_folder_is_refused(name: str, tmp_path: Path) -> None:
-    """Neither cleaning nor sharing goes through a link: what it leads to is another's."""
+    """Neither cleaning nor sharing follows a link to files outside of the store."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "precious").mkdir(parents=True)
     os.utime(elsewhere / "precious", (0, 0))
@@ -142,7 +142,7 @@ def test_a_link_in_place_of_a_folder_is_refused(name: str, tmp_path: Path) -> No
 
 
 def test_a_link_among_left_overs(tmp_path: Path) -> None:
-    """Of a link in the folder for scratch, the link goes."""
+    """A link in the scratch folder is removed, not its target."""
     kept = store.opened(tmp_path / "store")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "precious").mkdir(parents=True)
@@ -180,7 +180,7 @@ WAYS = ["bytes", "bytes, times restored", "replaced", "a link", "gone", "one mor
 
 @pytest.mark.parametrize("how", WAYS)
 def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
-    """Another byte of the same size, a file too many or too few: said by name, and made again."""
+    """A changed byte, an additional file and a missing one are each reported by name, and the item is made again."""
     said: list[str] = []
     kept = store.opened(tmp_path, said.append)
     folder, _ = kept.make("torch", "key", filler(kept))
@@ -214,7 +214,7 @@ def test_changes_beside_an_item_that_shares_its_files(
 
 
 def test_a_changed_blob_is_not_shared(tmp_path: Path) -> None:
-    """The shared copy of a header was changed, size kept: the next release gets the bytes of its own wheel."""
+    """If the shared copy of a header was changed, size kept, the next release gets the bytes of its own wheel."""
     kept = store.opened(tmp_path)
     folder, _ = kept.make("torch", "one", filler(kept))
     (blob,) = tmp_path.glob("blobs/*/*")

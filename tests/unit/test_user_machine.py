@@ -101,7 +101,7 @@ def test_a_v100_never_gets_cuda_13(environ: dict[str, str], tmp_path: Path) -> N
     ],
 )
 def test_visible_devices(environ: dict[str, str], tmp_path: Path, said: str | None, visible: list[int]) -> None:
-    """CUDA_VISIBLE_DEVICES holds indexes or the beginnings of UUIDs; hiding every GPU is said."""
+    """CUDA_VISIBLE_DEVICES has indexes or prefixes of UUIDs; a note says if it hides every GPU."""
     program(environ, "nvidia-smi", f"cat <<'EOF'\n{SMI}EOF")
     found = machine.read(environ | ({} if said is None else {"CUDA_VISIBLE_DEVICES": said}), root=tmp_path)
     assert [gpu.index for gpu in found.visible] == visible
@@ -109,7 +109,7 @@ def test_visible_devices(environ: dict[str, str], tmp_path: Path, said: str | No
 
 
 def test_nvidia_smi_that_fails(environ: dict[str, str], tmp_path: Path) -> None:
-    """What it says is told; a broken driver is no GPU."""
+    """Its message is reported; a broken driver counts as no GPU."""
     program(environ, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     found = machine.read(environ, root=tmp_path)
     assert found.problems == ("nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch",)

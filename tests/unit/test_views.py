@@ -144,7 +144,7 @@ def test_github_folds_annotates_and_sums_up(tmp_path: Path) -> None:
     ],
 )
 def test_places_of_errors(line: str, expected: str, tmp_path: Path) -> None:
-    """Each compiler has its own way to name a place; what lies elsewhere keeps its path."""
+    """Each compiler has its own form of a place; a path outside of the project is not shortened."""
     from hatch_torch_ext.views.github import places  # noqa: PLC0415
 
     assert list(places(f"said:\n{line}", tmp_path / "csrc", tmp_path, title="m")) == [expected]
@@ -172,7 +172,7 @@ def test_the_table_of_a_terminal() -> None:
 
 
 def test_the_table_takes_a_third_of_the_screen() -> None:
-    """However many entries run, and what is not shown is counted."""
+    """However many entries run; a line counts those that are not shown."""
     console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True, color_system=None)
     view = Live(console, clock_now=lambda: 101.0)
     names = tuple(f"m.{number}" for number in range(40))

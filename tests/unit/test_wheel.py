@@ -45,7 +45,7 @@ def add(path: Path, *infos: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
 
 
 def test_an_honest_wheel(tmp_path: Path) -> None:
-    """Name, tags, metadata and members are told; ELF files and Python files are kept, other data is not."""
+    """Name, tags, metadata and members are read; ELF files and Python files are kept, other data is not."""
     path = wheels.write(tmp_path, {"my_pkg/__init__.py": b"x = 1\n", "my_pkg/lib.so": ELF, "my_pkg/data.bin": b"123"})
     found = read(path, tmp_path)
     assert found.problems == ()
@@ -73,7 +73,7 @@ def test_an_honest_wheel(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_climb(name: str, fault: str, tmp_path: Path) -> None:
-    """A member whose name leads elsewhere is told and not written anywhere."""
+    """A member whose name leads out of the wheel is reported and not written."""
     path = add(wheels.write(tmp_path, {"my_pkg/__init__.py": b""}), (name, b"evil"))
     found = read(path, tmp_path)
     assert [(problem.code, problem.message) for problem in found.problems] == [("unsafe-path", fault)]
@@ -82,7 +82,7 @@ def test_names_that_climb(name: str, fault: str, tmp_path: Path) -> None:
 
 
 def test_links_and_devices(tmp_path: Path) -> None:
-    """A symbolic link or a device in the archive is told, and nothing is written through it."""
+    """A symbolic link or a device in the archive is reported, and nothing is written through it."""
     link, device = zipfile.ZipInfo("my_pkg/link.py"), zipfile.ZipInfo("my_pkg/device.py")
     link.external_attr, device.external_attr = (stat.S_IFLNK | 0o777) << 16, (stat.S_IFCHR | 0o600) << 16
     path = add(wheels.write(tmp_path, {"my_pkg/__init__.py": b""}), (link, b"/etc/passwd"), (device, b""))
@@ -91,7 +91,7 @@ def test_links_and_devices(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_name_twice(tmp_path: Path) -> None:
-    """Two members of one name, and a file that is a folder too, are told: which one is installed is chance."""
+    """Two members of one name, or a file that is a folder too, are reported: installers differ in their choice."""
     path = wheels.write(tmp_path, {"my_pkg/a.py": b"1", "my_pkg/b.py": b""})
     add(path, ("my_pkg/a.py", b"2"), ("my_pkg/b.py/c.py", b""))
     found = read(path, tmp_path)
@@ -101,7 +101,7 @@ def test_a_name_twice(tmp_path: Path) -> None:
 
 
 def test_record_against_the_members(tmp_path: Path) -> None:
-    """What RECORD does not list, lists with another hash, with a weak one, with none, or lists in vain, is told."""
+    """Members that RECORD lacks, or lists with a wrong, weak or no hash, and names without a member, are reported."""
     data = b"data"
     record = "\n".join(
         [
@@ -129,7 +129,7 @@ def test_record_against_the_members(tmp_path: Path) -> None:
 
 
 def test_a_damaged_member(tmp_path: Path) -> None:
-    """A member whose bytes do not unpack, or whose checksum is wrong, is told; the others are read."""
+    """A member that cannot be unpacked, or has a wrong checksum, is reported; the others are read."""
     path = wheels.write(tmp_path, {"my_pkg/a.py": b"a" * 5000, "my_pkg/b.py": b"b"})
     data = bytearray(path.read_bytes())
     at = data.index(b"my_pkg/a.py") + len("my_pkg/a.py")
@@ -158,7 +158,7 @@ def test_what_is_no_wheel(data: bytes, message: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """A wrong path is said in one line."""
+    """A wrong path gives one line."""
     with pytest.raises(WheelError, match=r": no such file. Give the path of a wheel$"):
         read(tmp_path / NAME, tmp_path)
 
@@ -200,7 +200,7 @@ def test_members_that_overlap(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_larger_than_it_says(tmp_path: Path) -> None:
-    """Unpacking stops at the declared size: a lie costs nothing, and is told."""
+    """Unpacking stops at the declared size, and the fault is reported."""
     path = wheels.write(tmp_path, {"my_pkg/a.bin": bytes(50_000_000)})
     data = bytearray(path.read_bytes())
     struct.pack_into("<I", data, data.rindex(b"my_pkg/a.bin") - 46 + 24, 10)
@@ -210,7 +210,7 @@ def test_a_member_that_is_larger_than_it_says(tmp_path: Path) -> None:
 
 
 def test_encrypted_and_oddly_packed_members(tmp_path: Path) -> None:
-    """Members that installers cannot read are told with the reason."""
+    """Members that installers cannot read are reported with the reason."""
     path = wheels.write(tmp_path, {"my_pkg/a.py": b"a"})
     with zipfile.ZipFile(path, "a", zipfile.ZIP_LZMA) as archive:
         archive.writestr("my_pkg/b.py", b"b")
@@ -242,7 +242,7 @@ def test_two_dist_infos(tmp_path: Path) -> None:
 
 
 def test_cut_at_every_place(tmp_path: Path) -> None:
-    """A wheel whose end is missing, wherever it was cut, is one clean error."""
+    """A truncated wheel, wherever it is cut, gives one error."""
     whole = wheels.write(tmp_path, {"my_pkg/a.py": b"a" * 100}).read_bytes()
     path = tmp_path / NAME
     for length in range(len(whole)):
