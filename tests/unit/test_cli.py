@@ -111,7 +111,7 @@ def test_outside_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) 
         f"There is no pyproject.toml in {project / 'csrc'}: run this in the folder of your project."
     )
     monkeypatch.chdir(project)
-    assert read()[1] == "my-pkg"
+    assert read().name == "my-pkg"
 
 
 def test_inspect_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
