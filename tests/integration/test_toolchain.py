@@ -236,7 +236,7 @@ def test_a_tool_that_does_not_run(machine: Machine) -> None:
 
 def test_a_tool_that_is_nowhere(environment: Environment) -> None:
     """Neither in the environment, nor beside us, nor the system's: the message says what to add."""
-    need = tools.Need(name="no-tool", minimum="1.0")
+    need = tools.RequiredTool(name="no-tool", minimum="1.0")
     with pytest.raises(ToolchainError) as failure:
         tools.packaged(need, entry="matrix.2.11", environment=environment)
     assert str(failure.value) == (

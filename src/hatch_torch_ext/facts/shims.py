@@ -24,7 +24,7 @@ _SHIM = re.compile(r"aoti_torch_\w+|torch_[a-z]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lowest:
+class LowestTorch:
     """The lowest release line that has every stable-ABI function among a file's symbols.
 
     ``functions`` are those that no earlier line has, sorted; ``unknown`` are named like functions of the stable ABI and
@@ -36,14 +36,14 @@ class Lowest:
     unknown: tuple[str, ...]
 
 
-def lowest(symbols: Iterable[str]) -> Lowest | None:
+def lowest(symbols: Iterable[str]) -> LowestTorch | None:
     """Return the lowest torch for a file with these undefined symbols; None if it uses no such function."""
     wanted = {symbol for symbol in symbols if _SHIM.fullmatch(symbol)}
     since = {symbol: _table()[symbol] for symbol in wanted & _table().keys()}
     if not since:
         return None
     torch = max(since.values())
-    return Lowest(
+    return LowestTorch(
         torch=torch,
         functions=tuple(sorted(symbol for symbol, minor in since.items() if minor == torch)),
         unknown=tuple(sorted(wanted - since.keys())),

@@ -45,7 +45,7 @@ MARKER = ".torch-ext-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class IndexedWheel:
     """A wheel of the index: ``torch`` is the folder of its torch (``torch-2.8+cu128``), ``said`` the same in words."""
 
     path: Path
@@ -70,7 +70,7 @@ def local_version(variant: Variant, *, whole: bool = False) -> str:
     return f"pt{variant.torch.replace('.', '')}{stable}{backend}{abi}"
 
 
-def index(paths: Sequence[Path], *, out: Path) -> tuple[Served, ...]:
+def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
     """Split the fat wheels at ``paths`` into exact wheels below ``out``, and write the pages for all wheels in it.
 
     Releases that the folder already has stay. Raises ``WheelError`` for a wheel that this project did not make,
@@ -137,7 +137,7 @@ def _check_folder(out: Path) -> None:
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `index` made before")
 
 
-def _served(path: Path) -> Served:
+def _served(path: Path) -> IndexedWheel:
     with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
         read = wheels.read(path, folder=Path(folder))
         variants = [item.variant for place in listing.places(read) for item in listing.read(read, place).variants]
@@ -149,7 +149,7 @@ def _served(path: Path) -> Served:
     metadata = path.with_name(f"{path.name}.metadata")
     if not metadata.exists() or metadata.read_bytes() != text:  # a kill came before it
         drafts.write(metadata, text)
-    return Served(
+    return IndexedWheel(
         path=path,
         project=canonicalize_name(read.distribution),
         version=read.version,
@@ -180,13 +180,13 @@ def _backend(variant: Variant) -> str:
     return f"cu{variant.cuda.split('.')[0] if variant.stable_abi else variant.cuda.replace('.', '')}"
 
 
-def _write_pages(out: Path, served: Sequence[Served]) -> None:
-    folders: dict[str, list[Served]] = defaultdict(list)
+def _write_pages(out: Path, served: Sequence[IndexedWheel]) -> None:
+    folders: dict[str, list[IndexedWheel]] = defaultdict(list)
     for each in served:
         folders["simple"].append(each)
         folders[f"whl/{each.torch}"].append(each)
     for folder, inside in sorted(folders.items()):
-        projects: dict[str, list[Served]] = defaultdict(list)
+        projects: dict[str, list[IndexedWheel]] = defaultdict(list)
         for each in inside:
             projects[each.project].append(each)
         up = "../" * folder.count("/")
@@ -222,7 +222,7 @@ def _list_of_projects(projects: Iterable[str]) -> str:
     )
 
 
-def _links(project: str, served: Iterable[Served], files: str) -> str:
+def _links(project: str, served: Iterable[IndexedWheel], files: str) -> str:
     lines = []
     for each in served:
         python = f' data-requires-python="{html(each.requires_python)}"' if each.requires_python else ""
@@ -232,7 +232,7 @@ def _links(project: str, served: Iterable[Served], files: str) -> str:
     return _html(project, lines)
 
 
-def _json(project: str, served: Sequence[Served], files: str) -> dict[str, object]:
+def _json(project: str, served: Sequence[IndexedWheel], files: str) -> dict[str, object]:
     return {
         "meta": {"api-version": "1.1"},
         "name": project,
@@ -251,9 +251,9 @@ def _json(project: str, served: Sequence[Served], files: str) -> dict[str, objec
     }
 
 
-def _people(served: Sequence[Served]) -> str:
+def _people(served: Sequence[IndexedWheel]) -> str:
     """Return the page for people: one row for each torch, with the command to type."""
-    newest: dict[tuple[str, str], Served] = {}
+    newest: dict[tuple[str, str], IndexedWheel] = {}
     for each in sorted(served, key=lambda each: Version(each.version)):
         newest[each.project, each.torch] = each
     rows = []

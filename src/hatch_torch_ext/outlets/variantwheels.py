@@ -42,7 +42,7 @@ NULL = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class VariantWheels:
     """The written files: the variant wheels by label, the fat wheel beside them, and the index's description."""
 
     wheels: tuple[tuple[str, Path], ...]
@@ -50,7 +50,7 @@ class Cut:
     description: Path
 
 
-def cut(path: Path, *, out: Path) -> Cut:
+def cut(path: Path, *, out: Path) -> VariantWheels:
     """Split the fat wheel at ``path`` by backend into the folder ``out``, and copy it there for today's installers.
 
     Raises ``WheelError`` for a wheel that this project did not make, ``MergeError`` for one that is split already or
@@ -91,7 +91,7 @@ def cut(path: Path, *, out: Path) -> Cut:
         description = out / f"{name}-{part.wheel.version}-variants.json"
         text = json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n"
         drafts.write(description, text.encode())
-    return Cut(wheels=tuple(written), fat=fat, description=description)
+    return VariantWheels(wheels=tuple(written), fat=fat, description=description)
 
 
 def refuse_cut(part: Part) -> None:

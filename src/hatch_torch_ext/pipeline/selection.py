@@ -95,7 +95,7 @@ def _running_here(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class InstalledSelection:
     """What is built for the environment into which a wheel is installed; ``installed`` if its torch is known."""
 
     config: Config
@@ -105,7 +105,7 @@ class Here:
 
 def for_this_environment(
     config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
-) -> Here:
+) -> InstalledSelection:
     """Return what is built for the installed ``torch`` alone; if it is unknown, for the newest entry.
 
     No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
@@ -115,7 +115,7 @@ def for_this_environment(
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
         own = matrix.current(matrix.common(entries), torch=torch.version)
-        return Here(config=replace(config, environment=""), entries=(own,), installed=found)
+        return InstalledSelection(config=replace(config, environment=""), entries=(own,), installed=found)
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):
         raise ConfigurationError(
@@ -130,4 +130,4 @@ def for_this_environment(
         f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "
         "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
     )
-    return Here(config=config, entries=newest, installed=None)
+    return InstalledSelection(config=config, entries=newest, installed=None)

@@ -132,7 +132,7 @@ def build(task: Task, acquired: Acquired, slots: PoolSlots, planned: Planned, em
         settings=settings.read(entry, config, environ),
         most=config.max_download,
     )
-    others = exports.AtHand(os.environ, besides=sdk.version)
+    others = exports.StoredExports(os.environ, besides=sdk.version)
     findings = audit.audit_variant(
         built,
         config=config,

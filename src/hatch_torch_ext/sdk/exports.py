@@ -111,7 +111,7 @@ def of(
     return found
 
 
-class AtHand(Mapping[str, Mapping[str, frozenset[str]]]):
+class StoredExports(Mapping[str, Mapping[str, frozenset[str]]]):
     """The exports of other torch releases in the user's store: version -> SONAME -> names.
 
     They make a message more precise: each is read only when it is used, and nothing is fetched.

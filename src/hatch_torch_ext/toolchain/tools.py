@@ -32,19 +32,19 @@ TIMEOUT = 60.0  # seconds, for a program that only prints its version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class RequiredTool:
     """A tool that is in the Python package of the same name, and the oldest version that suffices."""
 
     name: str
     minimum: str
 
 
-CMAKE = Need(name="cmake", minimum="3.26")
-NINJA = Need(name="ninja", minimum="1.11")
-PATCHELF = Need(name="patchelf", minimum="0.17.2")  # older ones damage files whose program headers they move
+CMAKE = RequiredTool(name="cmake", minimum="3.26")
+NINJA = RequiredTool(name="ninja", minimum="1.11")
+PATCHELF = RequiredTool(name="patchelf", minimum="0.17.2")  # older ones damage files whose program headers they move
 
 
-def packaged(need: Need, *, entry: str, environment: Environment) -> Tool:
+def packaged(need: RequiredTool, *, entry: str, environment: Environment) -> Tool:
     """Return the tool of the entry's environment, else the hook's own, else the system's if it is new enough.
 
     Raises ``ToolchainError`` if there is none, or if the environment's package is too old.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.remote.index import IndexFile
     from hatch_torch_ext.user.machine import Machine
-    from hatch_torch_ext.user.packages import Offer
+    from hatch_torch_ext.user.packages import PackageOffer
     from hatch_torch_ext.user.target import TargetPython
 
 CHANNELS = {"stable": "", "test": "/test", "nightly": "/nightly"}
@@ -180,7 +180,7 @@ def _builds(search: _Search, backend: str, specifier: SpecifierSet) -> list[Vers
 
 
 def _plan_of(
-    best: _Candidate, search: _Search, machine: Machine, *, offers: Sequence[Offer], family: Sequence[str]
+    best: _Candidate, search: _Search, machine: Machine, *, offers: Sequence[PackageOffer], family: Sequence[str]
 ) -> Plan:
     url = f"{search.base}/{best.backend}"
     torch = f"torch=={best.version}"
@@ -242,7 +242,7 @@ def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
 
 
 def _nothing(
-    ours: Sequence[Offer], order: Sequence[str], target: TargetPython, base: str, specifier: SpecifierSet
+    ours: Sequence[PackageOffer], order: Sequence[str], target: TargetPython, base: str, specifier: SpecifierSet
 ) -> str:
     asked = f"torch{specifier}" if str(specifier) else "torch"
     lines = [f"{base} has no {asked} for {target.facts['python']} among its builds {', '.join(order)}"]

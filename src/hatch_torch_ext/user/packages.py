@@ -37,7 +37,7 @@ MANIFEST = "/_torch_ext/manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PackageOffer:
     """A package that could be installed; ``requirement`` is for the installer, ``variants`` are in the loader's form.
 
     A package that was not made with hatch-torch-ext has no variants, so it does not affect the choice of torch.
@@ -58,7 +58,7 @@ class Offer:
         return ", ".join(dict.fromkeys(named))
 
 
-def offer(asked: str, target: TargetPython, http: Http) -> Offer:
+def offer(asked: str, target: TargetPython, http: Http) -> PackageOffer:
     """Return what the package ``asked`` (a requirement, or the path of a wheel) provides for ``target``.
 
     Raises ``ConfigurationError`` if it is neither, ``RemoteError`` if no index has a wheel of it.
@@ -73,20 +73,20 @@ def offer(asked: str, target: TargetPython, http: Http) -> Offer:
     name = canonicalize_name(requirement.name)
     newest = _newest(_files(http, name), requirement.specifier, target)
     if newest is None:
-        return Offer(name=name, requirement=asked)  # only an sdist, or nothing: the installer will report it
+        return PackageOffer(name=name, requirement=asked)  # only an sdist, or nothing: the installer will report it
     version, file = newest
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return Offer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
+    return PackageOffer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
 
 
-def _of_file(path: Path) -> Offer:
+def _of_file(path: Path) -> PackageOffer:
     if not path.is_file():
         raise ConfigurationError([f"{path}: no such file. Give the path of a wheel."])
     try:
         name, _, _, _ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
         raise ConfigurationError([f"{path} is not named as a wheel: {error}."]) from error
-    return Offer(name=name, requirement=str(path.resolve()), variants=_read(FileSource(path)))
+    return PackageOffer(name=name, requirement=str(path.resolve()), variants=_read(FileSource(path)))
 
 
 def _files(http: Http, name: str) -> list[index.IndexFile]:
