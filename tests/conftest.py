@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock
 
+from workbench import CUDA13
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -89,7 +91,7 @@ def cuda13_wheels(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     given = os.environ.get("HTE_CUDA13_WHEELS")
     if given:
         return Path(given)
-    command = [sys.executable, "-m", "pip", "install", "-q", "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", "--target"]
+    command = [sys.executable, "-m", "pip", "install", "-q", CUDA13, "--target"]
 
     def make(folder: Path) -> None:
         subprocess.run([*command, str(folder)], check=True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
 
+CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
+"""The requirement of the wheels that have a compiler for CUDA 13.0."""
 PACKAGES = Path(__file__).resolve().parent / "packages"
 ENTRY = Entry(
     name="matrix.2.13",

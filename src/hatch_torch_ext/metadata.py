@@ -155,7 +155,7 @@ def write(folder: str) -> str:
                 [
                     "The build backend `hatch_torch_ext.backend` needs the metadata hook `torch-ext`. Add it to "
                     'pyproject.toml, or write `build-backend = "hatchling.build"`:\n'
-                    f"{advice(builder.metadata.config['project'].get('dependencies', []))}"
+                    f"{_instead(builder.metadata, builder.metadata.config['project'].get('dependencies', []))}"
                 ]
             )
     except TorchExtError as error:
@@ -226,6 +226,13 @@ def advice(own: Iterable[str]) -> str:
     return f'  [project]\n  dynamic = ["dependencies"]\n  [{TABLE}]\n  dependencies = [{listed}]'
 
 
+def _instead(metadata: ProjectMetadata[Any], own: Iterable[str]) -> str:
+    """Return the same lines for a project whose own `dependencies` they replace, if it has them."""
+    line = 'dynamic = ["dependencies"]'
+    stays = "dependencies" not in metadata.config["project"]
+    return advice(own) if stays else advice(own).replace(line, f"{line}  # in place of its `dependencies`", 1)
+
+
 def check(found: Agreement, served: str, *, place: str) -> None:
     """Raise ``ConfigurationError`` if the torch requirements in ``place`` exclude all of ``served``."""
     if found.kind == "excludes":
@@ -290,7 +297,7 @@ def judge(
         notes.append(
             f"{place} {said}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
             f"wheel requires. Let the matrix say it everywhere, in pyproject.toml:\n"
-            f"{advice(_without(dependencies, found.lines))}"
+            f"{_instead(metadata, _without(dependencies, found.lines))}"
         )
     unusable = [
         *_unused(found, place),

@@ -45,6 +45,12 @@ EXITS = "#include <stdlib.h>\n__attribute__((constructor)) static void f(void) {
 HANGS = "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { for (;;) pause(); }"
 AT_EXIT = "#include <stdlib.h>\n__attribute__((destructor)) static void f(void) { abort(); }"
 MISSING = "extern int not_there(void); int f(void) { return not_there(); }"
+OTHERS = """
+#include <stdint.h>
+extern int32_t aoti_torch_library_init_def(const char*, const char*, uint32_t%s);
+__attribute__((constructor)) static void f(void) { %s }
+"""
+"""A call of torch as its release declares it, or as another release may."""
 MODULE = """
 #include <Python.h>
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%s", 0, -1, 0};
@@ -123,6 +129,24 @@ def test_everything_is_opened_and_a_crash_is_a_finding(
     subject = Subject(variant="label", binaries=tuple(files))
     found = [(item.code, item.file) for item in operators.check(subject, opened=opened.operators)]
     assert found == [("generic-namespace", "d.so")]
+
+
+def test_what_was_compiled_anew_opens(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """The library that was missing is linked, and a call is made as this torch declares it: both files open."""
+    compiled(tmp_path / "libthere.so", "int not_there(void) { return 0; }", "-Wl,-soname,libthere.so")
+    there = (str(tmp_path / "libthere.so"), "-Wl,-rpath,$ORIGIN")
+    torch = (f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu")
+    wrong = OTHERS % (", void*", 'aoti_torch_library_init_def("hte_one", "f", 1, (void*)8);')
+    right = OTHERS % (", void**", 'void* made = 0; aoti_torch_library_init_def("hte_two", "f", 1, &made);')
+    files = [
+        binary(compiled(tmp_path / "a.so", MISSING)),
+        binary(compiled(tmp_path / "b.so", MISSING, *there)),
+        binary(compiled(tmp_path / "c.so", wrong, *torch)),
+        binary(compiled(tmp_path / "d.so", right, *torch)),
+    ]
+    opened = opening.open_all(torch_cpu_python, files, variant="label", package="pkg")
+    assert [(item.code, item.file) for item in opened.findings] == [("cannot-open", "a.so"), ("crash", "c.so")]
+    assert opened.operators.keys() == {"b.so", "d.so"}
 
 
 def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,15 @@ import pytest
 
 import wheels
 from hatch_torch_ext import audit, elf
-from hatch_torch_ext.audit import binary, python, symbols
+from hatch_torch_ext.audit import binary, python, symbols, variants
+from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+from hatch_torch_ext.errors import RepairError
+from trees import TORCH_CALL, compile_library, file_of, program
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
+    from trees import Site
 
 LIBRARY = ("-shared", "-fPIC", "-O1")
 
@@ -34,6 +39,13 @@ def judged(path: Path) -> list[Finding]:
     """Return what the checks of symbols say of one file of a build, hidden names available."""
     binary = AuditedBinary(place=path.name, elf=elf.read(path), unstripped=path)
     return list(symbols.check(Subject(variant="label", binaries=(binary,), ours=True)))
+
+
+def checked(*paths: Path, **facts: object) -> list[Finding]:
+    """Return the findings on files of one variant, of every check that opens nothing."""
+    binaries = tuple(AuditedBinary(place=path.name, elf=elf.read(path), depth=3) for path in paths)
+    given = {"variant": "label", "ours": True, **facts}
+    return [*settle(variants.check(Subject(binaries=binaries, **given)))]  # type: ignore[arg-type]
 
 
 def built(project: Path, lines: str, *options: str) -> Path:
@@ -198,3 +210,251 @@ def test_a_wheel_for_another_torch(tag: str, requires: str, why: str, torch_cpu_
     assert "cannot-open" not in {item.code for item in found}
     assert len(said) == 1
     assert said[0].startswith(why)
+
+
+# --- one file, compiled as the remedy says
+
+C_FUNCTION = "int f(void) { return 1; }"
+NO_NOTE = ".globl f\nf: ret\n"
+NOTE = '.section .note.GNU-stack,"",@progbits\n'
+
+
+def test_an_executable_stack(tmp_path: Path) -> None:
+    """Assembler files say nothing of the stack: the linker's option of the remedy, or the section, takes it away."""
+
+    def linked(text: str, *options: str) -> list[Finding]:
+        (tmp_path / "f.S").write_text(text, encoding="utf-8")
+        # An older linker, or one that its distribution changed, asks for no such stack by itself.
+        usual = ("-Wl,-z,execstack",) if text == NO_NOTE else ()
+        return checked(compiled(tmp_path, "libf.so", "f.S", "-s", *usual, *options))
+
+    (found,) = linked(NO_NOTE)
+    assert found.code == "executable-stack"
+    (option,) = re.findall(r"-Wl,[\w,-]+", found.remedy)
+    assert linked(NO_NOTE, option) == []
+    assert ".note.GNU-stack" in found.remedy
+    assert linked(NO_NOTE + NOTE) == []
+
+
+def test_code_that_is_not_position_independent(tmp_path: Path) -> None:
+    """A static library without -fPIC goes into a shared one: both the option and CMake's variable mend it."""
+    (tmp_path / "helper.c").write_text("static int kept; int *helper(void) { return &kept; }", encoding="utf-8")
+    (tmp_path / "user.c").write_text("int *helper(void); int *user(void) { return helper(); }", encoding="utf-8")
+    lines = (
+        "cmake_minimum_required(VERSION 3.18)\nproject(user C)\nadd_library(helper STATIC helper.c)\n"
+        # Addresses of 64 bits: those are what a linker puts into code at all.
+        "target_compile_options(helper PRIVATE -fno-pie -mcmodel=large)\n"
+        "add_library(user SHARED user.c)\ntarget_link_libraries(user PRIVATE helper -s -Wl,-z,notext)\n"
+    )
+    (found,) = checked(built(tmp_path, lines) / "libuser.so")
+    assert found.code == "text-relocations"
+    option, variable = re.findall(r"-fPIC|CMAKE_\w+=ON", found.remedy)
+    mended = lines.replace("-fno-pie", f"-fno-pie {option}")
+    assert checked(built(tmp_path, mended) / "libuser.so") == []
+    # CMake's own word for it comes before options of the project, which here take it back.
+    assert checked(built(tmp_path, lines.replace("-fno-pie ", ""), f"-D{variable}") / "libuser.so") == []
+
+
+@pytest.mark.parametrize("mend", ["strip", "-s"])
+def test_symbols_that_were_left(mend: str, site: Site, tmp_path: Path) -> None:
+    """What an author kept is no finding of a build; of another wheel's file it is, and both ways out end it."""
+    (found,) = checked(site.add("libops.so", C_FUNCTION))
+    assert (found.code, found.message) == ("not-stripped", "still has its symbol table")
+    assert mend in found.remedy
+    if mend == "-s":
+        assert checked(compiled(tmp_path, "libf.so", mend, f__c=C_FUNCTION)) == []
+    else:
+        config = site.config(debug_symbols=mend)
+        assert site.audit(site.repair(config=config), config) == []
+
+
+def test_folders_of_the_builder(tmp_path: Path) -> None:
+    """`__FILE__` holds the folder; the option of the remedy replaces its name."""
+    (tmp_path / "f.c").write_text("const char *f(void) { return __FILE__; }", encoding="utf-8")
+
+    def said(*options: str) -> list[Finding]:
+        return checked(
+            compiled(tmp_path, "libf.so", str(tmp_path / "f.c"), "-s", *options), build_dirs=(f"{tmp_path}",)
+        )
+
+    (found,) = said()
+    assert (found.code, found.warning) == ("build-path", True)
+    (option,) = re.findall(r"-ffile\S+map", found.remedy)
+    assert said(f"{option}={tmp_path}=src") == []
+
+
+@pytest.mark.parametrize("entry", ["/opt/torch/lib", "lib", "$ORIGIN:", "$ORIGIN/../../../../x"])
+def test_paths_to_libraries(entry: str, site: Site) -> None:
+    """Every kind of bad RPATH is gone with paths that stay inside site-packages, with none, and by the repair."""
+    rpath = "-Wl,--enable-new-dtags,-rpath,{}".format
+    path = site.add("libops.so", TORCH_CALL, options=["-s", rpath(entry)], links=[site.torch / "libc10.so"])
+    (found,) = checked(path)
+    assert found.code == "rpath"
+    assert "$ORIGIN" in found.remedy
+    for options in ([rpath("$ORIGIN/../torch/lib")], []):
+        other = compile_library(site.root / "libops.so", TORCH_CALL, options=["-s", *options])
+        assert checked(other) == []
+    assert site.audit(site.repair(), site.config()) == []
+
+
+def test_what_the_repair_leaves_out(site: Site) -> None:
+    """Libraries of torch, CUDA, OpenMP and the process lie in the install tree: in the variant there is no finding."""
+    names = ("libc10.so", "libcudart-d0da41ae.so.12", "libgomp.so.1", "libX11.so.6", "libtcmalloc.so.4")
+    there = [site.add(name, "", options=["-s"]) for name in names]
+    site.add("libops.so", TORCH_CALL, options=["-s"])
+    told = {found.code: found.remedy for found in checked(*there)}
+    assert set(told) == {"bundled-torch", "bundled-cuda", "bundled-runtime", "openmp-twice"}
+    assert [code for code, remedy in told.items() if "The hook's repair does so." not in remedy] == ["openmp-twice"]
+    built = site.repair()
+    assert site.audit(built, site.config()) == []
+    assert [file.path.rpartition("/")[2] for file in built.variant.files] == ["libops.so"]
+
+
+def test_versions_of_a_library_that_is_not_needed(tmp_path: Path) -> None:
+    """One half of a library's name was changed: patchelf, as the remedy calls it, changes both."""
+    (tmp_path / "map").write_text("ONE { global: *; };", encoding="utf-8")
+    compiled(tmp_path, "libk.so", "-Wl,-soname,libk.so.1", "-Wl,--version-script=map", k__c="int k(void) { return 1; }")
+    user = compiled(tmp_path, "libu.so", "-s", "libk.so", u__c="int k(void); int u(void) { return k(); }")
+    (tmp_path / "libk.so").rename(tmp_path / "libk-0a.so.1")
+    patchelf = program("patchelf")
+    half = user.with_name("libhalf.so")
+    half.write_bytes(user.read_bytes())
+    subprocess.run([patchelf, "--remove-needed", "libk.so.1", half], check=True)
+    (found,) = checked(half)
+    assert found.code == "version-needs"
+    (option,) = re.findall(r"patchelf (--[\w-]+)", found.remedy)
+    subprocess.run([patchelf, option, "libk.so.1", "libk-0a.so.1", user], check=True)
+    assert checked(user, external={"libk-0a.so.1": "author"}) == []
+    code = f"import ctypes; ctypes.CDLL({str(user)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"LD_LIBRARY_PATH": str(tmp_path)})
+
+
+def test_libpython(tmp_path: Path) -> None:
+    """Python::Python links the library, Python::Module does not."""
+    library = compiled(tmp_path, "libpython3.11.so.1.0", "-Wl,-soname,libpython3.11.so.1.0", p__c="void *PyInit_x;")
+    (tmp_path / "m.c").write_text("void *PyInit_m(void) { return 0; }", encoding="utf-8")
+    lines = (
+        "cmake_minimum_required(VERSION 3.18)\nproject(m C)\n"
+        "find_package(Python REQUIRED COMPONENTS Interpreter Development)\n"
+        'add_library(m MODULE m.c)\nset_target_properties(m PROPERTIES PREFIX "" LINK_OPTIONS -s)\n'
+        "target_link_options(m PRIVATE -Wl,--no-as-needed)\ntarget_link_libraries(m PRIVATE {})\n"
+    )
+    include = subprocess.check_output(
+        [sys.executable, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], text=True
+    ).strip()
+    options = (
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-DPython_LIBRARY={library}",
+        f"-DPython_INCLUDE_DIR={include}",
+    )
+    (found,) = checked(built(tmp_path, lines.format("Python::Python"), *options) / "m.so", python="cp311")
+    assert (found.code, found.message) == ("libpython", "needs libpython3.11.so.1.0")
+    right, wrong = re.findall(r"Python::\w+", found.remedy)
+    assert wrong == "Python::Python"
+    assert checked(built(tmp_path, lines.format(right), *options) / "m.so", python="cp311") == []
+
+
+LATER = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#if !defined(Py_LIMITED_API) || Py_LIMITED_API >= 0x030b0000
+static PyObject* name(PyObject*, PyObject* type) { return PyType_GetName((PyTypeObject*)type); }
+#else
+static PyObject* name(PyObject*, PyObject* type) { return PyObject_GetAttrString(type, "__name__"); }
+#endif
+static PyMethodDef methods[] = {{"name", name, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="older headers lack the function")
+def test_the_python_of_a_module_and_the_limited_api(tmp_path: Path) -> None:
+    """A module of a newer function than it promises: without the promise, or with a definition of it, none is left."""
+    here = f"{sys.version_info[0]}{sys.version_info[1]}"
+    include = f"-I{Path(sysconfig.get_path('include'))}"
+
+    def said(name: str, python: str, *options: str) -> list[Finding]:
+        return checked(compiled(tmp_path, name, include, "-s", *options, m__cpp=LATER), python=python)
+
+    (found,) = said("_C.abi3.so", "abi3-cp39")
+    assert (found.code, found.message) == (
+        "abi3-violation",
+        "says abi3 from Python 3.9 on, but needs PyType_GetName, which came later",
+    )
+    assert said(f"_C.cpython-{here}-x86_64-linux-gnu.so", f"cp{here}") == []
+    (define,) = re.findall(r"Py_LIMITED_API", found.remedy)
+    assert said("_C.abi3.so", "abi3-cp39", f"-D{define}=0x03090000") == []
+    assert said("_C.abi3.so", "abi3-cp311", f"-D{define}=0x030b0000") == []
+    (found,) = said("_C.cpython-310-x86_64-linux-gnu.so", "cp310")
+    assert found.code == "python-tag"
+    assert found.message.endswith("needs PyType_GetName, which Python 3.10 does not have")
+    packed = said("_C.cpython-310-x86_64-linux-gnu.so", f"cp{here}")
+    assert f"is a module for cp310, but is packed for cp{here}" in {each.message for each in packed}
+    assert {each.code for each in packed} == {"python-tag"}
+
+
+def test_pybind11_under_the_limited_api(torch_cpu_python: Path, tmp_path: Path) -> None:
+    """The same module, named and packed for its Python, is as it should be."""
+    command = [str(torch_cpu_python), "-c", "import sysconfig as s; print(*map(s.get_path, ('include', 'purelib')))"]
+    include, site = subprocess.check_output(command, text=True).split()
+    source = '#include <pybind11/pybind11.h>\nPYBIND11_MODULE(_C, m) { m.attr("answer") = 42; }'
+    module = compiled(tmp_path, "_C.abi3.so", "-O0", "-s", f"-I{include}", f"-I{site}/torch/include", m__cpp=source)
+
+    def said(path: Path, packed: str) -> set[str]:
+        found = checked(path, python=packed)
+        return {each.remedy for each in found if each.code in {"abi3-violation", "python-tag"}}
+
+    (remedy,) = said(module, "abi3-cp39")
+    assert remedy.endswith("or name and build it for each Python (WITH_SOABI, no USE_SABI).")
+    named = module.rename(tmp_path / "_C.cpython-311-x86_64-linux-gnu.so")
+    assert said(named, "cp311") == set()
+
+
+def test_openmp(site: Site, tmp_path: Path) -> None:
+    """GCC's -fopenmp needs a runtime that torch has, and the repair leads there; Clang's needs one that it lacks."""
+    source = "void f(int *x) {\n#pragma omp parallel for\nfor (int i = 0; i < 9; i++) x[i] = i; }"
+    gomp = site.torch / "libgomp-a34b3233.so.1"
+    facts = {"provided": frozenset(path.name for path in site.torch.iterdir())}
+    vendored = compiled(
+        tmp_path, "libgomp-0a1b2c3d.so.1", "-s", "-Wl,-soname,libgomp-0a1b2c3d.so.1", g__c="void GOMP_x(void) {}"
+    )
+    (found,) = checked(vendored)
+    assert found.code == "openmp-twice"
+    (option,) = re.findall(r"-fopenmp", found.remedy)
+    path = site.add("libops.so", source, options=["-s", option])
+    assert [each.message for each in checked(path, **facts)] == [
+        f"needs libgomp.so.1, but the OpenMP runtime of this torch is {gomp.name}"
+    ]
+    built = site.repair()
+    assert gomp.name in file_of(built, "libops.so").needed
+    assert site.audit(built, site.config()) == []
+    omp = compile_library(site.root / "llvm" / "libomp.so.5", "void __kmpc_fork_call(void) {}")
+    site.add("libops.so", "void __kmpc_fork_call(void); void f(void) { __kmpc_fork_call(); }", links=[omp])
+    with pytest.raises(RepairError, match=r"; compile with GCC "):
+        site.repair()
+
+
+def test_symbols_of_torch(site: Site) -> None:
+    """What torch lacks, what another library has, what is not stable: each is mended by what it says."""
+    exports = {
+        name: frozenset(elf.read(site.torch / name).exported)
+        for name in ("libc10.so", "libtorch_cpu.so", "libtorch.so")
+    }
+    call = "void {0}(void); void f(void) {{ {0}(); }}".format
+    known, gone, c10 = "_ZN2at4_ops9add_Tensor4callEv", "_ZN2at4goneEv", "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
+
+    def said(symbol: str, *links: str, **facts: object) -> list[Finding]:
+        paths = [site.torch / name for name in links]
+        path = compile_library(site.root / "libx.so", call(symbol), links=paths, options=["-s"])
+        return checked(path, exports=exports, torch="2.8.0", **facts)
+
+    (found,) = said(gone, "libtorch_cpu.so", "libc10.so")
+    assert (found.code, found.message) == ("undefined-symbol", "needs _ZN2at4goneEv, which torch 2.8.0 does not export")
+    assert said(known, "libtorch_cpu.so", "libc10.so") == []
+    (found,) = said(c10)
+    assert found.message == f"needs {c10}, which libc10.so exports, but libc10.so is not in NEEDED"
+    assert said(c10, "libc10.so") == []
+    assert [each.code for each in said(known, "libtorch_cpu.so", stable_abi=True)] == ["unstable-symbol"]
+    assert said("aoti_torch_library_def", "libtorch_cpu.so", stable_abi=True) == []
+    assert said(known, "libtorch_cpu.so", stable_abi=False) == []

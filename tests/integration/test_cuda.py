@@ -288,6 +288,9 @@ def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
         "the CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` "
         "only `if(CMAKE_CUDA_COMPILER)`"
     )
+    # A project of just these lines.
+    tree = bench.build(bench.config("cuda_optional"))
+    assert fatbin.archs(tree.prefix / "libops.so") == ()
 
 
 def test_cuda_asked_for_by_an_entry_for_the_cpu(bench: Bench) -> None:
@@ -329,6 +332,7 @@ def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> No
         "option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
         f"12.4.131 ({cuda12}/bin/nvcc): take the option out, or take a newer toolkit of CUDA 12"
     )
+    assert bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12))).cuda is not None
 
 
 def test_a_kernel_compiled_in_one_folder_is_found_from_another(

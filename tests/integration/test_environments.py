@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -113,6 +114,11 @@ def test_no_such_environment(tmp_path: Path) -> None:
         "(there are: `default`, `matrix`, `matrix.py3.11-2.8`, `matrix.py3.11-2.9`, `plain`). "
         "Add `[tool.hatch.envs.matrx]` with a matrix over `torch`."
     )
+    (table,) = re.findall(r"Add `(\[\S+\])`", str(caught.value))
+    added = f'{table}\nskip-install = true\n[[{table.strip("[]")}.matrix]]\ntorch = ["2.8"]\n'
+    assert environments.read(project(tmp_path, PROJECT + added), "matrx", project_name="my-pkg").variables == {
+        "matrx.2.8": {"torch": "2.8"}
+    }
 
 
 def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp_path: Path) -> None:
@@ -126,6 +132,10 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
         "Environment `matrix.py3.11-2.8` depends on `My_Pkg`, which is this project: building it would start this "
         "build again. Remove it, and install the built wheel in a script of the environment.",
     )
+    (line,) = re.findall(r"`(skip-install = true)`", caught.value.problems[0])
+    scripts = '[tool.hatch.envs.matrix.scripts]\ntest = "pip install {root}/dist/my_pkg-1-py3-none-any.whl"\n'
+    text = text.replace("[tool.hatch.envs.matrix]\n", f"[tool.hatch.envs.matrix]\n{line}\n").replace(', "My_Pkg"', "")
+    assert len(environments.read(project(tmp_path, text + scripts), "matrix", project_name="my-pkg").variables) == 2
 
 
 def test_what_hatch_says_of_a_broken_configuration_is_passed_on(tmp_path: Path) -> None:
@@ -232,6 +242,8 @@ def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(t
     assert message.endswith(
         "\nCorrect the environment's dependencies, or the settings that say where packages come from."
     )
+    made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})
+    assert (made.site_packages / "packaging").is_dir()
 
 
 def test_without_an_index_none_is_asked(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,10 @@ def test_a_package_that_hatchling_would_leave_out_is_refused(tmp_path: Path) -> 
         "hatch-torch-ext: The wheel would not hold `other/ops/__init__.py`: the build configuration of the wheel does "
         'not select it. Name its folder there: `packages = ["src/other"]`.'
     )
+    line = (done.stdout + done.stderr).split("`")[-2]
+    with (root / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write(f"[tool.hatch.build.targets.wheel]\n{line}\n")
+    assert "matrix.nothing" in hatchling(root, "build", "-t", "wheel", **STOP).stderr
 
 
 def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
@@ -142,6 +147,9 @@ def test_a_generated_file_in_the_sources_is_refused(tmp_path: Path) -> None:
     assert f"`{root / 'src' / 'my_pkg' / '_variants.py'}` is in the sources" in (done.stdout + done.stderr).replace(
         "\n", " "
     )
+    assert (done.stdout + done.stderr).rstrip().endswith("remove it.")
+    (root / "src" / "my_pkg" / "_variants.py").unlink()
+    assert "matrix.nothing" in hatchling(root, "build", "-t", "wheel", **STOP).stderr
 
 
 def test_only_from_the_environment_overrides_the_option(tmp_path: Path) -> None:
@@ -203,6 +211,9 @@ def test_the_hooks_name_with_an_underscore(tmp_path: Path) -> None:
         "`hooks.torch_ext`.\n"
     )
     assert "Traceback" not in said
+    right, wrong = re.findall(r"`(hooks\.\S+)`", said)
+    (root / "pyproject.toml").write_text(PROJECT.replace("hooks.torch-ext", wrong).replace(wrong, right))
+    assert "matrix.nothing" in hatchling(root, "build", "-t", "wheel", **STOP).stderr
 
 
 def test_an_unusable_date_is_told_for_every_target(tmp_path: Path) -> None:

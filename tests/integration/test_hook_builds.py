@@ -101,6 +101,10 @@ def test_an_sdist_never_holds_the_work(project: Project) -> None:
     with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names == {"PKG-INFO", "csrc/CMakeLists.txt", "csrc/plain.c", "pyproject.toml", "src/my_pkg/__init__.py"}
+    line = output.partition("add the line `")[2].partition("`")[0]
+    (project.root / ".gitignore").write_text(f"{line}\n", encoding="utf-8")
+    assert project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*").returncode == 0
+    assert (project.root / "build" / "torch-ext" / "matrix.2.9").is_dir()
 
 
 def test_a_failed_entry_leaves_no_wheel_and_the_others_work(project: Project, reference: str) -> None:
@@ -163,6 +167,28 @@ def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
     )
     assert project.build(HATCH_TORCH_EXT_ONLY="matrix.2.9").returncode == 0
     assert project.wheel()
+
+
+def test_a_full_disk_while_an_entry_is_built(project: Project) -> None:
+    """The disk of the work is full: the message says so, and the same command continues when there is space again."""
+    build = project.root / "build"
+    build.mkdir()
+    mount = f"mount -t tmpfs -o size=24m,mode=755 tmpfs {shlex.quote(str(build))}"
+    unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if process.run([*unshare, mount], check=False).returncode:
+        pytest.skip("no small file system can be made here: user namespaces are forbidden")
+    once = shlex.join([*COMMAND, "-d", "dist"])
+    fill = "dd if=/dev/zero of=build/filler bs=4k 2> build/dd; echo >> csrc/CMakeLists.txt"
+    script = f"{mount} && {once} && {{ {fill}; {once}; echo status=$?; rm build/filler; {once}; }}"
+    done = process.run(
+        [*unshare, script],
+        cwd=project.root,
+        env_changes={**project.environ, "HATCH_TORCH_EXT_ONLY": "matrix.2.9"},
+        check=False,
+    )
+    assert "status=1" in done.stdout.splitlines()
+    assert "free some space, and run the same command again" in " ".join(done.stderr.lower().split())
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def front_end(folder: Path) -> Path:

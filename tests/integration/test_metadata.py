@@ -195,9 +195,12 @@ def test_our_backend_gives_metadata_alone(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert said(refused) == (
         "hatch-torch-ext: The build backend `hatch_torch_ext.backend` needs the metadata hook `torch-ext`. Add it to "
-        'pyproject.toml, or write `build-backend = "hatchling.build"`: [project] dynamic = ["dependencies"] '
-        '[tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging"]'
+        'pyproject.toml, or write `build-backend = "hatchling.build"`: [project] dynamic = ["dependencies"] # in place '
+        'of its `dependencies` [tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging"]'
     )
+    pasted(root, refused.stderr)
+    done = process.run([sys.executable, "-c", code], cwd=root)
+    assert requires((root / done.stdout.strip() / "METADATA").read_text(encoding="utf-8")) == ["packaging", TORCH]
 
 
 @pytest.mark.slow
@@ -333,13 +336,26 @@ def static(root: Path, dependencies: Sequence[str]) -> None:
     (root / "pyproject.toml").write_text(text[:start] + static + text[end:], encoding="utf-8")
 
 
+def pasted(root: Path, said: str) -> None:
+    """Write the lines of pyproject.toml that are said into it, the first in place of what it names."""
+    text = said[said.index("  [project]\n") :]
+    of_project, table, own = (line.strip() for line in text.splitlines()[1:4])
+    assert of_project.endswith("# in place of its `dependencies`")
+    file = root / "pyproject.toml"
+    lines = [
+        of_project if line.startswith("dependencies = ") and "torch==" not in line else line
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    file.write_text("\n".join([*lines, table, own, ""]), encoding="utf-8")
+
+
 STATIC_CASES = [
     (
         ["packaging"],
         ["packaging", TORCH],
         "`project.dependencies` has no torch: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of "
         "`torch>=2.8,<2.14,!=2.9.*,!=2.10.*,!=2.11.*,!=2.12.*`, which the wheel requires. Let the matrix say it "
-        'everywhere, in pyproject.toml: [project] dynamic = ["dependencies"] '
+        'everywhere, in pyproject.toml: [project] dynamic = ["dependencies"] # in place of its `dependencies` '
         '[tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging"]',
     ),
     (
@@ -404,6 +420,13 @@ def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
         done = matrix_of(root)
         assert done.returncode == 0, said(done)
         assert f"hatch-torch-ext: {note}" in said(done) if note else done.stderr == ""
+        if "Let the matrix say it" in done.stderr:
+            pasted(root, done.stderr)
+        elif note:  # the entry that the requirement forbids
+            change(root, (json.dumps(dependencies), "[]"))
+            assert "so nobody could use it" not in said(matrix_of(root))
+            continue
+        assert matrix_of(root).stderr == ""
     static(root, ["torch<2.5"])
     assert matrix_of(root).returncode == 1
     (root / "pyproject.toml").write_text(original, encoding="utf-8")
@@ -415,7 +438,9 @@ def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
         "requirement (PEP 508): `numpy >>= 3`: "
     )
     assert said(done).endswith('. Correct it, such as `dependencies = ["numpy>=2"]`')
-    change(root, ('"torch <2.9", "numpy >>= 3"', ""), ('torch = ["2.8"', 'torch = ["2.31", "2.8"'))
+    change(root, ('dependencies = ["torch <2.9", "numpy >>= 3"]', said(done).split("`")[-2]))
+    assert matrix_of(root).stderr == ""
+    change(root, ('"numpy>=2"', ""), ('torch = ["2.8"', 'torch = ["2.31", "2.8"'))
     assert "matrix.2.31: torch 2.31 is newer than 2." in said(matrix_of(root))
 
 
@@ -426,8 +451,10 @@ def test_torch_among_the_requirements_of_the_build(tmp_path: Path) -> None:
     change(root, (hook, f'{hook}dependencies = ["torch>=2.8", "numpy"]\n'))
     assert (
         "`torch>=2.8` in `dependencies` of `[tool.hatch.build.targets.wheel.hooks.torch-ext]` is a requirement of the "
-        "build and not of the wheel: an isolated build would install this torch."
+        "build and not of the wheel: an isolated build would install this torch. Take it out: "
     ) in said(matrix_of(root))
+    change(root, ('"torch>=2.8", "numpy"', '"numpy"'))
+    assert matrix_of(root).stderr == ""
 
 
 def test_dynamic_dependencies_that_nothing_supplies(tmp_path: Path) -> None:

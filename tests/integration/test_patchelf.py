@@ -55,3 +55,4 @@ def test_a_missing_strip_is_said(tmp_path: Path) -> None:
     with pytest.raises(PatchError) as caught:
         patchelf.strip(tmp_path / "x", "split", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
     assert str(caught.value) == '`strip` and `objcopy` not found; install binutils, or set `debug-symbols = "keep"`'
+    patchelf.strip(tmp_path / "x", "keep", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -169,6 +170,15 @@ def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) 
         f"e: `libops.so`: the entry {rpath} of its RPATH is taken out, since {why}; what the file opens by name there "
         "is not found that way. Let CMake install what it is for, or name a folder of site-packages relative to $ORIGIN"
     )
+    opener = OPENER.format(name="libgone.so")
+    gone = compile_library(site.root / "site" / "other_pkg" / "libgone.so", "int answer(void) { return 7; }")
+    site.add("libops.so", opener, options=["-Wl,-rpath,$ORIGIN/../other_pkg"])
+    assert answer(installed(site, site.repair())) == 7
+    gone.unlink()
+    shutil.rmtree(site.root / "site" / "pkg")
+    site.add("libgone.so", "int answer(void) { return 7; }")
+    site.add("libops.so", opener, options=["-Wl,-rpath,$ORIGIN"])
+    assert answer(installed(site, site.repair())) == 7
 
 
 def test_an_rpath_that_nothing_depends_on_goes_quietly(site: Site) -> None:

@@ -101,6 +101,12 @@ def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
         f"{uses}the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
         "entry its CUDA version"
     )
+    site.add("libops.so", TORCH_CALL)
+    for cuda in (None, "cpu"):
+        assert site.repair(cuda=cuda).variant.backend == "cpu"
+    site.add("libops.so", CUDA_CALL)
+    for_cuda = Site(root=site.root / "other", stubs=site.stubs, cuda="12.8")
+    assert site.repair(sdk=for_cuda.sdk(), cuda="12.8").variant.cuda == "12.8"
 
 
 def test_the_driver_with_a_cpu_torch(site: Site) -> None:
@@ -149,6 +155,10 @@ def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
         "e: `libops.so` needs libcudart.so.11.0, but torch 2.8.0 has libcudart.so.12; compile with the toolkit of "
         "CUDA 12.8"
     )
+    cudart = compile_library(cuda_site.root / "toolkit-12.8" / "libcudart.so.12", "void cudaMalloc(void) {}")
+    cuda_site.add("libops.so", "void cudaMalloc(void); void f(void) { cudaMalloc(); }", links=[cudart])
+    built = cuda_site.repair(sdk=cuda_site.sdk(nvidia={"libcudart.so.12": "nvidia/cuda_runtime/lib"}))
+    assert "libcudart.so.12" in file_of(built, "libops.so").needed
 
 
 def test_openmp_is_torchs_own_even_under_its_mangled_name(site: Site) -> None:
@@ -169,7 +179,7 @@ def test_another_openmp_runtime_is_refused(site: Site) -> None:
         site.repair()
     assert str(caught.value) == (
         "e: `libops.so` needs the OpenMP runtime libomp.so.5, which torch 2.8.0+cpu does not have, and two OpenMP "
-        "runtimes in one process break each other; compile with GCC, or with `-fopenmp=libgomp`"
+        "runtimes in one process break each other; compile with GCC (Clang's `-fopenmp=libgomp` ignores the pragmas)"
     )
 
 
@@ -363,13 +373,15 @@ def test_a_link_that_leads_nowhere_is_refused(site: Site) -> None:
 
 
 def test_an_empty_install_is_refused(site: Site) -> None:
-    """Without a library there is no variant; the message says which line CMakeLists.txt lacks."""
+    """Without a library there is no variant; what the line in the message installs is one."""
     site.prefix.mkdir(parents=True)
     with pytest.raises(RepairError) as caught:
         site.repair()
     assert str(caught.value) == (
         "e: CMake installed no library and no module; add `install(TARGETS <yours> LIBRARY DESTINATION .)`"
     )
+    site.add("libops.so", TORCH_CALL)
+    assert len(site.repair().variant.files) == 1
 
 
 def test_a_truncated_library_is_refused(site: Site) -> None:
@@ -377,9 +389,15 @@ def test_a_truncated_library_is_refused(site: Site) -> None:
     library = site.add("libops.so", TORCH_CALL)
     library.write_bytes(library.read_bytes()[:100])
     with pytest.raises(
-        RepairError, match=r"e: .*/libops\.so cannot be read as an ELF file: its program headers would lie at"
+        RepairError,
+        match=r"e: .*/libops\.so cannot be read as an ELF file: its program .*; build it again, or leave it out$",
     ):
         site.repair()
+    site.add("libother.so", TORCH_CALL)
+    library.unlink()
+    assert len(site.repair().variant.files) == 1
+    site.add("libops.so", TORCH_CALL)
+    assert len(site.repair().variant.files) == 2
 
 
 def test_two_folders_give_the_same_bytes(tmp_path: Path, stubs: Path) -> None:
@@ -452,3 +470,41 @@ def test_a_library_of_another_machine_is_refused(site: Site) -> None:
     assert str(caught.value) == (
         "e: `libops.so` is for aarch64, the variant for x86_64; compile it for that, or leave it out"
     )
+    site.add("libother.so", TORCH_CALL)
+    library.unlink()
+    assert len(site.repair().variant.files) == 1
+    site.add("libops.so", TORCH_CALL)
+    assert len(site.repair().variant.files) == 2
+
+
+def test_names_that_no_wheel_can_have_or_that_it_needs(site: Site) -> None:
+    """The loader's own name, one of control characters, two files for one place: under other names they are there."""
+    site.add("libops.so", TORCH_CALL)
+    (site.prefix / "lib").mkdir()
+
+    def refused(*names: str) -> str:
+        for number, name in enumerate(names):
+            (site.prefix / name).parent.mkdir(parents=True, exist_ok=True)
+            (site.prefix / name).write_text(f"{number}", encoding="utf-8")
+        with pytest.raises(RepairError) as caught:
+            site.repair()
+        return str(caught.value)
+
+    assert (
+        refused("_variants.py")
+        == "e: CMake installed `_variants.py`, a name that the wheel needs itself; give it another"
+    )
+    (site.prefix / "_variants.py").rename(site.prefix / "variants.py")
+    said = refused("a\nb.txt")
+    assert said == (
+        "e: CMake installed `a\\nb.txt`, whose name is not UTF-8 or has control characters, and no wheel can hold it; "
+        "rename the file in the sources, or do not install it"
+    )
+    (site.prefix / "a\nb.txt").rename(site.prefix / "ab.txt")
+    said = refused("pkg/data.txt", "data.txt")
+    assert said == (
+        f"e: {site.prefix}/data.txt and {site.prefix}/pkg/data.txt both go to `data.txt` of the package; install one "
+        "of them elsewhere, or not at all"
+    )
+    (site.prefix / "data.txt").rename(site.prefix / "other.txt")
+    assert [name for name, _ in site.repair().package_files] == ["ab.txt", "data.txt", "other.txt", "variants.py"]

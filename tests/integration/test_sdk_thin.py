@@ -564,6 +564,9 @@ def test_no_wheel_for_this_python(builder: Builder, index: Index) -> None:
         "matrix.2.8: torch 2.8.0 has no wheel for cp311; it has cp39, cp313, cp313t. "
         "Correct `python` in the matrix, or skip matrix.2.8"
     )
+    index.add(fake_torch.wheel(fake_torch.contents("2.9.1")), f"torch-2.9.1-{fake_torch.TAG}.whl")
+    # Left out: the other entries are built.
+    assert builder.acquire("torch==2.9.*").version == "2.9.1"
 
 
 def test_no_wheel_for_this_machine(builder: Builder, index: Index) -> None:
@@ -596,13 +599,14 @@ def test_index_refused(builder: Builder, index: Index, fault: str | int, message
 
 
 @pytest.mark.parametrize("address", ["http://host:abc/simple", "http://user:S3CRET@[::1/simple?token=S3CRET"])
-def test_an_address_that_cannot_be_read(builder: Builder, address: str) -> None:
-    """The settings name it, without the password; nothing is asked."""
+def test_an_address_that_cannot_be_read(builder: Builder, index: Index, address: str) -> None:
+    """The settings name it, without the password; nothing is asked. A correct one is asked."""
     with pytest.raises(
         ConfigurationError, match=r"The address `\S*` cannot be read \(.*\): correct `index-url`"
     ) as caught:
         builder.acquire(index_url=address)
     assert "S3CRET" not in str(caught.value)
+    assert builder.acquire(index_url=index.simple).version == "2.8.0+cu128"
 
 
 @pytest.mark.parametrize("host", ["a" * 70, "a..b", "xn--"])
@@ -686,6 +690,9 @@ def test_unknown_field(builder: Builder, index: Index) -> None:
         "(it has torch). Add it to the matrix, or write the address without it"
     )
     assert not index.log
+    assert builder.acquire(index_url=index.simple).version == "2.8.0+cu128"
+    index.root = "/whl/cu128"
+    assert builder.acquire(index_url=f"{index.url}/whl/{{cuda}}", cuda="12.8").version == "2.8.0+cu128"
 
 
 @pytest.mark.parametrize("how", ["find-links", "direct", "directory-url"])
@@ -777,6 +784,10 @@ def test_symbols_refused(builder: Builder, index: Index) -> None:
         "Put user name and password into the index address, or into .netrc. Try again, or set `audit-symbols = "
         '"cached"`'
     )
+    # The option: what was fetched before, and nothing else. And trying again, when the index answers.
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) is None
+    index.fault = None
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
 
 
 def test_cache_not_writable(builder: Builder) -> None:

@@ -80,6 +80,9 @@ def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
     assert {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")} == {
         name for name in found if name.endswith(".py")
     }
+    (project.root / "csrc" / "python" / "more.py").write_text("changed = 1\n", encoding="utf-8")
+    process.run([sys.executable, "-c", editable, "out"], cwd=project.root, env_changes=project.environ)
+    assert zipfile.ZipFile(wheel).read("my_pkg/more.py") == b"changed = 1\n"
 
 
 def test_a_package_that_nobody_brings(make: Make) -> None:
@@ -249,6 +252,13 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
         "`[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
     ) in said(done)
     assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))
+    file = project.root / "csrc" / "CMakeLists.txt"
+    file.write_text(file.read_text(encoding="utf-8").replace("install(DIRECTORY other", "# "), encoding="utf-8")
+    with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write('[tool.hatch.build.targets.wheel]\npackages = ["src/my_pkg", "csrc/other"]\n')
+    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+    assert "does not find it" not in said(done)
+    assert {"other/__init__.py", "my_pkg/mine.py"} < set(names(project))
 
 
 def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:

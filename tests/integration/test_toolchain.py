@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hatch_torch_ext import toolchain
-from hatch_torch_ext.config import Config, Cross
+from hatch_torch_ext.config import CMakeConfig, Config, Cross
 from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import CompilerCache, CudaToolkit, Toolchain, cuda, tools
+from workbench import CUDA13
 
 ENTRY = Entry(name="matrix.2.11", variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
 HOST_CONFIG = """\
@@ -205,6 +208,16 @@ def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minim
         f"matrix.2.11: {name} {version} ({path}) is too old: {minimum} or newer is needed. Raise `{name}` in the "
         f"environment's dependencies to `{name}>={minimum}`, or take it out: hatch-torch-ext installs its own"
     )
+    (requirement,) = re.findall(r"`(\S+>=\S+)`", str(failure.value))
+    raised = replace(machine.environment, site_packages=machine.environment.site_packages / "raised")
+    newer = package(raised, name, requirement.partition(">=")[2], "bin/{name}")
+    for environment, expected in ((raised, True), (raised, False)):
+        if not expected:  # taken out
+            for info in environment.site_packages.glob("*.dist-info"):
+                shutil.rmtree(info)
+        machine.environment = replace(environment, bin=environment.site_packages / "none")
+        found = getattr(machine.find(None), name)
+        assert (found.path == newer) is expected
 
 
 def test_a_tool_of_the_system_that_is_too_old_gives_way(machine: Machine) -> None:
@@ -317,6 +330,8 @@ def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert (
         str(failure.value) == f"matrix.2.11: the C++ compiler {path} is neither GCC nor Clang: set CXX to one of them"
     )
+    monkeypatch.setenv("CXX", "g++")
+    assert machine.find(None).cxx.version.startswith("GNU ")
 
 
 def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,6 +352,10 @@ def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         "matrix.2.11: option `compiler-launcher` names `fastcache`, which is not on PATH: install it, or set the "
         "option to `auto` (ccache or sccache where there, else a ccache of its own) or `none`"
     )
+    for value in re.findall(r"`(auto|none)`", str(failure.value)):
+        assert machine.find(None, compiler_launcher=value).cache == {"auto": CompilerCache(program=ccache)}.get(value)
+    installed = script(folder / "fastcache", "")
+    assert machine.find(None, compiler_launcher="fastcache").cache == CompilerCache(program=installed)
 
 
 def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,6 +411,18 @@ def test_the_systems_toolkit_is_of_another_cuda_than_torch(machine: Machine) -> 
         '"/usr/local/cuda-{cuda}"`, '
         "or CUDA_HOME to its folder"
     )
+    (option,) = re.findall(r'`cuda-home = "([^"]+)"`', machine.problem("11.8"))
+    toolkit(machine.config.root / option.removeprefix("/").format(cuda="11.8"), "11.8")
+    # The option as it is written, below a folder of the test.
+    assert machine.cuda("11.8", cuda_home=option.removeprefix("/")).version == "11.8"
+
+
+def test_the_requirement_that_brings_a_compiler(machine: Machine, cuda13_wheels: Path) -> None:
+    """What the message says to add is what the wheels of this folder were installed by; a toolkit is in them."""
+    (requirement,) = re.findall(r'Add "([^"]+)" to the dependencies', machine.problem("13.0"))
+    assert requirement == CUDA13
+    machine.environment = replace(machine.environment, site_packages=cuda13_wheels)
+    assert machine.cuda("13.0").source == "the entry's environment"
 
 
 def test_a_variable_that_leads_nowhere_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,6 +455,8 @@ def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
         "CMake asks for CUDA, and option `cuda-home` gives /opt/cuda-13.0 for CUDA 13.0, but /opt/cuda-13.0/bin/nvcc "
         "does not exist: install that toolkit, or correct the option"
     )
+    correct = f"{machine.system}/cuda-{{cuda}}"
+    assert machine.cuda(cuda_home=correct).source == "option `cuda-home`"
 
 
 def test_wheels_that_are_not_whole(machine: Machine) -> None:
@@ -438,30 +471,67 @@ def test_wheels_that_are_not_whole(machine: Machine) -> None:
 
 def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
     """CMake splits the folders of nvcc's libraries at spaces: an error before anything is compiled."""
-    toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")
+    programs(part(toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")))
     work = machine.config.root / "my project"
-    found = toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
+
+    def find(work: Path) -> Toolchain:
+        return toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
+
+    found = find(work)
     assert found.cuda_problem is not None
     assert found.cuda_problem.startswith(
         "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one comes to "
         f"lie in {work}"
     )
     assert found.cuda_problem.endswith("/cuda: move the project to a folder without spaces")
+    assert find(work.with_name("my-project")).cuda is not None
 
 
-def test_a_host_compiler_that_nvcc_does_not_support(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read from the toolkit's own header, before compiling; nvcc's own flag for it is honoured."""
+@pytest.mark.parametrize("where", ["CXX", "CUDAHOSTCXX", "cmake.define"])
+def test_a_host_compiler_that_nvcc_does_not_support(
+    where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from the toolkit's own header, before compiling; what names it is set to another, as the message says."""
     nvcc = toolkit(machine.system / "cuda-13.0", "13.0", gnu=13) / "bin" / "nvcc"
     path = script(machine.config.root / "g++-16", "echo '#define __GNUC__ 16'")
+    older = script(machine.config.root / "old" / "g++-12", "echo '#define __GNUC__ 12'")
+    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
+    options: dict[str, Any] = {}
+
+    def name(value: str) -> None:
+        if where == "cmake.define":
+            options["cmake"] = CMakeConfig(define=(("CMAKE_CUDA_HOST_COMPILER", value),))
+        else:
+            monkeypatch.setenv(where, value)
+
+    name(str(path))
+    setting = {"cmake.define": 'CMAKE_CUDA_HOST_COMPILER of the option `cmake.define` to "g++-12"'}.get(
+        where, f"{where}=g++-12"
+    )
+    assert machine.problem(**options) == (
+        f"nvcc 13.0.55 ({nvcc}) supports GNU up to 13, but the C++ compiler is GNU 16.0.0 ({path}): set "
+        f"{setting}, which is here, or take a newer CUDA toolkit"
+    )
+    home = toolkit(machine.config.root / "newer", "13.1", gnu=16)
+    assert machine.cuda(cuda_home=str(home), **options).host == path
+    name("g++-12")
+    assert machine.cuda(**options).host == older
+
+
+def test_a_host_compiler_that_is_taken_all_the_same(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nvcc's own flag for it is honoured; one that is not there is a setting to take out."""
+    toolkit(machine.system / "cuda-13.0", "13.0", gnu=13)
+    path = script(machine.config.root / "g++-16", "echo '#define __GNUC__ 16'")
     monkeypatch.setenv("CUDAHOSTCXX", str(path))
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(script(machine.config.root / "old" / "g++-12", "").parent), prepend=os.pathsep)
-        assert machine.problem() == (
-            f"nvcc 13.0.55 ({nvcc}) supports GNU up to 13, but the C++ compiler is GNU 16.0.0 ({path}): set "
-            "CXX=g++-12, which is here, or take a newer CUDA toolkit"
-        )
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-allow-unsupported-compiler")
     assert machine.cuda().host == path
+    monkeypatch.setenv("CUDAHOSTCXX", "/no/g++")
+    assert machine.problem() == (
+        "the host compiler for CUDA, `/no/g++` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: install it, or "
+        "take the setting out"
+    )
+    monkeypatch.delenv("CUDAHOSTCXX")
+    assert machine.cuda().host == machine.find(None).cxx.path
 
 
 def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
@@ -487,6 +557,12 @@ def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: st
         f"nvcc 13.0.55 ({nvcc}) cannot compile for {shown} (option `archs`): it has 7.5, 8.0, 9.0. Change `archs`, or "
         "give this CUDA its own list: `archs.13 = [...]`"
     )
+    assert [arch.name for arch in machine.cuda(archs=(("", (arch,)), ("13", ("8.0",)))).archs] == ["8.0"]
+    # A build on a user's machine has no hatch environment, and that variable in place of the option.
+    problem = machine.problem(archs=(("", ("8.0", arch)),), environment="")
+    assert problem.endswith("or set TORCH_CUDA_ARCH_LIST to what it has")
+    (had,) = re.findall(r"it has ([^;]+)\. Take", problem)
+    assert machine.cuda(archs=(("", tuple(had.split(", "))),), environment="").archs[-1].name == "9.0"
 
 
 def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
@@ -498,6 +574,10 @@ def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
         "`cmake>=4.0.2` into the environment's dependencies, or leave them out of `archs`"
     )
     assert machine.cuda(archs=(("", ("9.0a",)),)).archs[0].name == "9.0a"
+    for info in machine.environment.site_packages.glob("*.dist-info"):
+        shutil.rmtree(info)
+    package(machine.environment, "cmake", "4.0.2", "cmake/data/bin/{name}")
+    assert machine.cuda(archs=(("", ("10.0f",)),)).archs[0].name == "10.0f"
 
 
 @pytest.fixture
@@ -510,7 +590,7 @@ def crossing(machine: Machine, arm64: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def part(root: Path) -> Path:
-    """Put what a toolkit needs to compile for another machine into ``root``."""
+    """Put headers and the runtime of a toolkit into ``root``, for this machine or another."""
     for name in ("include/crt/host_config.h", "include/nv/target", "include/cuda_runtime.h", "lib/libcudart.so.12.8"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(HOST_CONFIG.format(gnu=99))

@@ -114,6 +114,24 @@ def test_package_files_are_held_against_the_manifest(tmp_path: Path) -> None:
     }
 
 
+def test_a_wheel_that_is_built_again(tmp_path: Path) -> None:
+    """Whatever was done to a wheel behind its RECORD and manifest: built again, it has no findings."""
+    place = f"my_pkg/_torch_ext/{LABEL}/libmy_ops.so"
+    changes: dict[str, dict[str, bytes | None]] = {
+        "record-missing-file": {"my_pkg/_variants.py": None},
+        "record-unknown-file": {"my_pkg/new.py": b""},
+        "manifest-hash": {place: library(data=b"changed")},
+        "manifest-missing-file": {place: None},
+        "manifest-unknown-file": {"my_pkg/_torch_ext/new": b""},
+        "manifest-invalid": {MANIFEST: b"{"},
+        "unreadable-file": {place: SMALL[:100]},
+    }
+    for code, change in changes.items():
+        remedies = {each.code: each.remedy for each in audit.audit_wheel(rewrite(ours(tmp_path), change))}
+        assert remedies[code] == "Build the wheel again, and change nothing in it afterwards."
+        assert found(ours(tmp_path)) == []
+
+
 def test_a_file_that_merge_moved(tmp_path: Path) -> None:
     """The manifest's places say where a file of several variants lies."""
     files = {f"{LABEL}/libmy_ops.so": library()}
@@ -179,8 +197,8 @@ def test_a_tag_below_the_symbols(tmp_path: Path) -> None:
         "my_pkg/lib.so",
         "needs GLIBC_2.34, but the wheel is tagged manylinux_2_17_x86_64",
     ) in found(path)
-    low = wheels.write(tmp_path, {"my_pkg/lib.so": data}, name="my_pkg-1.0-cp311-cp311-manylinux_2_35_x86_64.whl")
-    assert not [code for code, _, _ in found(low) if code == "policy-too-low"]
+    met = path.rename(path.with_name("my_pkg-1.0-cp311-cp311-manylinux_2_34_x86_64.whl"))
+    assert not [code for code, _, _ in found(met) if code == "policy-too-low"]
 
 
 def test_symbols_beyond_every_policy(tmp_path: Path) -> None:
@@ -199,6 +217,11 @@ def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
         ("wheel-tag", path.name, "is tagged for any platform, but holds a/lib.so for x86_64"),
         ("wheel-tag", path.name, "says Root-Is-Purelib: true, but holds compiled files"),
     ]
+    (item,) = audit.audit_wheel(path.rename(path.with_name("a-1-py3-none-linux_x86_64.whl")))
+    (line,) = re.findall(r"Root-Is-Purelib: \w+", item.remedy)
+    assert line == "Root-Is-Purelib: false"
+    name = "a-1-py3-none-linux_x86_64.whl"
+    assert found(wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name=name, pure=False)) == []
 
 
 def test_the_wrong_machine(tmp_path: Path) -> None:
@@ -207,6 +230,8 @@ def test_the_wrong_machine(tmp_path: Path) -> None:
         tmp_path, {"a/lib.so": elves.shared_object(machine="aarch64")}, name="a-1-py3-none-manylinux_2_28_x86_64.whl"
     )
     assert found(path) == [("wrong-machine", "a/lib.so", "is for aarch64, but it is packed for x86_64")]
+    right = {"a/lib.so": elves.shared_object(machine="x86_64")}
+    assert found(wheels.write(tmp_path, right, name=path.name)) == []
 
 
 def test_a_wheel_over_its_budget(tmp_path: Path) -> None:
@@ -218,6 +243,8 @@ def test_a_wheel_over_its_budget(tmp_path: Path) -> None:
     told = r"is \d\.\d kB, over the budget of 1\.0 kB; the largest parts are a/big\.bin \(\d\.\d kB\), "
     assert re.match(told, message)
     assert found(path, max_size=10_000_000) == []
+    less = wheels.write(tmp_path, {"a/small.bin": noise[:100]}, name="a-1-py3-none-any.whl")
+    assert found(less, max_size=1000) == []
 
 
 def test_elf_by_name_only_and_by_bytes_only(tmp_path: Path) -> None:

@@ -410,6 +410,7 @@ def test_nothing_installed_and_no_library_at_all() -> None:
     assert failures.nothing_installed(reply, source=ROOT, log=Path("/log.txt")) == (
         "CMake installs nothing, and the project has no shared library or module, only core (static_library). "
         "Add to /project/CMakeLists.txt:\n"
+        "  find_package(Torch REQUIRED)\n"
         "  add_library(my_ops SHARED my_ops.cpp)\n"
         "  target_link_libraries(my_ops PRIVATE torch)\n"
         "  install(TARGETS my_ops LIBRARY DESTINATION .)\n"

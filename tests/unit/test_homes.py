@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -51,6 +52,25 @@ def test_what_is_used_instead_is_said_once(home: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("way", ["HOME", "variables"])
+def test_what_is_said_to_set_is_enough(way: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another HOME, or the variables that are listed: nothing is replaced, and nothing is said."""
+    home.touch()
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in VARIABLES:
+            patch.setenv(name, "")
+        homes.replace(said.append)
+    (line,) = said
+    if way == "HOME":
+        monkeypatch.setenv("HOME", str(tmp_path))
+    else:
+        for name in line.partition("or the variables ")[2].split(", "):
+            monkeypatch.setenv(name, str(tmp_path / name))
+    homes.replace(said.append)
+    assert said == [line]
+
+
 def test_a_folder_that_others_can_write_is_not_used(home: Path) -> None:
     """Anybody may make a folder of that name among the temporary ones."""
     home.touch()
@@ -93,6 +113,12 @@ def test_hatchs_own_configuration_at_fault(home: Path, *, text: str | None, outp
         file.write_text(text, encoding="utf-8")
     said = f"Correct {file}, which is hatch's own configuration, or name another file with `HATCH_CONFIG`."
     assert homes.fault(os.environ, output) == (said if at_fault else None)
+    if at_fault and "parsing" not in output:
+        (home / "other.toml").touch()
+        (variable,) = re.findall(r"`(\w+)`", said)
+        assert homes.fault({**os.environ, variable: str(home / "other.toml")}, output) is None
+        file.write_text("", encoding="utf-8")
+        assert homes.fault(os.environ, output) is None
 
 
 def test_a_named_configuration_that_is_not_there(home: Path) -> None:

@@ -57,8 +57,8 @@ CODES = {
     ),
     "build-path": Code(
         warning=True,
-        remedy="Replace the folder's name with -ffile-prefix-map; the build hook passes it unless CMAKE_CXX_FLAGS is "
-        "overwritten.",
+        remedy="Replace the folder's name with -ffile-prefix-map (the build hook passes it, unless COMPILE_OPTIONS of "
+        "the target or its folder are overwritten), and take it out of definitions and generated sources.",
     ),
     "bundled-cuda": Code(
         remedy="Leave the CUDA library out: torch's own requirements install it. The hook's repair does so.",
@@ -127,7 +127,7 @@ CODES = {
         remedy='Set debug-symbols = "strip" (the default) or "split", or link with -s.',
     ),
     "openmp-twice": Code(
-        remedy="Compile with the compiler's -fopenmp and graft no OpenMP runtime: torch provides the one to use.",
+        remedy="Compile with GCC's -fopenmp, whose runtime torch provides, and graft no OpenMP runtime.",
     ),
     "operator-twice": Code(
         remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each "

@@ -136,7 +136,12 @@ def _tag(read: Wheel, elves: Mapping[str, AuditedBinary]) -> Iterator[Finding]:
             "wheel-tag", read.path.name, f"is tagged for any platform, but holds {first} for {elves[first].elf.machine}"
         )
     if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
-        yield finding("wheel-tag", read.path.name, "says Root-Is-Purelib: true, but holds compiled files")
+        remedy = (
+            "Tell the build backend that the wheel holds compiled files (setuptools: `ext_modules`; hatchling: the "
+            "hook sets `pure_python` to False), so that its WHEEL file says Root-Is-Purelib: false."
+        )
+        message = "says Root-Is-Purelib: true, but holds compiled files"
+        yield finding("wheel-tag", read.path.name, message, remedy=remedy)
 
 
 def _label(read: Wheel) -> Iterator[Finding]:

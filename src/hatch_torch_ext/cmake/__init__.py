@@ -217,6 +217,8 @@ def _reply(job: Job) -> replies.Reply:
     try:
         return replies.read(job.build)
     except (KeyError, OSError, ValueError) as error:
+        # CMake names these files by their content, and leaves one that is there as it is, cut off or not.
+        shutil.rmtree(job.build / replies.API / "reply", ignore_errors=True)
         raise CompileError(
             job.entry.name,
             f"CMake configured the project, but its description of it in {job.build / replies.API} cannot be read "

@@ -210,7 +210,8 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
     return (
         f"CMake installs nothing, and the project has no shared library or module"
         f"{f', only {others}' if others else ''}. Add to {where}:\n"
-        f"  add_library(my_ops SHARED my_ops.cpp)\n  target_link_libraries(my_ops PRIVATE torch)\n"
+        "  find_package(Torch REQUIRED)\n  add_library(my_ops SHARED my_ops.cpp)\n"
+        "  target_link_libraries(my_ops PRIVATE torch)\n"
         f"  install(TARGETS my_ops LIBRARY DESTINATION .)\nThe whole log is {log}"
     )
 

@@ -188,8 +188,8 @@ class Linker:
             raise RepairError(
                 self._entry,
                 f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} "
-                f"does not have, and two OpenMP runtimes in one process break each other; compile with GCC, or with "
-                f"`-fopenmp=libgomp`",
+                "does not have, and two OpenMP runtimes in one process break each other; compile with GCC (Clang's "
+                "`-fopenmp=libgomp` ignores the pragmas)",
             )
 
     def _desktop(self, binary: VariantBinary, name: str, draft: _Draft) -> None:

@@ -22,6 +22,7 @@ from hatch_torch_ext.toolchain.cudafit import (
     check_cmake,
     check_host,
     host_compiler,
+    host_setting,
     major,
     minor,
     remedy,
@@ -90,7 +91,8 @@ def find(
             host=host.path,
             newer_minor=minor(version) > minor(sdk.cuda),
         )
-        check_host(toolkit, host, config, environ, target)
+        named = environ if target is None else dict(entry.env_vars)
+        check_host(toolkit, host, config, environ, target, setting=host_setting(config, named, target))
         return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(config, sdk.cuda)}"

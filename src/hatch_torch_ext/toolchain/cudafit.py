@@ -83,10 +83,28 @@ def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool
         raise Unfit(error.message) from error
 
 
+def host_setting(config: Config, environ: Mapping[str, str], target: CrossTarget | None) -> str:
+    """Return where the compiler of ``host_compiler`` is named, with ``{}`` for its name."""
+    if "CMAKE_CUDA_HOST_COMPILER" in dict(config.cmake.define):
+        return 'CMAKE_CUDA_HOST_COMPILER of the option `cmake.define` to "{}"'
+    if environ.get("CUDAHOSTCXX"):
+        return "CUDAHOSTCXX={}"
+    return "CXX={}" if target is None else f'the option `cross.{target.machine}.cxx` to "{{}}"'
+
+
 def check_host(
-    toolkit: CudaToolkit, host: Tool, config: Config, environ: Mapping[str, str], target: CrossTarget | None
+    toolkit: CudaToolkit,
+    host: Tool,
+    config: Config,
+    environ: Mapping[str, str],
+    target: CrossTarget | None,
+    *,
+    setting: str,
 ) -> None:
-    """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled."""
+    """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled.
+
+    ``setting`` is where it is named, as ``host_setting`` returns it.
+    """
     asked = [environ.get(name) for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAFLAGS")]
     flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
     if any(UNCHECKED_HOST in text for text in flags):
@@ -94,10 +112,9 @@ def check_host(
     vendor, _, version = host.version.partition(" ")
     newest = _newest_host(toolkit.root, vendor)
     if newest is not None and major(version) > newest:
-        name, setting = {"GNU": "g++", "Clang": "clang++"}[vendor], "CXX={}"
-        if target is not None:
-            name = f"{target.machine}-linux-gnu-{name}" if vendor == "GNU" else name
-            setting = f'the option `cross.{target.machine}.cxx` to "{{}}"'
+        name = {"GNU": "g++", "Clang": "clang++"}[vendor]
+        if target is not None and vendor == "GNU":
+            name = f"{target.machine}-linux-gnu-{name}"
         here = next((f"{name}-{n}" for n in range(newest, newest - 6, -1) if shutil.which(f"{name}-{n}")), None)
         use = f"set {setting.format(here or f'{name}-{newest}')}"
         use = f"{use}, which is here" if here else f"install {name}-{newest} and {use}"

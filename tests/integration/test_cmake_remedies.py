@@ -1,0 +1,208 @@
+"""What a failed build by CMake says to do is done, as the message has it, and the same project builds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import elf
+from hatch_torch_ext.audit import python
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+from hatch_torch_ext.cmake import replies
+from hatch_torch_ext.errors import CompileError
+from workbench import ENTRY, QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hatch_torch_ext.cmake import InstallTree
+    from workbench import Workbench
+
+    Make = Callable[..., InstallTree]
+
+HEAD = "cmake_minimum_required(VERSION 3.18)\nproject(p LANGUAGES C CXX)\n"
+
+
+@pytest.fixture
+def make(bench: Workbench, tmp_path: Path) -> Make:
+    """Return a function that writes a project, CMakeLists.txt and ``name_suffix`` -> ``name.suffix``, and builds it."""
+    bench.config = replace(bench.config, root=tmp_path / "project", source=tmp_path / "project" / "csrc")
+
+    def write_and_build(lines: str, *, on: Workbench = bench, **files: str) -> InstallTree:
+        bench.config.source.mkdir(parents=True, exist_ok=True)
+        (bench.config.source / "CMakeLists.txt").write_text(HEAD + lines, encoding="utf-8")
+        for name, text in files.items():
+            (bench.config.source / ".".join(name.rsplit("_", 1))).write_text(text, encoding="utf-8")
+        on.config = bench.config
+        return on.build("", source=bench.config.source)
+
+    return write_and_build
+
+
+def fails(build: Callable[[], object]) -> str:
+    """Return the message of the error that a build ends with."""
+    with pytest.raises(CompileError) as caught:
+        build()
+    return str(caught.value)
+
+
+def codes(tree: InstallTree, name: str) -> list[str]:
+    """Return what the audit says of a library and Python."""
+    file = AuditedBinary(place=name, elf=elf.read(tree.prefix / name))
+    return [found.code for found in python.check(Subject(variant="label", binaries=(file,), ours=True))]
+
+
+def test_the_line_that_installs(make: Make) -> None:
+    """Libraries are built and not installed: the line of the message, as it stands, installs them."""
+    lines = "add_library(first SHARED a.c)\nadd_library(second MODULE a.c)\n"
+    said = fails(lambda: make(lines, a_c="int a(void) { return 1; }"))
+    (added,) = re.findall(r"^ +(install\(.*\))$", said, re.MULTILINE)
+    assert make(f"{lines}{added}\n").files == ("libfirst.so", "libsecond.so")
+
+
+def test_the_lines_of_a_library(make: Make) -> None:
+    """A project without any shared library: its lines, with a source of that name, make one that links torch."""
+    lines = "add_library(core STATIC a.c)\n"
+    said = fails(lambda: make(lines, a_c="int a(void) { return 1; }"))
+    assert "only core (static_library)" in said
+    added = "\n".join(re.findall(r"^ +(\w+\(.*\))$", said, re.MULTILINE))
+    tree = make(f"{lines}{added}\n", my_ops_cpp='extern "C" int ops() { return 1; }')
+    assert tree.files == ("libmy_ops.so",)
+
+
+def test_the_destination(make: Make) -> None:
+    """An absolute destination is made the relative one of the message."""
+    lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION {})\n"
+    said = fails(lambda: make(lines.format("/opt/left_behind"), a_c="int a(void) { return 1; }"))
+    (relative,) = re.findall(r"`install\(… DESTINATION (\S+)\)`", said)
+    assert make(lines.format(relative)).files == ("libops.so",)
+
+
+def test_sources_that_are_corrected(make: Make) -> None:
+    """The error of the compiler names file and line; the next build compiles what was mended."""
+    lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION .)\n"
+    said = fails(lambda: make(lines, a_c="int a(void) { return missing; }"))
+    assert "Correct this in the project's sources" in said
+    assert "a.c:1:" in said
+    assert make(lines, a_c="int a(void) { return 1; }").files == ("libops.so",)
+
+
+def test_the_version_that_a_project_asks_for(make: Make) -> None:
+    """The version in CMakeLists.txt is made the entry's own."""
+    lines = "find_package(Torch {} REQUIRED)\nfile(WRITE ${{CMAKE_BINARY_DIR}}/a.txt)\n"
+    lines += "install(FILES ${{CMAKE_BINARY_DIR}}/a.txt DESTINATION .)\n"
+    said = fails(lambda: make(lines.format("2.14")))
+    assert "correct the version in CMakeLists.txt" in said
+    assert make(lines.format(ENTRY.torch_requirement.removeprefix("torch==").removesuffix(".*"))).files == ("a.txt",)
+
+
+def test_sources_of_a_stable_entry(make: Make, thin: Workbench) -> None:
+    """Sources of its own where the variable of the message is ON; or an entry without `abi`."""
+    thin.entry = replace(ENTRY, stable_abi=True)
+    lines = (
+        "find_package(Torch REQUIRED)\nadd_library(ops SHARED {})\ntarget_link_libraries(ops PRIVATE torch)\n"
+        "install(TARGETS ops DESTINATION .)\n"
+    )
+    source = "#include <ATen/cpu/vec/intrinsics.h>\n"
+    said = fails(lambda: make(lines.format("ops.cpp"), on=thin, ops_cpp=source))
+    (variable,) = re.findall(r"where (TORCH_EXT_\w+) is ON", said)
+    chosen = f"if({variable})\nset(own stable.cpp)\nelse()\nset(own ops.cpp)\nendif()\n"
+    assert make(chosen + lines.format("${own}"), on=thin, stable_cpp="int stable;").files == ("libops.so",)
+    thin.entry = ENTRY
+    assert make(lines.format("ops.cpp"), on=thin).files == ("libops.so",)
+
+
+def test_headers_of_python_in_a_library(make: Make) -> None:
+    """Torch::Python has them, and the library is then for one Python, as the audit says; torch/library.h needs none."""
+    lines = (
+        "find_package(Torch REQUIRED)\nadd_library(ops SHARED ops.cpp)\ntarget_link_libraries(ops PRIVATE {})\n"
+        "install(TARGETS ops DESTINATION .)\n"
+    )
+    source = '#include <torch/csrc/python_headers.h>\nextern "C" void keep(PyObject* it) {{ Py_{}Ref(it); }}'
+    said = fails(lambda: make(lines.format("torch"), ops_cpp=source.format("Inc")))
+    target, header, instead = re.search(r"link (\S+), or include (\S+) instead of (\S+),", said).groups()  # type: ignore[union-attr]
+    assert instead == "torch/extension.h"
+    assert codes(make(lines.format(target), ops_cpp=source.format("Inc")), "libops.so") == ["python-in-library"]
+    library = f"#include <{header}>\nTORCH_LIBRARY(hte_remedy, m) {{}}"
+    assert codes(make(lines.format("torch"), ops_cpp=library), "libops.so") == []
+
+
+def test_pybind11_with_the_limited_api(make: Make) -> None:
+    """A module that CMake builds for the limited API, on torch's pybind11; for its own Python it builds."""
+    lines = (
+        "find_package(Torch REQUIRED)\n"
+        "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module Development.SABIModule)\n"
+        "Python_add_library(m MODULE {} WITH_SOABI m.cpp)\ntarget_link_libraries(m PRIVATE Torch::Python)\n"
+        "install(TARGETS m DESTINATION .)\n"
+    )
+    source = '#include <pybind11/pybind11.h>\nPYBIND11_MODULE(m, m) { m.attr("answer") = 42; }\n'
+    said = fails(lambda: make(lines.format("USE_SABI 3.9"), m_cpp=source))
+    assert "or build it for each Python (Development.Module, no USE_SABI)." in said
+    (name,) = make(lines.format("").replace(" Development.SABIModule", "")).files
+    assert name.startswith("m.cpython-")
+
+
+def test_torchs_own_package_without_a_toolkit(bench: Workbench, tmp_path: Path) -> None:
+    """A torch for CUDA stops its own CMake package where there is no toolkit; without the option, ours answers."""
+    share = bench.sdk.prefix / "share" / "cmake"
+    stops = "Your installed Caffe2 version uses CUDA but I cannot find the CUDA "
+    assert stops in (share / "Caffe2" / "Caffe2Config.cmake").read_text(encoding="utf-8")
+    prefix = tmp_path / "torch"
+    shutil.copytree(share / "Torch", prefix / "share" / "cmake" / "Torch")
+    for_cuda = prefix / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    for_cuda.write_text(f'message(FATAL_ERROR "{stops}libraries.")\n', encoding="utf-8")
+    upstream = replace(bench, sdk=replace(bench.sdk, prefix=prefix))
+    said = fails(lambda: upstream.build("names", cmake=replace(QUICK, torch_package="upstream")))
+    assert 'take `cmake.torch-package = "upstream"` out.' in said
+    assert bench.build("names", cmake=QUICK).files == ("variables.txt",)
+
+
+def test_what_cmake_writes_into_the_sources(make: Make, bench: Workbench) -> None:
+    """A generated file is told, and below the folder of the message it is nobody else's."""
+    lines = 'file(WRITE "{}/made.c" "int a(void) {{ return 1; }}")\nadd_library(ops SHARED "{}/made.c")\n'
+    lines += "install(TARGETS ops DESTINATION .)\n"
+    folder = "${CMAKE_CURRENT_SOURCE_DIR}"
+    make(lines.format(folder, folder))
+    (said,) = bench.reports
+    (below,) = re.findall(r"\$\{CMAKE_\w+\}", said)
+    (bench.config.source / "made.c").unlink()
+    make(lines.format(below, below))
+    assert bench.reports == [said]
+    assert not (bench.config.source / "made.c").exists()
+
+
+def test_a_description_that_cannot_be_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CMake wrote it on a full disk: cut off. The same command again, when there is space, builds."""
+    lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION .)\n"
+    read = replies.read
+
+    def cut(build: Path) -> object:
+        for file in (build / replies.API / "reply").glob("*.json"):
+            file.write_bytes(file.read_bytes()[:20])
+        return read(build)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replies, "read", cut)
+        said = fails(lambda: make(lines, a_c="int a(void) { return 1; }"))
+    assert "See that the disk has space, and run the same command again; " in said
+    assert make(lines).files == ("libops.so",)
+
+
+@pytest.mark.parametrize("letter", [";", "$"])
+def test_a_folder_that_is_renamed(letter: str, bench: Workbench, tmp_path: Path) -> None:
+    """The same project under another name is built."""
+    folder = tmp_path / f"a{letter}b"
+    (folder / "csrc").mkdir(parents=True)
+    (folder / "csrc" / "CMakeLists.txt").write_text(
+        HEAD + "file(WRITE ${CMAKE_BINARY_DIR}/a.txt)\ninstall(FILES ${CMAKE_BINARY_DIR}/a.txt DESTINATION .)\n",
+        encoding="utf-8",
+    )
+    bench.config = replace(bench.config, root=folder)
+    assert fails(lambda: bench.build("csrc")).endswith("Rename that folder")
+    bench.config = replace(bench.config, root=folder.rename(tmp_path / "renamed"))
+    assert bench.build("csrc").files == ("a.txt",)
