@@ -165,6 +165,44 @@ def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes | None, messag
     assert message in str(raised.value)
 
 
+def test_a_setup_that_downloads(tmp_path: Path) -> None:
+    """What it fetches, put into its place, is not fetched: the remedy of the message, performed."""
+    text = (
+        "import os, urllib.request\nfrom setuptools import Extension, setup\n"
+        "if not os.path.exists('third/x.h'):\n    urllib.request.urlretrieve('https://example.org', 'third/x.h')\n"
+        "setup(name='pkg', ext_modules=[Extension('pkg.plain', ['plain.c'], include_dirs=['third'])])\n"
+    )
+    root = project(tmp_path, text, **{"third/readme": ""})
+    with pytest.raises(
+        ConfigurationError, match=r"recorded\. Put what it downloads into its place in the project, then"
+    ):
+        recording.record(root)
+    (root / "third" / "x.h").touch()
+    assert recording.record(root)[0].extensions[0].include_dirs == ("third",)
+
+
+def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None:
+    """The remedies of both messages, performed: the folder that is named, and the version that hatchling reads."""
+    text = (
+        "from setuptools import Extension, setup\nsaid = {}\nexec(open('about.py').read(), said)\n"
+        "setup(name='My-Pkg', version=said['__version__'], ext_modules=[Extension('plain', ['plain.c'])])\n"
+    )
+    root = project(tmp_path, text, **{"plain.c": PLAIN, "about.py": "__version__ = '3.4'\n"})
+    folder = re.findall("Make a folder `(.*?)` with an empty `(.*?)`", command(root, check=False).stderr)[0]
+    root.joinpath(*folder).parent.mkdir()
+    root.joinpath(*folder).touch()
+    told = command(root, "--torch", "2.8", "--python", "3.11").stderr
+    assert "the matrix has 1 entry, each" in told
+    assert "3.4 is written: where a file says it, name that file as `path` in `[tool.hatch.version]`, and move" in told
+    tables = (root / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'version = "3.4"\ndynamic = ["dependencies"]' in tables
+    moved = tables.replace('version = "3.4"\ndynamic = [', 'dynamic = ["version", ')
+    (root / "pyproject.toml").write_text(f'{moved}\n[tool.hatch.version]\npath = "about.py"\n', encoding="utf-8")
+    (root / "about.py").write_text("__version__ = '3.5'\n", encoding="utf-8")
+    read = process.run([sys.executable, "-m", "hatchling", "metadata", "version"], cwd=root)
+    assert read.stdout.strip() == "3.5"
+
+
 def test_a_setup_in_another_encoding_that_says_so(tmp_path: Path) -> None:
     """Latin-1 with its declaration is read as Python reads it."""
     text = "# -*- coding: latin-1 -*-\nfrom setuptools import setup\nsetup(name='pkg', author='J\xf6rg')\n"

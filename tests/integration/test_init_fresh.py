@@ -50,20 +50,45 @@ def test_entries_with_cuda_are_for_the_cuda_of_the_index(choices: Choices, tmp_p
 
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "class", "torch", "json", "../up", "-x"])
 def test_names_that_are_none(name: str, tmp_path: Path) -> None:
-    """Nothing is written for them."""
+    """Nothing is written for them; another is taken."""
     with pytest.raises(ConfigurationError):
         fresh.create(name, tmp_path, Choices())
     assert list(tmp_path.iterdir()) == []
+    assert fresh.create("another", tmp_path, Choices())
 
 
 def test_a_folder_with_files_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing of it is replaced; a second call is refused too."""
+    """Nothing of it is replaced; a second call is refused too. Another name is taken; what is moved has a setup.py."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", "my-ops"]) == 0
     before = {path: path.read_bytes() for path in (tmp_path / "my-ops").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert cli.main(["init", "my-ops", "--cuda"]) == 1
-    assert "has files in it: choose another name" in capsys.readouterr().err
+    refused = f"hatch-torch-ext: {tmp_path / 'my-ops'} has files in it: choose another name"
+    assert capsys.readouterr().err == f"{refused}.\n"
     assert {path: path.read_bytes() for path in (tmp_path / "my-ops").rglob("*") if path.is_file()} == before
+    assert cli.main(["init", "another", "--cuda"]) == 0
+    (tmp_path / "my-ops" / "setup.py").write_text(
+        "from setuptools import Extension, setup\n"
+        "setup(name='my-ops', packages=['my_ops'], ext_modules=[Extension('my_ops.plain', ['plain.c'])])\n"
+    )
+    capsys.readouterr()
+    assert cli.main(["init", "my-ops"]) == 1
+    assert capsys.readouterr().err == f"{refused}, or run `init` without a name in it, for its setup.py.\n"
+    monkeypatch.chdir(tmp_path / "my-ops")
+    assert cli.main(["init", "--dry-run"]) == 0
+
+
+def test_init_where_there_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a setup.py the message asks for a NAME, with which a package is made."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init"]) == 1
+    assert capsys.readouterr().err == (
+        f"hatch-torch-ext: There is no setup.py in {tmp_path}: run `init` in the folder of a setuptools project, or "
+        "give a NAME.\n"
+    )
+    assert cli.main(["init", "my-ops"]) == 0

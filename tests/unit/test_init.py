@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
+from hatch_torch_ext import config
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.init import cmakelists, imports, migrating, project, pyproject, served, splitting, targets
 from hatch_torch_ext.init.recording import Extension, Note, Recording
@@ -438,7 +439,10 @@ def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
 
 
 def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
-    """The folder of that project is named, not one of somebody else's, and how it is built: beside others, or alone."""
+    """The folder of that project is named, not one of somebody else's, and how it is built: beside others, or alone.
+
+    Where it is alone, the option that the message gives names it.
+    """
     files = {"third-party__CMakeLists_txt": "project(x)", "csrc__CMakeLists_txt": "PROJECT (own CXX)\n"}
     files |= {"csrc__sub__CMakeLists_txt": "project(below)", "cmake__CMakeLists_txt": "add_library(no_project x.c)"}
     own = extension("pkg.own", "other", ())
@@ -451,6 +455,9 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     assert texts(alone) == [
         f'{told}keep that, with `source = "csrc"` in the hook\'s table, and `install()` what it makes'
     ]
+    (tmp_path / "pkg").mkdir()
+    table = tomlkit.parse(texts(alone)[0].split("`")[-4]).unwrap()
+    assert config.parse(table, root=tmp_path, project_name="pkg", environ={}).source == tmp_path / "csrc"
 
 
 def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:

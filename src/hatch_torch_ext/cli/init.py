@@ -79,9 +79,10 @@ def run(options: argparse.Namespace) -> int:
         where = f"setup.py:{note.line}: " if note.line else ""
         terminal.complain(f"by hand: {where}{note.text}")
     if not options.dry_run:
+        count = f"{migration.entries} entr{'y' if migration.entries == 1 else 'ies'}"
         terminal.complain(
-            f"written; the matrix has {migration.entries} entries, each compiled once: fewer by `--torch` and "
-            "`--python`, or in pyproject.toml"
+            f"written; the matrix has {count}, each compiled once: fewer by `--torch` and `--python`, or in "
+            "pyproject.toml"
         )
         terminal.complain(
             "setup.py stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test"

@@ -48,7 +48,8 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
         )
     root = folder / name
     if root.exists() and any(root.iterdir()):
-        raise ConfigurationError([f"{root} has files in it: choose another name, or run `init` without a name in it."])
+        moved = ", or run `init` without a name in it, for its setup.py" if (root / "setup.py").is_file() else ""
+        raise ConfigurationError([f"{root} has files in it: choose another name{moved}."])
     written = []
     for place, text in _files(name, package, choices):
         path = root / place

@@ -173,8 +173,8 @@ def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, 
         yield Note(line=0, text=text)
     elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
         text = (
-            f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file in "
-            '`[tool.hatch.version]`, and put "version" into `dynamic`'
+            f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file as "
+            '`path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
         )
         yield Note(line=0, text=text)
 
@@ -262,7 +262,10 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     candidates = [*sorted(parents), *([named] if named in packages else []), *packages, *there]
     if not candidates:
         raise ConfigurationError(
-            [f"setup.py in {root} names no package: extensions need one to lie in. Make a folder with `__init__.py`."]
+            [
+                f"setup.py in {root} names no package: extensions need one to lie in. Make a folder `{named}` with an "
+                "empty `__init__.py`, or give setup() its `packages`."
+            ]
         )
     return candidates[0]
 
