@@ -24,6 +24,7 @@ import plain
 import used
 from hatch_torch_ext import audit, process
 from hatch_torch_ext.outlets import exact, merging
+from hatch_torch_ext.user import builtcache
 from trees import program
 
 if TYPE_CHECKING:
@@ -184,13 +185,14 @@ def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wh
 
 
 def test_the_linkers_error_is_seen_and_its_output_kept(user: used.User) -> None:
-    """The first error stands in the ImportError, and the file that it names holds everything."""
+    """The first error is in the ImportError, and the file that it names holds all; without the flag it builds."""
     said = "\n".join(last_lines(user.load(TORCH_EXT_BUILD="1", LDFLAGS="-lgone")))
     assert "cannot find -lgone" in said
     (log,) = (user.cache / "failed").iterdir()
     assert str(log) in said
     assert "cannot find -lgone" in log.read_text()
     assert f"Unset LDFLAGS unless needed, or tell the authors of my-pkg; the whole log is {log}" in said.splitlines()
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
 
 
 def test_words_of_users(user: used.User) -> None:
@@ -417,6 +419,18 @@ def test_a_full_folder_of_temporary_files(user: used.User) -> None:
     assert done.stdout == LOADED, done.stderr
 
 
+def test_a_full_disk_of_the_cache(user: used.User) -> None:
+    """The error says so before anything else; with space, or in another folder, the build works."""
+    user.cache.mkdir(mode=0o700)
+    full = 'mount -t tmpfs -o size={},mode=700 tmpfs "$CACHE"'
+    said = in_namespace(user, full.format("64k")).stderr.partition("ImportError: ")[2].splitlines()
+    assert said[1].startswith("the disk is full: No space left on device (")
+    assert said[1].endswith("Free some space; or another folder for the cache. " + builtcache.ELSEWHERE)
+    for mounts, cache in ((full.format("64m"), user.cache), (full.format("64k"), user.root / "other")):
+        done = in_namespace(user, mounts, TORCH_EXT_BUILD_CACHE=str(cache))
+        assert done.stdout == LOADED, done.stderr
+
+
 def test_a_cache_whose_files_cannot_be_executed(user: used.User) -> None:
     """Said before anything is compiled, with a way out."""
     user.cache.mkdir(mode=0o700)
@@ -533,6 +547,12 @@ def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path,
     assert "removed 0 of 0 variants" in command(user, "prune", "my-pkg").stdout
     assert user.load().stdout == LOADED
     assert command(user, "doctor").returncode == 0
+    torch = user.site / "torch"
+    torch.rename(tmp_path / "away")
+    lines = last_lines(user.load())
+    assert lines[lines.index("Install torch:") + 1] == "  pip install torch"
+    (tmp_path / "away").rename(torch)  # in place of an index that has this very one
+    assert user.load().stdout == LOADED
 
 
 def command(user: used.User, *arguments: str) -> process.Completed:

@@ -379,7 +379,10 @@ for folder in sys.argv[1:]:
 
 
 def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tmp_path: Path) -> None:
-    """Case 31: the same library at two places is registered once; another build of it is an error that names both."""
+    """Case 31: the same library at two places is registered once; another build of it is an error that names both.
+
+    Each of the two works in a process that has no other on its path.
+    """
     library = binaries / "libops.so"
     other = tmp_path / "other" / "libops.so"
     other.parent.mkdir()
@@ -394,6 +397,8 @@ def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tm
         f"my_pkg: it of {last} cannot be loaded, as it of {one} is: operators can be registered once in a process. "
         "Start a new one, and keep one of the two on its path"
     )
+    for folder in (folders[0], folders[2]):
+        assert torch.run("-c", COPIES, str(folder)).stdout == "loaded it\n"
 
 
 NEIGHBOURS = """
@@ -585,7 +590,7 @@ def test_workers_have_the_operators(torch: Torch, binaries: Path, tmp_path: Path
 
 
 def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
-    """No library can be opened inside an archive: the message names the archive, and what to do."""
+    """No library can be opened inside an archive: the message names the archive, and what to do; unpacked, it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")
     archive = shutil.make_archive(str(tmp_path / "app"), "zip", torch.site)
     done = torch.run("-c", "import my_pkg", check=False, PYTHONPATH=archive)
@@ -594,6 +599,8 @@ def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) 
     assert "lies inside an archive, where no library can be opened (sha256 " in line
     assert line.endswith("is expected). Repair it: install the package unpacked")
     assert line.startswith("ImportError: my_pkg: ")
+    shutil.unpack_archive(archive, tmp_path / "unpacked")
+    torch.run("-c", "import my_pkg", PYTHONPATH=str(tmp_path / "unpacked"))
 
 
 SUB_INTERPRETER = """
@@ -614,11 +621,12 @@ except ImportError as error:
 
 
 def test_a_sub_interpreter_is_refused(torch: Torch, binaries: Path) -> None:
-    """The error comes before torch is imported, which does not work there; the message says where it works."""
+    """The error comes before torch is imported, which does not work there; in the main interpreter it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")
-    assert torch.run("-c", SUB_INTERPRETER % str(torch.site)).stdout == (
+    main = f"{SUB_INTERPRETER % str(torch.site)}import my_pkg; print(my_pkg.loaded.label)"
+    assert torch.run("-c", main).stdout == (
         "my_pkg: torch does not work in a sub-interpreter: use the main one (threads and processes are fine; "
-        "mod_wsgi: WSGIApplicationGroup %{GLOBAL})\n"
+        "mod_wsgi: WSGIApplicationGroup %{GLOBAL})\nit\n"
     )
 
 

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import uv
@@ -16,9 +17,6 @@ from hatch_torch_ext import cli, process
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CPU28, CPU29 = "torch2.8_cpu_cxx11", "torch2.9_cpu_cxx11"
 TORCH = "__version__ = '2.8.0+cpu'\nclass _C: _GLIBCXX_USE_CXX11_ABI = True\nfrom . import version\n"
@@ -192,23 +190,61 @@ def test_pruning_a_target_folder(environment: Path, wheel: Path, tmp_path: Path)
 def test_nothing_is_pruned_where_nothing_fits(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pruning everything would be no help."""
+    """Pruning everything would be no help; with a torch that it is for, the rest goes."""
     install(environment, wheel)
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
-    assert "has no variant that this environment can load" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"can load ({CPU28}, {CPU29}): nothing is removed. Install the torch that it is for first." in said
     assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()
+    set_torch(environment.parent.parent)
+    assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 0
 
 
 def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a problem with a remedy; the package still counts as installed."""
+    """It is a problem with a remedy, which helps; the package still counts as installed."""
     install(environment, wheel)
-    (site(environment) / "my_pkg/_torch_ext/manifest.json").write_text("[" * 100_000)
+    file = site(environment) / "my_pkg/_torch_ext/manifest.json"
+    text = file.read_text()
+
+    def change(damaged: str) -> None:
+        file.unlink()  # the installer's cache may have it, too
+        file.write_text(damaged)
+
+    def again(said: str) -> None:
+        command = said.rpartition(": ")[2].strip().split()
+        process.run([uv.find_uv_bin(), *command, "--quiet", "--python", environment])
+        assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
+
+    (site(environment) / "my_pkg" / "theirs.so").touch()
+    change(text.replace(f'"{CPU29}/libx.so": "_torch_ext/{CPU29}/libx.so"', f'"{CPU29}/libx.so": "theirs.so"'))
+    assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
+    told = capsys.readouterr().err
+    assert "theirs.so, which is no file of this package. Nothing is removed. Install it anew: pip install" in told
+    again(told)
+    change("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
     assert status == 1
     (problem,) = said["problems"]
     assert "my_pkg/_torch_ext/manifest.json is invalid (is not JSON" in problem
     assert problem.endswith(f": pip install --force-reinstall --no-deps {wheel}")
+    again(problem)
+
+
+def test_another_python_is_named(
+    environment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is no Python, and a path that is none, are told with the option that takes another."""
+    for python, said in (
+        (Path("/bin/true"), "/bin/true (--python) is not a Python that works. Name another with --python."),
+        (tmp_path / "none", "(--python). Name another Python with --python."),
+    ):
+        assert cli.main(["doctor", "--python", str(python)]) == 1
+        assert capsys.readouterr().err.strip().endswith(said)
+        assert cli.main(["doctor", "--python", str(environment)]) == 0
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "gone"))
+    assert cli.main(["doctor"]) == 1
+    assert "(VIRTUAL_ENV). Name another Python with --python." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("said", ["[]", '{"chosen": [], "verdicts": 7}', '{"a":' * 100_000, ""])

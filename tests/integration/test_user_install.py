@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import tarfile
 from typing import TYPE_CHECKING
@@ -147,6 +148,21 @@ def test_torchvision_comes_with_its_torch(
     assert versions(environment) == {"torch": "2.8.0+cu128", "torchvision": "0.23.0+cu128", "helper": "1.0"}
 
 
+def test_no_torchvision_for_that_torch(
+    environment: Path,
+    indexes: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The torch is named; without torchvision, or with another torch, there is a plan."""
+    monkeypatch.setenv(machine.DRIVER, "13.0")
+    assert install(environment, indexes, "torch", "torchvision") == 1
+    told = f"{indexes[0]}/cu130 has no torchvision for torch 2.13.0+cu130: leave it out, or name another torch."
+    assert told in capsys.readouterr().err
+    assert install(environment, indexes, "torch", "--dry-run") == 0
+    assert install(environment, indexes, "torch<2.9", "torchvision", "--dry-run") == 0
+
+
 def test_dry_run_prints_what_can_be_typed(
     environment: Path,
     indexes: tuple[str, str],
@@ -181,12 +197,14 @@ def test_nothing_serves_everything(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What each package has is named, and nothing is installed."""
+    """What each package has is named, and nothing is installed; with another release of torch it would be."""
     monkeypatch.setenv(machine.DRIVER, "none")
     assert install(environment, indexes, "my-pkg", "torch>=2.13") == 1
     said = capsys.readouterr().err
     assert "my-pkg==1.0 has variants for torch 2.8 (CPU), torch 2.8 (CUDA 12.6), torch 2.9 (CPU)" in said
+    assert "Take another Python (--python), another backend (--backend), or another release." in said
     assert versions(environment) == {}
+    assert install(environment, indexes, "my-pkg", "torch<2.13", "--dry-run") == 0
 
 
 def test_a_channel(environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,9 +256,19 @@ def test_what_the_installer_prints_is_clean(
     assert "hunter2" not in everything
 
 
-def test_wrong_words(environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown backend and an invalid package name give messages."""
+def test_wrong_words(
+    environment: Path, indexes: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown backend, a missing wheel and an invalid package name give messages; what they say to give works."""
     assert install(environment, indexes, "my-pkg", "--backend", "cuda") == 1
-    assert "the backend 'cuda' is not known: give `cu130`, `cpu` or `auto`" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the backend 'cuda' is not known: give `cu130`, `cpu` or `auto`" in said
+    for backend in re.findall("`(.*?)`", said):
+        assert install(environment, indexes, "my-pkg", "--backend", backend, "--dry-run") == 0
+    gone = tmp_path / "gone-1-py3-none-any.whl"
+    assert install(environment, indexes, str(gone)) == 1
+    assert f"{gone}: no such file. Give the path of a wheel." in capsys.readouterr().err
+    (wheel,) = (tmp_path / "web/simple/my-pkg").glob("*.whl")
+    assert install(environment, indexes, str(wheel), "--dry-run") == 0
     assert install(environment, indexes, "no such package") == 1
     assert "`no such package` is neither a requirement nor a wheel" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -572,10 +573,25 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 def test_the_remedy_is_the_nearest_torch(
     tmp_path: Path, here: dict[str, str], variants: list[Variant], remedy: list[str]
 ) -> None:
-    """For this Python: the nearest minor, of the user's kind of build if there is one, from its index if needed."""
-    lines = refusal(tmp_path, here, *variants).splitlines()
+    """For this Python: the nearest minor, of the user's kind of build if there is one, from its index if needed.
+
+    The oldest torch that the command installs is one for which a variant fits.
+    """
+    lines = refusal(tmp_path / "before", here, *variants).splitlines()
     start = lines.index("Install a torch that it was built for:") + 1
     assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
+    pattern = rf'"torch[=>]=([0-9.]+?)(?:\.\*)?"(?: --index-url {releases.TORCH_INDEX}/(\w+))?'
+    ((line, index),) = re.findall(pattern, remedy[0])
+    default = releases.index_cuda(releases.minor_of(line))
+    cuda = {"": default, "cpu": None}.get(index, f"{index[2:4]}.{index[4:]}")
+    installed = {
+        "torch": f"{line}.0",
+        "backend": f"CUDA {cuda}" if cuda else "CPU",
+        "cxx11_abi": releases.cxx11_abi(line, "x86_64", cuda),
+    }
+    module = module_of(tmp_path / "after", *variants)
+    module.facts = lambda: {**HERE, **here, **installed}
+    assert module.choose().variant is not None
 
 
 @pytest.mark.parametrize(
@@ -592,6 +608,9 @@ def test_no_command_is_given_that_cannot_help(tmp_path: Path, here: dict[str, An
         f"Use a build of {build}, which torch's default index lacks,",
         "or a newer release, if there is one:",
     ]
+    module = module_of(tmp_path / "after", only)
+    module.facts = lambda: {**HERE, **TORCH, **here, "cxx11_abi": build.endswith("with the C++11 ABI")}
+    assert module.choose().variant is not None
 
 
 USERS: dict[str, tuple[dict[str, Any], list[Variant]]] = {
@@ -644,6 +663,10 @@ def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Pa
     """No torch of any release would do: the Pythons that would, else another machine."""
     text = refusal(tmp_path / "1", {}, variant("a", "2.10", python="cp312"), variant("b", "2.10", python="cp313"))
     assert "\nUse a Python that it was built for: cp312, cp313\nor a newer release" in text
+    for python in ("cp312", "cp313"):
+        module = module_of(tmp_path / python, *(variant(each, "2.10", python=each) for each in ("cp312", "cp313")))
+        module.facts = lambda python=python: {**HERE, **TORCH, "python": python}
+        assert module.choose().label == python
     text = refusal(tmp_path / "3", {"python": "cp315"}, variant("a", "2.8"), variant("b", "2.7"), variant("c", "2.4"))
     assert "\nUse a Python that it was built for: cp38 to cp312, cp39 to cp313\nor a newer release" in text
     text = refusal(tmp_path / "2", {}, variant("a", "2.10", machine="aarch64"))
