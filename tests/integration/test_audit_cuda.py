@@ -52,6 +52,15 @@ def test_functions_that_it_lacks(subject: Subject) -> None:
     for newer in ("12.9", None):
         lacking = replace(subject, cuda_runtime=frozenset({"cudaMalloc"}), newer_nvcc=newer)
         assert found(lacking) == [("cuda-runtime", message)]
+    # As an nvcc of torch's own version compiles it: without the newer function.
+    source = "void cudaMalloc(void); void f(void) { cudaMalloc(); }"
+    folder = subject.binaries[0].elf.path.parent
+    library = compile_library(folder / "libolder.so", source, links=[folder.parent / "libcudart.so.12"], options=["-s"])
+    mended = AuditedBinary(place="label/libolder.so", elf=elf.read(library))
+    torchs = frozenset({"cudaMalloc"})
+    assert found(replace(subject, binaries=(mended,), cuda_runtime=torchs)) == []
+    toolkits = frozenset({*torchs, "__cudaGetKernel"})
+    assert found(replace(subject, cuda="12.9", cuda_runtime=toolkits)) == []
 
 
 def test_a_runtime_that_is_not_at_hand_proves_nothing(subject: Subject) -> None:

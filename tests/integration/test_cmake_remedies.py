@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import python
+from hatch_torch_ext.audit import python, variants
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.errors import CompileError
+from wheels import RECORD
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
@@ -206,3 +207,20 @@ def test_a_folder_that_is_renamed(letter: str, bench: Workbench, tmp_path: Path)
     assert fails(lambda: bench.build("csrc")).endswith("Rename that folder")
     bench.config = replace(bench.config, root=folder.rename(tmp_path / "renamed"))
     assert bench.build("csrc").files == ("a.txt",)
+
+
+@pytest.mark.parametrize("where", ["CMakeLists.txt", "CXXFLAGS"])
+def test_a_library_for_this_processor_alone(where: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag is found wherever it was written; with the one of the remedy, it is for all users' processors."""
+    lines = "add_library(ops SHARED a.cpp)\ninstall(TARGETS ops DESTINATION .)\n"
+
+    def said(flag: str) -> list[str]:
+        monkeypatch.setenv("CXXFLAGS", flag if where == "CXXFLAGS" else "")
+        own = f"target_compile_options(ops PRIVATE {flag})\n" if where == "CMakeLists.txt" else ""
+        tree = make(lines + own, a_cpp="int a() { return 1; }")
+        build = replace(RECORD, flags=tree.flags)
+        return [found.remedy for found in variants.check(Subject(variant="label", binaries=(), build=build))]
+
+    (remedy,) = said("-march=native")
+    flags = re.findall(r"-march=[\w-]+", remedy)
+    assert [len(said(flag)) for flag in flags] == [1, 0]

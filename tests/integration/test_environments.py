@@ -19,8 +19,11 @@ import uv
 
 import fake_torch
 from hatch_torch_ext import environments, locks, process
-from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError, SdkError
 from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.sdk import thin
 
 PROJECT = """
 [project]
@@ -185,6 +188,9 @@ def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: b
     with pytest.raises(EnvironmentCreationError, match=r"`\.\.` in that leads out of the folder"):
         environments.of_entry(asked, root=tmp_path, shared_with_author=shared, data=tmp_path / "data")
     assert list(tmp_path.iterdir()) == []
+    # With `sdk = "thin"`, as the message has it:
+    made = environments.without_torch(asked, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
+    assert made.prefix.is_relative_to(tmp_path / "data")
 
 
 def test_what_is_known_of_an_environment_may_be_damaged(tmp_path: Path) -> None:
@@ -228,6 +234,34 @@ def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> N
     )
     assert list(made.site_packages.glob("wants_torch*"))
     assert not (made.site_packages / "torch").exists()
+
+
+def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
+    """The thin SDK reads wheels: the setting of the message installs that torch, and compiles against it."""
+    source = tmp_path / "torch-source"
+    for name, data in fake_torch.contents("2.9.0", cuda=None).items():
+        if name.startswith("torch/") and "/ops/" not in name:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes(data)
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "torch"\nversion = "2.9.0"\n[tool.hatch.build.targets.wheel]\npackages = ["torch"]\n',
+        encoding="utf-8",
+    )
+    line = f"torch @ {source.as_uri()}"
+    asked = Entry(name="plain", variables=(), dependencies=(line,), torch_requirement=line, python=None)
+    text = (
+        PROJECT.replace('["torch==2.9.*"]', f'["{line}"]') + "[tool.hatch.metadata]\nallow-direct-references = true\n"
+    )
+    config = Config(root=project(tmp_path, text), package="p", package_dir=tmp_path, source=tmp_path)
+    python = environments.without_torch(asked, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
+    with pytest.raises(SdkError) as caught:
+        thin.acquire(asked, python.interpreter, python.python, config, report=print)
+    assert str(caught.value).endswith(
+        'torch comes from a folder or a repository, not from a wheel: use `sdk = "environment"` for it'
+    )
+    made = environments.of_entry(asked, root=tmp_path, shared_with_author=False, data=tmp_path / "data")
+    assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
 def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(tmp_path: Path) -> None:
@@ -406,6 +440,26 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
     made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
     assert (made.site_packages / "torch-2.9.0.dist-info").is_dir()
     assert made.removal == "hatch env remove plain"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+@pytest.mark.parametrize("damage", ["", "share"])
+def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
+    damage: str, torches: Path, tmp_path: Path
+) -> None:
+    """Files of torch are gone, and hatch finds nothing to do: removed by the command, it is made again, and whole."""
+    assert torches.is_dir()
+    asked = Entry(name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch", python=None)
+    root = project(tmp_path)
+    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    shutil.rmtree(made.site_packages / "torch" / damage)
+    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    with pytest.raises(SdkError) as caught:
+        sdk_environment.acquire(asked, made)
+    (command,) = re.findall(r"Remove the environment; the next build makes it again: `([^`]+)`", str(caught.value))
+    process.run([sys.executable, "-m", *shlex.split(command)], cwd=root)
+    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")

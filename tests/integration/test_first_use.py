@@ -168,6 +168,20 @@ plot = ["matplotlib"]
 """
 
 
+def test_an_extra_of_the_authors_own_without_the_builder(tmp_path: Path, shared: Path) -> None:
+    """It is named, with what it lacks; with that requirement in it, there is nothing to say."""
+    extra = '[project.optional-dependencies]\nbuild = ["ninja"]\n[tool.hatch.build.targets.wheel.hooks'
+    text = used.PYPROJECT.format(releases='"2.8"').replace("[tool.hatch.build.targets.wheel.hooks", extra, 1)
+    project = used.project(tmp_path, shared, files={"pyproject.toml": text})
+    said = " ".join(project.build().stderr.split())
+    assert "to install the extra `build`, and yours lacks hatch-torch-ext: add it there" in said
+    mended = text.replace('["ninja"]', '["ninja", "hatch-torch-ext"]')
+    (project.root / "pyproject.toml").write_text(mended, encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 0, done.stderr
+    assert "to install the extra `build`" not in " ".join(done.stderr.split())
+
+
 def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wheel: Path, wheelhouse: Path) -> None:
     """The command of the error, unchanged, installs the builder and not torch, and the build works."""
     user = used.User(tmp_path, builder=False)

@@ -13,7 +13,7 @@ import pytest
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.errors import MergeError, RepairError
 from hatch_torch_ext.facts import digest, sonames
-from trees import TORCH_CALL, Site, compile_library, file_of, opens
+from trees import TORCH_CALL, Site, compile_library, file_of, opens, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -398,6 +398,25 @@ def test_a_truncated_library_is_refused(site: Site) -> None:
     assert len(site.repair().variant.files) == 1
     site.add("libops.so", TORCH_CALL)
     assert len(site.repair().variant.files) == 2
+
+
+def test_versions_of_a_library_that_the_linker_left_out(site: Site) -> None:
+    """NEEDED lacks the library that has the versions: linked with the options of the message, it is there."""
+    versions = site.root / "k.map"
+    versions.write_text("ONE { global: *; };\n", encoding="utf-8")
+    folder = site.root / "opt"
+    compile_library(folder / "libk.so.1", "void k(void) {}", options=[f"-Wl,--version-script={versions}"])
+    source = "void k(void); void f(void) { k(); }"
+    library = site.add("libops.so", source, links=[folder / "libk.so.1"])
+    subprocess.run([program("patchelf"), "--remove-needed", "libk.so.1", library], check=True)
+    with pytest.raises(RepairError) as caught:
+        site.repair()
+    said = str(caught.value)
+    assert said.startswith("e: `libops.so` asks for symbol versions of libk.so.1, which it does not need any more: ")
+    options = said.split("`")[-2].split()
+    site.add("libops.so", source, options=[f"-L{folder}", f"-Wl,-rpath,{folder}", *options])
+    built = site.repair()
+    assert opens(site.install(built) / BUILT_FOR_CPU / "libops.so").returncode == 0
 
 
 def test_two_folders_give_the_same_bytes(tmp_path: Path, stubs: Path) -> None:

@@ -695,6 +695,33 @@ def test_unknown_field(builder: Builder, index: Index) -> None:
     assert builder.acquire(index_url=f"{index.url}/whl/{{cuda}}", cuda="12.8").version == "2.8.0+cu128"
 
 
+def test_a_wheel_on_disk_that_is_fetched_again(builder: Builder, index: Index) -> None:
+    """Cut off, damaged inside, or another than the hash says: fetched again, it is used."""
+    file = builder.folder / NAME
+    whole = index.files[NAME]
+    at = whole.index(b"torch/include/c10/macros/Macros.h") + 50
+    damaged = whole[:at] + bytes(20) + whole[at + 20 :]
+    address = f"torch @ {file.as_uri()}"
+    file.write_bytes(whole[:-100])
+    assert builder.fails(address).endswith("\nFetch the wheel again, or correct its address")
+    file.write_bytes(damaged)
+    message = builder.fails(f"{address}#sha256={index.hashes[NAME]}")
+    assert message.endswith("\nFetch the wheel again, or correct its address")
+    builder.environ["PIP_FIND_LINKS"] = str(builder.folder)
+    index.files.clear()
+    message = builder.fails()
+    assert message.startswith(f"matrix.2.8: the wheel {file} cannot be used: ")
+    assert message.endswith(". Fetch it again")
+    file.write_bytes(whole)
+    for mended in (address, f"{address}#sha256={fake_torch.sha256(whole)}", "torch==2.8.*"):
+        assert builder.acquire(mended).version == "2.8.0+cu128"
+    file.write_bytes(fake_torch.wheel(fake_torch.contents(extra={"torch/include/x.h": b""})))
+    builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
+    assert builder.fails(f"{address}#sha256={fake_torch.sha256(whole)}").endswith(
+        " is asked for. Fetch it again, or correct the requirement"
+    )
+
+
 @pytest.mark.parametrize("how", ["find-links", "direct", "directory-url"])
 def test_wheel_on_disk(builder: Builder, index: Index, how: str) -> None:
     """A wheel of a folder, or of a file address, is read where it lies, its symbols too."""

@@ -260,7 +260,8 @@ def test_a_tool_that_is_nowhere(environment: Environment) -> None:
 
 
 def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command of this distribution that installs one."""
+    """The command of this distribution that installs one; or one that is not on PATH is named by its path."""
+    compiler = Path(shutil.which("c++") or "")
     monkeypatch.setenv("PATH", str(machine.config.root))
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     with pytest.raises(ToolchainError) as failure:
@@ -269,6 +270,8 @@ def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         "matrix.2.11: no C++ compiler was found (looked for c++, g++, clang++ on PATH). "
         f"Install one: {tools._how_to_install({})}, or set CXX to the path of one"
     )
+    monkeypatch.setenv("CXX", str(compiler))
+    assert machine.find(None).cxx.path == compiler
 
 
 def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

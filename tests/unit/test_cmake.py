@@ -67,6 +67,7 @@ def job() -> Job:
             cmake=Tool(path=Path("/tools/cmake"), version="4.1.0"),
             ninja=Tool(path=Path("/ninja/ninja"), version="1.13"),
             cxx=Tool(path=Path("/usr/bin/g++"), version="GNU 12.2.0"),
+            patchelf=Tool(path=Path("/tools/patchelf"), version="0.18.0"),
         ),
         folder=ROOT / "build" / "torch-ext" / "matrix.2.11",
     )

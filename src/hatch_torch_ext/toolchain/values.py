@@ -95,10 +95,10 @@ class Toolchain:
     cmake: Tool
     ninja: Tool
     cxx: Tool
+    patchelf: Tool
     cuda: CudaToolkit | None = None
     cuda_problem: str | None = None
     cache: CompilerCache | None = None
-    patchelf: Tool | None = None
     strip: Path | None = None
     objcopy: Path | None = None
     target: CrossTarget | None = None
