@@ -9,6 +9,7 @@ from __future__ import annotations
 
 PERFORMED: dict[str, tuple[str, ...]] = {
     "e2e/test_machines.py::test_it_is_right_under_emulation": ("into the option `cross.",),
+    "e2e/test_machines.py::test_one_build_gives_a_wheel_for_each": ('take `sdk = "thin"`, or build this',),
     "integration/test_audit.py::test_what_was_compiled_anew_opens": (
         "Compile it against the same torch release",
         "Link the library that is missing",
@@ -23,7 +24,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_code_that_is_not_position_independent": ("-fPIC",),
     "integration/test_audit_remedies.py::test_folders_of_the_builder": ("-ffile-prefix-map",),
     "integration/test_audit_remedies.py::test_libpython": ("Link Python::Module",),
-    "integration/test_audit_remedies.py::test_openmp": ("-fopenmp", "compile with GCC"),
+    "integration/test_audit_remedies.py::test_openmp": (
+        "-fopenmp",
+        "compile with GCC",
+    ),
     "integration/test_audit_remedies.py::test_paths_to_libraries": ("Use paths that begin with $ORIGIN",),
     "integration/test_audit_remedies.py::test_pybind11_under_the_limited_api": ("name and build it for each Python",),
     "integration/test_audit_remedies.py::test_static_thread_local_storage": ("-ftls-model=initial-exec",),
@@ -38,13 +42,18 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_audit_remedies.py::test_versions_of_a_library_that_is_not_needed": ("patchelf --replace-needed",),
     "integration/test_audit_remedies.py::test_what_the_repair_leaves_out": ("ook's repair does so.",),
-    "integration/test_cluster.py::test_a_worker_without_a_compiler": ("give that worker's CXX",),
+    "integration/test_available.py::test_the_edit_serves_all": ("add to the matrix:",),
+    "integration/test_cluster.py::test_a_cluster_that_is_not_there": (
+        "add one, as in `dask worker",
+        "give that worker's CXX",
+        "start one",
+    ),
     "integration/test_cmake_held.py::test_a_project_that_displaces_our_file_is_refused_and_both_remedies_work": (
         "Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE",
     ),
     "integration/test_cmake_held.py::test_a_submodule_that_is_not_checked_out_is_named_and_the_command_helps": (
-        "submodule update --init",
         "git clone --recurse-submodules",
+        "submodule update --init",
     ),
     "integration/test_cmake_held.py::test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so": (
         'Set `sdk = "environment"`',
@@ -88,6 +97,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_cuda.py::test_cuda_asked_for_of_a_cpu_torch": ("check_language(CUDA)",),
     "integration/test_cuda.py::test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu": (
         'give the entry `cuda = ["cpu"]`',
+    ),
+    "integration/test_editable.py::test_rebuild_in_an_environment_that_cannot_be_written": (
+        "Make it writable",
+        "or install it into an",
     ),
     "integration/test_editable.py::test_rebuild_without_the_plugin_says_what_to_do": (
         "compile it by hand",
@@ -207,7 +220,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_patchelf.py::test_a_missing_strip_is_said": ('set `debug-symbols = "keep"`',),
     "integration/test_places.py::test_an_rpath_that_cannot_be_kept_is_said": ("Let CMake install what it is for",),
     "integration/test_repair.py::test_a_library_of_another_machine_is_refused": ("compile it for that",),
-    "integration/test_repair.py::test_a_truncated_library_is_refused": ("build it again", "leave it out"),
+    "integration/test_repair.py::test_a_truncated_library_is_refused": (
+        "build it again",
+        "leave it out",
+    ),
     "integration/test_repair.py::test_an_empty_install_is_refused": ("install(TARGETS <yours>",),
     "integration/test_repair.py::test_cuda_symbols_with_a_cpu_torch_are_refused": ("leave the CUDA sources out",),
     "integration/test_repair.py::test_names_that_no_wheel_can_have_or_that_it_needs": (
@@ -229,13 +245,15 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_sdk_thin.py::test_unknown_field": ("write the address without it",),
     "integration/test_shards.py::test_two_machines_give_the_wheel_of_one": (
         "`hatch-torch-ext merge`",
+        "give one of them",
         "name the wheels that do",
+        "run `hatch build`",
         "uild both ",
     ),
     "integration/test_strangers.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
     "integration/test_strangers.py::test_a_package_that_cmake_installs_whole": (
-        "let CMake install the package's files",
         "install again after a change",
+        "let CMake install the package's files",
     ),
     "integration/test_strangers.py::test_a_path_that_python_cannot_read": ("export PYTHONUTF8=1",),
     "integration/test_strangers.py::test_a_python_package_that_cmake_runs_is_added": (
@@ -273,6 +291,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_user_install.py::test_wrong_words": ("give `cu130`",),
     "unit/test_agreement.py::test_entries_whose_torch_is_open_have_no_requirement": ("require one",),
     "unit/test_archs.py::test_anything_else_is_refused": ("write it as torch does",),
+    "unit/test_archs.py::test_archs_without_cuda_code_are_said": ("option `archs` had no effect",),
     "unit/test_audit_operators.py::test_overloads_of_one_operator": ("Use TORCH_LIBRARY once",),
     "unit/test_audit_wheel.py::test_a_package_that_forgets_to_load": ("Write `from",),
     "unit/test_audit_wheel.py::test_a_tag_below_the_symbols": ("or name the wheel by the policy that is really met",),
@@ -287,17 +306,30 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_ci.py::test_an_entry_without_an_image": ("=IMAGE`",),
     "unit/test_ci.py::test_ci_init_writes_two_workflows": ("replace it with `--force`",),
     "unit/test_ci.py::test_jobs_that_cannot_be": ("write NAME=VALUE",),
-    "unit/test_cli.py::test_a_build_system_that_would_not_call_the_hook": ("Add {}.", "Write {}."),
-    "unit/test_cli.py::test_a_table_that_nothing_reads": ("add {} to pyproject.toml", "write {}"),
+    "unit/test_cli.py::test_a_build_system_that_would_not_call_the_hook": (
+        "Add {}.",
+        "Write {}.",
+    ),
+    "unit/test_cli.py::test_a_table_that_nothing_reads": (
+        "add {} to pyproject.toml",
+        "write {}",
+    ),
     "unit/test_cli.py::test_outside_of_the_project": ("run this in the folder",),
     "unit/test_cli.py::test_several_wheels_as_json": ("run the command for each",),
     "unit/test_cli.py::test_what_is_no_wheel": ("Give the path of a wheel",),
+    "unit/test_cluster.py::test_sources_outside_of_the_project": ("move the folder into the project",),
     "unit/test_cmake_ninja.py::test_threads_of_nvcc_are_told": ("Leave it out of the CUDA flags",),
     "unit/test_config.py::test_a_brace_that_is_no_field": ("correct or remove it",),
     "unit/test_config.py::test_strip_beside_debug_symbols": ("; keep one of the two",),
     "unit/test_config.py::test_unknown_options_suggest_the_known": ("without quotes",),
-    "unit/test_folders.py::test_nothing_to_be_found": ("create it", "create one"),
-    "unit/test_folders.py::test_source_without_cmakelists": ("name the folder that holds", "name the one that holds"),
+    "unit/test_folders.py::test_nothing_to_be_found": (
+        "create it",
+        "create one",
+    ),
+    "unit/test_folders.py::test_source_without_cmakelists": (
+        "name the folder that holds",
+        "name the one that holds",
+    ),
     "unit/test_grammar.py::test_what_is_no_policy": ("leave the machine out",),
     "unit/test_homes.py::test_hatchs_own_configuration_at_fault": ("or name another file with {}",),
     "unit/test_homes.py::test_what_is_said_to_set_is_enough": ("set HOME to a folder that it can write",),
@@ -319,7 +351,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_matrix.py::test_matrix_without_any_torch": ("give it `torch =",),
     "unit/test_matrix.py::test_requirement_that_contradicts_the_variable": ("require {}",),
     "unit/test_matrix.py::test_torch_that_was_never_built_for_that_cuda": ("take the pair out of the matrix",),
-    "unit/test_matrix.py::test_two_entries_of_one_label": ("Leave one out with `skip`", "name the others in `skip`"),
+    "unit/test_matrix.py::test_two_entries_of_one_label": (
+        "Leave one out with `skip`",
+        "name the others in `skip`",
+    ),
     "unit/test_merge.py::test_a_place_that_belongs_to_the_variants": ("install this file elsewhere",),
     "unit/test_merge.py::test_a_policy_that_is_not_met": ("take the option `manylinux` out",),
     "unit/test_merge.py::test_no_variant_is_refused": ("leave at least one entry",),
@@ -328,6 +363,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "name an empty folder",
         "name another with `-o`",
     ),
+    "unit/test_outlets.py::test_a_full_disk_is_not_the_wheels_fault": ("Make room there",),
     "unit/test_outlets.py::test_a_manifest_that_is_damaged": ("Build the wheel again",),
     "unit/test_outlets.py::test_a_release_is_added_to_an_index": ("one release after the other",),
     "unit/test_outlets.py::test_a_variant_that_is_in_two_parts": ("leave one of the wheels out",),
@@ -341,36 +377,28 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_outlets.py::test_variant_wheels_are_audited": ("`hatch-torch-ext variants`",),
     "unit/test_outlets.py::test_variants_of_one_name_in_an_index": ("leave one of them out of the matrix",),
     "unit/test_outlets.py::test_what_was_cut_is_not_cut_again": ("Name the fat wheel",),
+    "unit/test_pipeline_selection.py::test_a_matrix_for_another_machine_alone": (
+        "add entries without the variable `machine`",
+    ),
     "unit/test_remote_settings.py::test_a_connection_that_cannot_be_set_up": ("Check PIP_",),
     "unit/test_remote_settings.py::test_netrc": ("into .netrc",),
+    "unit/test_sdk_facade.py::test_a_toolkit_that_is_named": ("Set it to the toolkit's folder",),
     "unit/test_selection.py::test_snapshots_need_the_opt_in": ("TORCH_EXT_PRERELEASE=1",),
     "unit/test_shards.py::test_a_shard_that_there_is_not": ("write `1/",),
     "unit/test_store.py::test_no_work_where_others_write": ("name a folder of your own with {}",),
 }
 TOLD: dict[str, tuple[str, ...]] = {
     "the ordinary case: what it says to do is what all other projects of the tests do": (
-        "or install it into an",
         "Set `skip-install = true`",
-        "Set it to the toolkit's folder",
         "Take it out",
-        "add entries without the variable `machine`",
-        "add one, as in `dask worker",
         "import it from there",
         "move it below",
-        "move the folder into the project",
-        "start one",
         'take `sdk = "thin"`',
         "take the option out",
         'use `sdk = "environment"`',
     ),
-    "the ordinary case: the same command again, or with another file": (
-        "Free some space",
-        "give one of them",
-        "run `hatch build`",
-    ),
+    "the ordinary case: the same command again, or with another file": ("Free some space",),
     "needs what no test has: packages of a system, a GPU, another machine, a service": (
-        "Make it writable",
-        "Make room there",
         "Run as {}: {}",
         "--nthreads",
         "Build in a manylinux image",
@@ -399,7 +427,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Do not trust this wheel",
         "Do not use this index",
         "Tell the owner of the index",
-        "add to the matrix:",
         "by hand",
         "check that this is still right",
         "see hatch-vcs",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext import process
 from plain import CMAKE, Project, make_wheels
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("distributed", reason="dask.distributed, the extra `dask`, is not installed")
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+DASK = str(Path(sys.executable).with_name("dask"))
 WAITS_ONCE = 'if(EXISTS "{flag}")\n  file(REMOVE "{flag}")\n  execute_process(COMMAND {line})\nendif()\n'
 
 
@@ -45,7 +49,7 @@ class Cluster:
 
     def _start(self, what: str, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
         file = ["--scheduler-file", str(self.folder / "scheduler.json")]
-        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *file, "--no-dashboard", *arguments]
+        command = [DASK, what, *file, "--no-dashboard", *arguments]
         env = {**os.environ, **environ}
         with (self.folder / f"{what}.log").open("ab") as log:
             return subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
@@ -204,22 +208,44 @@ def _ancestors(pid: int) -> set[int]:
     return found
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path, shared: Path) -> None:
-    """The address, the reason, and how to start one."""
+WAITS_BRIEFLY = """
+import sys
+from hatch_torch_ext import cli
+from hatch_torch_ext.pipeline import cluster
+cluster.FIRST_WORKER = 1.0
+sys.exit(cli.main(["build", "--dask", sys.argv[1]]))
+"""
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
+    """No scheduler, no worker, a worker without a compiler: each is told before anything is built, with what to start.
+
+    The programs that the messages name, and the variable `CXX`, make a cluster that builds.
+    """
     project = Project(tmp_path / "project", shared)
     said = project.cli("build", "--dask", "tcp://127.0.0.1:1")
     assert said.returncode == 1
     assert "No Dask scheduler answers at `tcp://127.0.0.1:1`" in said.stderr
-    assert "start one, as in `dask scheduler`" in said.stderr
-
-
-def test_a_worker_without_a_compiler(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
-    """Told before anything is built; the remedy, `CXX`, works."""
-    project = Project(tmp_path / "project", shared)
-    (tmp_path / "bin").mkdir()
-    without = cluster.worker(PATH=str(tmp_path / "bin"))
+    assert "start one, as in `dask scheduler`, and give `--dask` the address that it prints" in said.stderr
+    printed = (cluster.folder / "scheduler.log").read_text(encoding="utf-8")
+    (address,) = set(re.findall(r"Scheduler at:\s+(\S+)", printed))
+    briefly = [sys.executable, "-c", WAITS_BRIEFLY, address]
+    said = process.run(briefly, cwd=project.root, env_changes=project.environ, check=False)
+    (line,) = re.findall("got no worker in 1 s: add one, as in `(.*?)`", said.stderr)
+    assert line.split() == ["dask", "worker", cluster.address]
+    path = tmp_path / "bin"
+    path.mkdir()
+    for name in ("as", "ld", "strip"):
+        (path / name).symlink_to(str(shutil.which(name)))
+    store = str(shared / "store")
+    without = cluster.worker(PATH=str(path), HATCH_TORCH_EXT_CACHE=store)
     said = project.cli("build", "--dask", cluster.address)
     assert said.returncode == 1
     assert "has no C++ compiler: install one there, or give that worker's CXX the path of one" in said.stderr
     without.terminate()
     without.wait()
+    compilers = {name: str(shutil.which(program)) for name, program in (("CXX", "c++"), ("CC", "cc"))}
+    cluster.worker(PATH=str(path), HATCH_TORCH_EXT_CACHE=store, **compilers)
+    one = {"HATCH_TORCH_EXT_ONLY": "matrix.2.9"}
+    said = project.cli("build", "--dask", address, **one)
+    assert said.returncode == 0, said.stderr

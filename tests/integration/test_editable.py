@@ -283,29 +283,44 @@ def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case:
 
 
 def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> None:
-    """The error comes before anything is compiled; it names the folder, its owner, and what to do."""
+    """The error comes before anything is compiled; it names the folder, its owner, and what to do.
+
+    Made writable, the environment has the new code; so has one of the author's own.
+    """
     author.rebuilding()
     author.install()
     author.edit("return 2;")
     events = author.root / "build" / "torch-ext" / "events.jsonl"
     before = events.read_bytes()
-    author.site.chmod(0o555)
+    source = author.root / "csrc" / "plain.c"
+    command: list[str | Path] = [*WITHOUT_PRIVILEGES, author.python, "-c", "import my_pkg; print(my_pkg.answer)"]
+
+    def refused(told: str) -> None:
+        author.site.chmod(0o555)
+        done = process.run(command, cwd=author.env, env_changes=author.environ, check=False)
+        author.site.chmod(0o755)
+        assert done.stderr.splitlines()[-2:] == [
+            f"ImportError: my_pkg: {source} changed since it was compiled, and cannot be compiled, since nothing can "
+            f"be put into {author.site}: {told}, or install it into an environment of your own, which "
+            "`python -m venv` makes.",
+            "TORCH_EXT_REBUILD=0 loads what was compiled before.",
+        ]
+        assert events.read_bytes() == before
+
     if os.geteuid() == 0:
         os.chown(author.site, 4321, 4321)
-        told = f"it belongs to uid 4321, and this process is root's. Run as uid 4321: pip install -e '{author.root}'"
-    else:
-        told = "it is read-only. Make it writable"
-    command: list[str | Path] = [*WITHOUT_PRIVILEGES, author.python, "-c", "import my_pkg"]
-    done = process.run(command, cwd=author.env, env_changes=author.environ, check=False)
-    author.site.chmod(0o755)
-    lines = done.stderr.splitlines()[-2:]
-    source = author.root / "csrc" / "plain.c"
-    assert lines == [
-        f"ImportError: my_pkg: {source} changed since it was compiled, and cannot be compiled, since nothing can be "
-        f"put into {author.site}: {told}, or install it into an environment of your own, which `python -m venv` makes.",
-        "TORCH_EXT_REBUILD=0 loads what was compiled before.",
-    ]
-    assert events.read_bytes() == before
+        refused(f"it belongs to uid 4321, and this process is root's. Run as uid 4321: pip install -e '{author.root}'")
+        os.chown(author.site, 0, 0)
+    refused("it is read-only. Make it writable")
+    assert author.answer() == f"{NEWEST} 2"
+    own = author.env.with_name("own")
+    process.run([sys.executable, "-m", "venv", own])
+    author.python = own / "bin" / "python"
+    (site,) = (own / "lib").glob("python*/site-packages")
+    shutil.copy(author.lent, site)
+    author.edit("return 3;")
+    author.install()
+    assert author.answer() == f"{NEWEST} 3"
 
 
 @pytest.mark.slow

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import platform
-from typing import Any
+import tarfile
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hatch_torch_ext import __version__
+from hatch_torch_ext import config as configuration
 from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.pipeline import cluster, record, worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 metadata = pytest.importorskip("importlib.metadata")
 pytest.importorskip("distributed", reason="dask.distributed, the extra `dask`, is not installed")
@@ -59,7 +66,11 @@ def test_another_python_or_distributed() -> None:
         ({"version": "0.0.1"}, f"has hatch-torch-ext 0.0.1, here {__version__}: {REMEDY}"),
         ({"version": None, "builder": None}, f"has hatch-torch-ext not at all, here {__version__}: {REMEDY}"),
         ({"builder": "other"}, "has another hatch-torch-ext, of the same version: install the same there"),
-        ({"compiler": None}, "has no C++ compiler: install one there, or give that worker's CXX the path of one"),
+        (
+            {"compiler": None},
+            "has no C++ compiler: install one there, or give that worker's CXX the path of one, and CC that of a C "
+            "compiler",
+        ),
     ],
 )
 def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) -> None:
@@ -68,6 +79,28 @@ def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) ->
     with pytest.raises(ConfigurationError) as caught:
         cluster.check({"tcp://a:1": FITTING, "tcp://b:1": {**FITTING, **said}})
     assert list(caught.value.problems) == [f"The worker tcp://b:1 on far {told}"]
+
+
+def test_sources_outside_of_the_project(tmp_path: Path) -> None:
+    """The folder is named; moved into the project, and named as `source`, it is sent."""
+    root = tmp_path / "python"
+    for place in (root / "my_pkg", tmp_path / "csrc"):
+        place.mkdir(parents=True)
+    (tmp_path / "csrc" / "CMakeLists.txt").touch()
+
+    def pack(source: str) -> bytes:
+        config = configuration.parse({"source": source}, root=root, project_name="my-pkg", environ={})
+        return cluster.pack(config)
+
+    with pytest.raises(ConfigurationError) as caught:
+        pack("../csrc")
+    assert str(caught.value) == (
+        f"`{tmp_path / 'csrc'}` is outside of the project, and only the project is sent to the cluster: move the "
+        "folder into the project, and name it as `source`"
+    )
+    (tmp_path / "csrc").rename(root / "native")
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(pack("native")))) as archive:
+        assert "native/CMakeLists.txt" in archive.getnames()
 
 
 def test_an_order_is_data() -> None:

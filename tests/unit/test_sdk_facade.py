@@ -106,6 +106,16 @@ def test_refuses(prefix: Path, code: str, answer: str) -> None:
     assert ask(prefix, code) == answer
 
 
+def test_a_toolkit_that_is_named(prefix: Path) -> None:
+    """With CUDA_HOME set, as the refusal says, there is a toolkit; a torch without CUDA has none, and says why."""
+    code = "from torch.utils.cpp_extension import include_paths; print(include_paths('cuda')[-1])"
+    assert ask(prefix, code, CUDA_HOME="/opt/toolkit") == "/opt/toolkit/include"
+    (prefix / "version.py").write_text("__version__ = '2.10.0+cpu'\ncuda = hip = git_version = None\n")
+    assert ask(prefix, code, CUDA_HOME="/opt/toolkit") == (
+        "OSError: torch 2.10.0+cpu is a build without CUDA: ask for it in entries with CUDA alone"
+    )
+
+
 @pytest.mark.parametrize(
     ("lower", "higher"),
     [

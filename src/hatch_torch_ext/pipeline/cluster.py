@@ -239,7 +239,7 @@ def pack(config: Config) -> bytes:
         raise ConfigurationError(
             [
                 f"`{config.source}` is outside of the project, and only the project is sent to the cluster: move the "
-                "folder into the project"
+                "folder into the project, and name it as `source`"
             ]
         )
     stream = io.BytesIO()
@@ -283,7 +283,8 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
         elif said["compiler"] is None:
             problems.append(
-                f"{where} has no C++ compiler: install one there, or give that worker's CXX the path of one"
+                f"{where} has no C++ compiler: install one there, or give that worker's CXX the path of one, and CC "
+                "that of a C compiler"
             )
     if problems:
         raise ConfigurationError(problems)

@@ -1,0 +1,45 @@
+"""Which entries an editable install builds, where the environment has no torch."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.pipeline import selection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
+    """The error names this machine; with an entry that names it too, or none, that entry is built."""
+    here = platform.machine()
+    config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
+    other = Entry(
+        name="matrix.other",
+        variables=(),
+        dependencies=(),
+        torch_requirement="torch==2.8.*",
+        python=None,
+        torch="2.8",
+        machine="aarch64" if here == "x86_64" else "x86_64",
+    )
+
+    def built(*entries: Entry) -> list[str]:
+        found = selection.editable(config, entries, torch=None, report=lambda _: None)
+        return [entry.name for entry in found]
+
+    with pytest.raises(ConfigurationError) as caught:
+        built(other)
+    assert str(caught.value) == (
+        f"Every entry of the matrix is for another machine than {here}, on which it is installed: add entries without "
+        f"the variable `machine`, or with `{here}`."
+    )
+    for machine in (None, here):
+        assert built(other, replace(other, name="matrix.here", machine=machine)) == ["matrix.here"]
