@@ -39,8 +39,8 @@ def test_two_machines_give_the_wheel_of_one(tmp_path: Path, shared: Path) -> Non
     assert both.stderr == (
         "hatch-torch-ext: `--shard` chooses entries and `--part` names what `--only` chose: give one of them\n"
     )
-    page = one.cli("timeline", "-o", "page.html")
-    assert page.stderr == f"hatch-torch-ext: {one.root} has no record of a build: run `hatch build` here first.\n"
+    early = one.cli("timeline", "-o", "page.html")
+    assert early.stderr == f"hatch-torch-ext: {one.root} has no record of a build: run `hatch build` here first.\n"
     parts = []
     for number, project in enumerate((one, two), 1):
         done = project.cli("build", "--shard", f"{number}/2", "-d", "parts")
@@ -57,8 +57,8 @@ def test_two_machines_give_the_wheel_of_one(tmp_path: Path, shared: Path) -> Non
     assert by_hand.returncode == 0, by_hand.stderr
     merged = two.cli("merge", *parts, "-o", "merged")
     assert merged.returncode == 0, merged.stderr
-    part = one.cli("build", "--part", "1/3", "--only", "matrix.2.8", "-d", "other")
-    assert one.wheel("other").name.startswith("my_pkg-1+part1of3-"), part.stderr
+    named = one.cli("build", "--part", "1/3", "--only", "matrix.2.8", "-d", "other")
+    assert one.wheel("other").name.startswith("my_pkg-1+part1of3-"), named.stderr
     assert one.cli("timeline", "-o", "page.html").returncode == 0
     whole = one.cli("build", "-d", "whole")
     assert whole.returncode == 0, whole.stderr
