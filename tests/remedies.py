@@ -87,12 +87,16 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_cmake_remedies.py::test_what_cmake_writes_into_the_sources": ("let CMake write below",),
     "integration/test_crossing.py::test_a_flag_for_x86_is_told_with_its_line": ("is no flag for",),
+    "integration/test_crossing.py::test_a_run_by_a_toolchain_file_of_the_authors": (
+        "give the variables of its answers",
+    ),
     "integration/test_crossing.py::test_clang_compiles_for_it": (
         "by the option `cross.{machine}",
         "by the option `cross.{}.cxx`",
     ),
     "integration/test_crossing.py::test_headers_of_python_that_are_not_there": ("by the option cross.",),
     "integration/test_crossing.py::test_intrinsics_are_told": ("is a header for x86",),
+    "integration/test_crossing.py::test_without_qemu_a_run_is_told": ("give its answer in the option",),
     "integration/test_cuda.py::test_compression_needs_an_nvcc_that_has_it": ("take a newer toolkit of CUDA",),
     "integration/test_cuda.py::test_cuda_asked_for_of_a_cpu_torch": ("check_language(CUDA)",),
     "integration/test_cuda.py::test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu": (
@@ -112,6 +116,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "export PIP_CONSTRAINT",
         "unset {}",
     ),
+    "integration/test_environments.py::test_a_dependency_that_requires_the_project": ("Take that dependency out",),
     "integration/test_environments.py::test_a_matrix_without_entries": ("a variable `torch` with",),
     "integration/test_environments.py::test_a_torch_in_a_folder_is_for_an_installed_sdk": (
         "comes from a folder or a repository",
@@ -279,6 +284,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_toolchain.py::test_the_option_names_a_folder_without_nvcc": ("correct the option",),
     "integration/test_toolchain.py::test_the_requirement_that_brings_a_compiler": (
         "to the dependencies of the hatch environment, or",
+        "Install one: `pip install",
     ),
     "integration/test_toolchain.py::test_toolkits_are_looked_for_in_order": ("`cuda-home = ",),
     "integration/test_toolchain.py::test_tools_that_are_too_old": ("hatch-torch-ext installs its own",),
@@ -322,6 +328,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_config.py::test_a_brace_that_is_no_field": ("correct or remove it",),
     "unit/test_config.py::test_strip_beside_debug_symbols": ("; keep one of the two",),
     "unit/test_config.py::test_unknown_options_suggest_the_known": ("without quotes",),
+    "unit/test_emulation.py::test_the_c_library_is_missing": ("or name a sysroot by the option",),
     "unit/test_folders.py::test_nothing_to_be_found": (
         "create it",
         "create one",
@@ -389,13 +396,11 @@ PERFORMED: dict[str, tuple[str, ...]] = {
 }
 TOLD: dict[str, tuple[str, ...]] = {
     "the ordinary case: what it says to do is what all other projects of the tests do": (
-        "Set `skip-install = true`",
         "Take it out",
         "import it from there",
         "move it below",
         'take `sdk = "thin"`',
         "take the option out",
-        'use `sdk = "environment"`',
     ),
     "the ordinary case: the same command again, or with another file": ("Free some space",),
     "needs what no test has: packages of a system, a GPU, another machine, a service": (
@@ -419,6 +424,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "set the input `test`",
         "take the build of torch's own index",
         "update the driver",
+        "thin torch SDKs are made for",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (
         "Check `index-url`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from hatch_torch_ext.environments import Environment
 from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.sdk import stubs
 from hatch_torch_ext.toolchain import crosscompiler, tools
+from workbench import QUICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,14 +80,43 @@ def test_what_is_compiled_is_run_by_qemu(crossed: Workbench, tmp_path: Path) -> 
 
 def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake asks for the answer; the message says what would give it, and where to write it."""
-    monkeypatch.setattr(crosscompiler, "emulator", lambda _machine: ())
     text = 'include(CheckCXXSourceRuns)\ncheck_cxx_source_runs("int main() { return 0; }" RUNS)\n'
-    with pytest.raises(CompileError) as caught:
-        built(crossed, tmp_path / "p", text + LIBRARY)
+    text += 'file(WRITE ${CMAKE_BINARY_DIR}/runs.txt "${RUNS}")\n'
+    text += "install(FILES ${CMAKE_BINARY_DIR}/runs.txt DESTINATION .)\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(crosscompiler, "emulator", lambda _machine: ())
+        with pytest.raises(CompileError) as caught:
+            built(crossed, tmp_path / "p", text + LIBRARY)
+        (variable,) = re.findall(r"`cmake.define` \((\w+)\)", str(caught.value))
+        crossed.config = replace(crossed.config, cmake=replace(QUICK, define=((variable, "1"),)))
+        library = built(crossed, tmp_path / "p", text + LIBRARY)
+        assert library.with_name("runs.txt").read_text() == "1"
+        crossed.config = replace(crossed.config, cmake=QUICK)
+        with pytest.raises(CompileError):
+            built(crossed, tmp_path / "p", text + LIBRARY)
+    # The same build, where qemu is there by now:
+    assert built(crossed, tmp_path / "p", text + LIBRARY).with_name("runs.txt").read_text() == "1"
     assert "The project runs a program that it compiles for aarch64 (try_run, check_cxx_source_runs)" in str(
         caught.value
     )
     assert "`apt-get install qemu-user-static`" in str(caught.value)
+
+
+def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: Path) -> None:
+    """CMake itself does not run it, and names the variables of its answers; given by the option, it goes on."""
+    file = tmp_path / "theirs.cmake"
+    settings = {"SYSTEM_NAME": "Linux", "SYSTEM_PROCESSOR": "aarch64", "CXX_COMPILER": "aarch64-linux-gnu-g++"}
+    file.write_text("".join(f"set(CMAKE_{name} {value})\n" for name, value in settings.items()), encoding="utf-8")
+    theirs = replace(QUICK, args=("--toolchain", str(file)))
+    crossed.config = replace(crossed.config, cmake=theirs)
+    text = 'include(CheckCXXSourceRuns)\ncheck_cxx_source_runs("int main() { return 0; }" RUNS)\n'
+    text += "if(NOT RUNS)\n  message(FATAL_ERROR wrong)\nendif()\n"
+    with pytest.raises(CompileError) as caught:
+        built(crossed, tmp_path / "p", text + LIBRARY)
+    assert "or give the variables of its answers in the option `cmake.define`" in str(caught.value)
+    names = dict.fromkeys(re.findall(r"\bRUNS_\w+", str(caught.value)), "0")
+    crossed.config = replace(crossed.config, cmake=replace(theirs, define=tuple(names.items())))
+    assert built(crossed, tmp_path / "p", text + LIBRARY).is_file()
 
 
 @pytest.mark.parametrize("flag", ["-mavx2", "-march=native", "-m64"])

@@ -141,6 +141,37 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
     assert len(environments.read(project(tmp_path, text + scripts), "matrix", project_name="my-pkg").variables) == 2
 
 
+def test_a_dependency_that_requires_the_project(tmp_path: Path, wheelhouse: Path) -> None:
+    """The project's build would start itself again: it stops, and without that dependency the environment is made."""
+    system = '[build-system]\nrequires = ["hatchling"{}]\nbuild-backend = "hatchling.build"\n'
+    text = system.format(', "hatch-torch-ext"') + "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n" + PROJECT
+    root = project(tmp_path, text)
+    for name in ("csrc/CMakeLists.txt", "src/my_pkg/__init__.py", "helper/pyproject.toml"):
+        (root / name).parent.mkdir(parents=True)
+        (root / name).touch()
+    (root / "helper" / "pyproject.toml").write_text(
+        f'{system.format("")}[project]\nname = "helper"\nversion = "1"\ndependencies = ["my-pkg @ {root.as_uri()}"]\n'
+        "[tool.hatch.metadata]\nallow-direct-references = true\n"
+        "[tool.hatch.build.targets.wheel]\nbypass-selection = true\n",
+        encoding="utf-8",
+    )
+    helper = f"helper @ {(root / 'helper').as_uri()}"
+    make = functools.partial(
+        environments.without_torch,
+        data=tmp_path / "data",
+        uv=Path(uv.find_uv_bin()),
+        installer={"UV_FIND_LINKS": str(wheelhouse)},
+    )
+    with pytest.raises(EnvironmentCreationError) as caught:
+        make(entry("packaging", helper))
+    said = " ".join(str(caught.value).split())
+    assert (
+        "This build was started by a build of the same kind: an environment of the matrix installs the project" in said
+    )
+    assert "Take that dependency out, and install both by a script of the environment." in said
+    assert (make(entry("packaging")).site_packages / "packaging").is_dir()
+
+
 def test_what_hatch_says_of_a_broken_configuration_is_passed_on(tmp_path: Path) -> None:
     """The error contains hatch's message."""
     with pytest.raises(ConfigurationError, match=r"hatch cannot read the environments of .*(?s:.)*must be a table"):

@@ -424,6 +424,9 @@ def test_the_requirement_that_brings_a_compiler(machine: Machine, cuda13_wheels:
     """What the message says to add is what the wheels of this folder were installed by; a toolkit is in them."""
     (requirement,) = re.findall(r'Add "([^"]+)" to the dependencies', machine.problem("13.0"))
     assert requirement == CUDA13
+    # Where a user's machine builds, at first use:
+    (requirement,) = re.findall(r'Install one: `pip install "([^"]+)"`', machine.problem("13.0", environment=""))
+    assert requirement == CUDA13
     machine.environment = replace(machine.environment, site_packages=cuda13_wheels)
     assert machine.cuda("13.0").source == "the entry's environment"
 

@@ -12,7 +12,7 @@ from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.facts.cmakefiles import cmake_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.cmake.job import Job
@@ -27,6 +27,9 @@ _FOREIGN_FLAG = re.compile(
 _INTRINSICS = re.compile(rf"fatal error: {_Q}?(\w*intrin\.h|cpuid\.h)\b")
 _TRY_RUN = re.compile(r"try_run\(\)\s+invoked\s+in\s+cross-compiling\s+mode", re.IGNORECASE)
 _SHOWN = 3
+_NO_PROGRAM = 127
+_NOT_ANSWERED = re.compile(rf"^(\w+):\w+={_NO_PROGRAM}$", re.MULTILINE)
+"""A variable of CMake's cache that has the exit status of a program which could not run."""
 RUNNER = "run"
 NOT_RUN = "not-run"
 """A file beside the runner, written when it was given a program that cannot run here."""
@@ -72,7 +75,8 @@ def write(job: Job) -> None:
 def check_runs(job: Job) -> None:
     """Raise ``CompileError`` if CMake tried to run a compiled program and nothing here could."""
     if (job.package / NOT_RUN).exists():
-        raise CompileError(job.entry.name, f"{_not_run(job)}. The whole log is {job.log}")
+        asked = _NOT_ANSWERED.findall((job.build / "CMakeCache.txt").read_text(encoding="utf-8"))
+        raise CompileError(job.entry.name, f"{_not_run(job, asked)}. The whole log is {job.log}")
 
 
 def _runner(job: Job, target: CrossTarget) -> str:
@@ -81,7 +85,8 @@ def _runner(job: Job, target: CrossTarget) -> str:
     if target.emulator:
         run = f'exec {shlex.join(target.emulator)} "$@"'
     else:
-        run = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2\nexit 127"
+        told = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2"
+        run = f"{told}\nexit {_NO_PROGRAM}"
     return (
         f'#!/bin/sh\ncase "$(od -An -t x1 -j 18 -N 2 "$1" | tr -d " ")" in\n{code}) ;;\n*) exec "$@" ;;\nesac\n{run}\n'
     )
@@ -94,12 +99,19 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _not_run(job: Job) -> str:
+def _not_run(job: Job, asked: Sequence[str] = ()) -> str:
+    """Return the message on a program that was not run; without ``asked``, CMake has named its variables."""
+    answer = "give the variables of its answers in the option `cmake.define`"
+    if asked:
+        names = ", ".join(name.removesuffix("_EXITCODE") for name in asked)
+        answer = (
+            f"give its answer in the option `cmake.define` ({names}), after which CMake's own checks do not run it; a "
+            "try_run of the project's own needs `if(NOT DEFINED …)` around it for that"
+        )
     return (
         f"The project runs a program that it compiles for {job.environment.interpreter.machine} (try_run, "
         "check_cxx_source_runs): install qemu, which runs it here (`apt-get install qemu-user-static` in Debian and "
-        "Ubuntu, `dnf install qemu-user-static` in Fedora), or give the variables of its answers in the option "
-        "`cmake.define`"
+        f"Ubuntu, `dnf install qemu-user-static` in Fedora), or {answer}"
     )
 
 

@@ -17,8 +17,8 @@ ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
 """Set for every program that this hook starts: a build that finds it was started by another build."""
 
 RECURSION = (
-    "This build was started by a build of the same kind: an environment of the matrix installs the project. Set "
-    "`skip-install = true` in it, and take the project out of its dependencies."
+    "This build was started by a build of the same kind: an environment of the matrix installs the project, which "
+    "one of its dependencies requires. Take that dependency out, and install both by a script of the environment."
 )
 """The message if ``ACTIVE`` is set."""
 
