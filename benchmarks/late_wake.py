@@ -4,7 +4,7 @@
 
 https://github.com/ninja-build/ninja/issues/2683. Compilers are replaced by sleeps of random length, so that a busy
 machine changes little. Each line: median and worst of eight draws of "all entries in one pool" over "all edges in one
-ninja -j".
+ninja -j", where each Ninja takes jobs, and where each compiler's launcher does. The launcher is in all three.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.resources import once
 
 NINJA = Path(sys.executable).parent / "ninja"
 DRAWS = 8
+AT_ONCE = os.cpu_count() or 1  # more would measure how fast Python starts on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,8 @@ CASES = (
 def write(folder: Path, durations: list[float]) -> Path:
     """Write a build of sleeps."""
     folder.mkdir()
-    edges = (f"rule r{i}\n  command = sleep {d:.2f}\nbuild o{i}: r{i}\n" for i, d in enumerate(durations))
+    launcher = f"{sys.executable} -I -S {once.__file__} {folder} {folder}"
+    edges = (f"rule r{i}\n  command = {launcher} sleep {d:.2f}\nbuild o{i}: r{i}\n" for i, d in enumerate(durations))
     (folder / "build.ninja").write_text("".join(edges), encoding="ascii")
     return folder
 
@@ -60,7 +64,7 @@ def ninja(folder: Path, *arguments: str, **environ: str) -> None:
     subprocess.run([NINJA, "-C", folder, *arguments], env=env, stdout=subprocess.DEVNULL, check=True)
 
 
-def shared(folders: list[Path], cores: int) -> None:
+def shared(folders: list[Path], cores: int, clients: Clients) -> None:
     """Run builds side by side in one pool, as entries are."""
     pool, waiting = Pool(cores), queue.SimpleQueue[Path]()
     for folder in folders:
@@ -69,8 +73,8 @@ def shared(folders: list[Path], cores: int) -> None:
     def work() -> None:
         while not waiting.empty():
             folder = waiting.get()
-            with pool.token(), pool.share(jobserver=True) as share:
-                ninja(folder, **share.environ)
+            with pool.token(), pool.share(clients) as share:
+                ninja(folder, *share.arguments, **share.environ)
 
     with ThreadPoolExecutor(min(cores, len(folders))) as threads:
         for made in [threads.submit(work) for _ in range(min(cores, len(folders)))]:
@@ -78,8 +82,8 @@ def shared(folders: list[Path], cores: int) -> None:
     pool.close()
 
 
-def ratio(case: Case, seed: int) -> float:
-    """Return how much longer the pool takes for one draw."""
+def ratios(case: Case, seed: int) -> dict[Clients, float]:
+    """Return how much longer the pool takes for one draw, by those that take jobs from it."""
     draw = random.Random(seed)  # noqa: S311 -- durations
     jobs = [[draw.uniform(case.shortest, case.longest) for _ in range(case.files)] for _ in range(case.entries)]
     jobs.sort(key=sum, reverse=True)  # as the order of entries is
@@ -90,17 +94,22 @@ def ratio(case: Case, seed: int) -> float:
         start = time.perf_counter()
         ninja(together, "-j", str(case.cores))
         alone = time.perf_counter() - start
-        start = time.perf_counter()
-        shared(folders, case.cores)
-        return (time.perf_counter() - start) / alone
+        found = {}
+        for clients in (Clients.NINJA, Clients.COMPILERS):
+            start = time.perf_counter()
+            shared(folders, case.cores, clients)
+            found[clients] = (time.perf_counter() - start) / alone
+        return found
 
 
 def main() -> None:
     """Print a line for each case."""
     for case in CASES:
-        with ThreadPoolExecutor(DRAWS) as threads:
-            found = sorted(threads.map(lambda seed, case=case: ratio(case, seed), range(DRAWS)))
-        print(f"{case}: median {found[DRAWS // 2]:.2f}, worst {found[-1]:.2f}", flush=True)
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            draws = list(threads.map(lambda seed, case=case: ratios(case, seed), range(DRAWS)))
+        for clients in draws[0]:
+            found = sorted(draw[clients] for draw in draws)
+            print(f"{case}, {clients}: median {found[DRAWS // 2]:.2f}, worst {found[-1]:.2f}", flush=True)
 
 
 if __name__ == "__main__":

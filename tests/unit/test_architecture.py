@@ -64,6 +64,7 @@ SEEN_FROM_BELOW = {
 
 VOCABULARY = {
     "resources._variants": "the loader itself, the very module that users get",
+    "resources.once": "the launcher of compilers: the variable that it reads, and its exit status",
 }
 """What stages take from each other at run time, each for a reason: facts and readers, no stage function."""
 

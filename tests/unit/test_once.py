@@ -56,7 +56,7 @@ def test_who_waits_lends_its_job(tmp_path: Path) -> None:
     while not (tmp_path / "held").exists():
         pass
     jobs = os.open(fifo, os.O_RDWR)
-    once.wait(str(tmp_path / "lock"), str(fifo))
+    once.wait(str(tmp_path / "lock"), once.Fifo(str(fifo)))
     assert os.waitpid(reading, 0)[1] == 0
     os.set_blocking(jobs, False)
     with pytest.raises(BlockingIOError):
@@ -88,6 +88,8 @@ def test_a_fixed_number_of_jobs_does_not_wait(tmp_path: Path) -> None:
 def test_the_pool_is_that_of_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named as GNU make names it."""
     monkeypatch.setenv("MAKEFLAGS", " -j2 --jobserver-auth=fifo:/tmp/a-pool/jobs")
-    assert once.pool() == "/tmp/a-pool/jobs"  # noqa: S108 -- a name
+    pool = once.pool()
+    assert pool is not None
+    assert pool.path == "/tmp/a-pool/jobs"  # noqa: S108 -- a name
     monkeypatch.delenv("MAKEFLAGS")
     assert once.pool() is None

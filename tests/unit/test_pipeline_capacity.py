@@ -114,6 +114,25 @@ def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word
     assert why is None if word is None else word in (why or "")
 
 
+@pytest.mark.parametrize(
+    ("entries", "jobs", "processes", "expected"),
+    [
+        pytest.param(3, 4, None, True, id="few"),
+        pytest.param(4, 4, None, False, id="one-for-each-job"),
+        pytest.param(1, 4, None, False, id="nobody-to-share-with"),
+        pytest.param(4, 64, None, True, id="many-jobs"),
+        pytest.param(5, 64, None, False, id="too-many-would-wait"),
+        pytest.param(3, 4, 56, True, id="processes"),
+        pytest.param(3, 4, 55, False, id="too-few-processes"),
+    ],
+)
+def test_when_compilers_wait_for_jobs_by_themselves(
+    entries: int, jobs: int, processes: int | None, *, expected: bool
+) -> None:
+    """Only where entries take over jobs of others, and the processes that wait are few."""
+    assert capacity.serves(Fixed(processes=processes), entries=entries, jobs=jobs) is expected
+
+
 def test_short_memory_takes_jobs_out_and_gives_them_back() -> None:
     """One job at each check, never the last; they come back one by one when memory is free again."""
     told: list[events.Event] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline.jobserver import Pool
 
@@ -64,7 +65,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
     folders = [edges(tmp_path / name, 6, log=log) for name in ("a", "b")]
 
     def build(folder: Path) -> None:
-        with pool.token(), pool.share(jobserver=True) as share:
+        with pool.token(), pool.share(Clients.NINJA) as share:
             assert start(folder, dict(share.environ)).wait() == 0
 
     threads = [threading.Thread(target=build, args=(folder,)) for folder in folders]
@@ -79,7 +80,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
 def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
     """Exactly its tokens are put back; another Ninja keeps those that it holds."""
     log = tmp_path / "log"
-    with pool.token(), pool.token(), pool.share(jobserver=True) as share:
+    with pool.token(), pool.token(), pool.share(Clients.NINJA) as share:
         killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
         deadline = time.monotonic() + 10
         while pool.free and time.monotonic() < deadline:
@@ -98,13 +99,26 @@ def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
     assert pool.free == 3
 
 
+def test_a_ninja_with_a_fixed_number_holds_no_token(pool: Pool, tmp_path: Path) -> None:
+    """Its jobs are not taken for those of a client, or what another lost would not come back."""
+    folder, log = edges(tmp_path / "a", 3, log=tmp_path / "log", seconds=1), tmp_path / "log"
+    running = subprocess.Popen([NINJA, "-C", folder, "-j", "3"], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while (not log.exists() or log.read_text(encoding="utf-8").count("start") < 3) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with pool.token():
+        os.read(pool.looking, 1)  # a token that is lost
+        assert pool.restore() == 1
+    assert running.wait() == 0
+
+
 def test_without_the_jobserver_the_share_is_even(pool: Pool) -> None:
     """An older Ninja gets a number of jobs: its own token and an equal share of the free ones."""
-    with pool.token(), pool.share(jobserver=False) as share:
+    with pool.token(), pool.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "3")
         assert not share.environ
         assert pool.free == 0
-    with pool.token(), pool.token(), pool.share(jobserver=False) as share:
+    with pool.token(), pool.token(), pool.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "1")
     assert pool.free == 3
 
@@ -153,10 +167,17 @@ def test_closing_ends_every_wait(pool: Pool) -> None:
         pool.take()
 
 
-def test_the_path_has_no_blank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """MAKEFLAGS part words at blanks: where the folder for temporary files has one, another is taken."""
-    blank = tmp_path / "with blank"
-    blank.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(blank))
-    with contextlib.closing(Pool(1)) as made:
+@pytest.mark.parametrize("name", ["with blank", "long" * 25])
+def test_the_path_is_short_and_has_no_blank(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """MAKEFLAGS are split at blanks, and a socket's path has 107 bytes: where need be, another folder is taken."""
+    unfit = tmp_path / name
+    unfit.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(unfit))
+    with contextlib.closing(Pool(1, serves=True)) as made:
         assert not re.search(r"\s", str(made.path))
+        assert len(str(made.path)) < 100
+        assert made.serves
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with contextlib.closing(Pool(1, serves=True)) as made:  # no other folder can be written
+        assert made.folder.parent == unfit
+        assert made.serves is (len(str(unfit)) <= 80)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from packaging.version import Version
 
 from hatch_torch_ext import process
+from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,11 +26,13 @@ JOBSERVER_SINCE = Version("1.13.2")
 MAKE_FIFO_SINCE = (4, 4)
 """Older versions of GNU make end with an internal error if MAKEFLAGS name a FIFO."""
 STATUS = "@@%s %f %t %r@@"
-REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS", "MFLAGS")
+REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS", "MFLAGS", once.TOKENS)
 """Variables with other limits; the first three also disable Ninja's jobserver, or name another one."""
 
 _THREADS = re.compile(r"(?:^| )((?:--threads|-t|--split-compile|-split-compile)[ =]?\d+)(?= |$)")
 _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
+_LINK = re.compile(r"^: && | -dlink ")
+_REFUSED = f"FAILED: [code={once.REFUSED}]"
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
 _KILLED = re.compile(
     r"Killed signal terminated program|^Killed$|^FAILED: \[code=(?:137|-9)\]|: out of memory allocating"
@@ -37,19 +42,49 @@ _KILLED = re.compile(
 """What GCC, Clang, nvcc, a shell and Ninja print when the kernel killed a compiler, or gave it no more memory."""
 
 
+class Clients(enum.Enum):
+    """Which programs of a build can take their jobs from the pool."""
+
+    NONE = enum.auto()
+    NINJA = enum.auto()
+    """Ninja itself, and every make that it starts."""
+    COMPILERS = enum.auto()
+    """These, and each compiler by its launcher."""
+
+
+class Server(Protocol):
+    """Gives each compiler its job while Ninja counts those that wait among the running."""
+
+    @property
+    def running(self) -> int:
+        """Return how many compilers have a job."""
+
+    @property
+    def started(self) -> Mapping[str, float]:
+        """Return when the compiler of each output got its job, in seconds since 1970."""
+
+    def refuse(self) -> None:
+        """End the launchers that wait for a job."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Ninja's share of the machine: arguments and environment variables."""
+    """Ninja's share of the machine: arguments and environment variables, and who gives compilers their jobs."""
 
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    server: Server | None = None
 
 
 class Slots(Protocol):
     """How much may be compiled at once, over all entries; ``Fixed`` for a single entry."""
 
-    def share(self, *, jobserver: bool) -> AbstractContextManager[Share]:
-        """Provide this entry's share for one run of Ninja; without ``jobserver`` it is a fixed number of jobs."""
+    @property
+    def serves(self) -> bool:
+        """Return whether compilers, if they can be clients, take their jobs by themselves."""
+
+    def share(self, clients: Clients) -> AbstractContextManager[Share]:
+        """Provide this entry's share for one run of Ninja; without clients it is a fixed number of jobs."""
 
     def alone(self) -> AbstractContextManager[Share]:
         """Wait until no other entry compiles, and keep it so while the context lasts."""
@@ -69,9 +104,10 @@ class Fixed:
     """A fixed number of jobs for a single entry."""
 
     jobs: int
+    serves: bool = False
 
     @contextlib.contextmanager
-    def share(self, *, jobserver: bool) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
+    def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
         """Provide all jobs."""
         yield Share(arguments=("-j", str(self.jobs)))
 
@@ -95,7 +131,7 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
 
     Raises ``ProcessError`` if it fails.
     """
-    with slots.share(jobserver=_takes_part(job, env)) as share:
+    with slots.share(_clients(job, env, slots)) as share:
         try:
             _run(job, env, share, slots)
         except ProcessError as error:
@@ -129,16 +165,44 @@ def command(job: Job, share: Share) -> list[str]:
 
 def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) -> None:
     changes = {**env, **dict.fromkeys(REMOVED), "NINJA_STATUS": STATUS, **share.environ}
+    server, failed, refused = share.server, False, False
 
-    def line(text: str) -> str:
+    def line(text: str) -> str | None:
+        nonlocal failed, refused
+        if refused:  # the command; what the launcher says of it follows
+            refused = False
+            return None
+        if server is not None and text.startswith("FAILED: "):
+            refused, failed = failed and text.startswith(_REFUSED), True
+            server.refuse()
+            return None if refused else text
         if (match := _STATUS.match(text)) is None:
             return text
         _, finished, total, running = (int(number) for number in match.groups())
-        slots.progress(finished, total, running)
+        slots.progress(finished, total, running if server is None else server.running)
         return f"[{finished}/{total}] {text[match.end() :]}"
 
     done = process.run(command(job, share), env_changes=changes, log=job.log, line=line)
     slots.took(done.peak)
+
+
+def _clients(job: Job, env: Mapping[str, str | None], slots: Slots) -> Clients:
+    if not _takes_part(job, env):
+        return Clients.NONE
+    return Clients.COMPILERS if slots.serves and _only_compiles(job, env) else Clients.NINJA
+
+
+def _only_compiles(job: Job, env: Mapping[str, str | None]) -> bool:
+    """Return whether all that this build runs, except for links, has a launcher that can wait for a job."""
+    words = launchers.words(job)
+    cache = job.toolchain.cache
+    if cache is None or not cache.ccache:  # sccache compiles in a process that stays
+        return False
+    try:
+        said = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout
+    except ProcessError:
+        return False
+    return all(words[3] in each or _LINK.search(each) for each in said.splitlines() if not each.startswith("ninja: "))
 
 
 def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:

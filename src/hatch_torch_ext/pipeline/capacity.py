@@ -20,6 +20,8 @@ RESERVE_PART = 10
 """The part of the available memory (one in so many) that is kept free. Estimates are wrong, and others use memory."""
 PIDS_PER_JOB = 8
 """Processes of one compile command: a driver, a compiler, an assembler, a shell; nvcc has a dozen, few at once."""
+WAITING = 256
+"""Launchers that may wait for a job at once; each has 4 MB of memory."""
 CPP = 1_600_000_000
 """Bytes that g++ 12 needs for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
 CUDA = 3 * GB
@@ -105,6 +107,16 @@ def jobs(capacity: Capacity, *, asked: int | None, per_job: int) -> tuple[int, s
     if by_processes < wanted:
         return by_processes, f"{by_processes} of {wanted} jobs at once: only {left} more processes may be started here"
     return wanted, None
+
+
+def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:
+    """Return whether the compilers of ``entries`` are to wait for jobs by themselves, not in their Ninja.
+
+    It helps where entries take over jobs of others that have ended. Each entry starts a waiting process for each job.
+    """
+    left = capacity.processes_left()
+    waiting = entries * jobs
+    return 1 < entries < jobs and waiting <= WAITING and (left is None or 2 * waiting + PIDS_PER_JOB * jobs <= left)
 
 
 def _cache(folder: Path) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.errors import EntryError, Stopped
-from hatch_torch_ext.pipeline import events, schedule, stages
+from hatch_torch_ext.pipeline import capacity, events, schedule, stages
 from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
@@ -52,7 +52,7 @@ class Crew:
         work = self.tasks[0].work
         family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
         family.end_orphans()  # of a killed build in this folder: its lock is held, so no other build is running
-        pool = Pool(jobs)
+        pool = Pool(jobs, serves=capacity.serves(self.capacity, entries=len(self.tasks), jobs=jobs))
         pressure = Pressure(pool, self.capacity, self.per_job, self.stream)
         leftovers = Leftovers(work, most=jobs + 1) if self.config.keep == "results" else None
         with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():

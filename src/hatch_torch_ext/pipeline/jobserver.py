@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -19,8 +20,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cmake.ninja import Share
+from hatch_torch_ext.cmake.ninja import Clients, Share
 from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.pipeline.tokenserver import TokenServer
+from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,18 +31,26 @@ if TYPE_CHECKING:
 TOKEN = b"+"
 SAMPLES = 4
 PAUSE = 0.1  # seconds between two counts of running jobs
+_LONGEST = 80  # bytes; a folder's and a socket's name follow
 
 
 class Pool:
-    """``size`` tokens in a FIFO in a folder of its own; waiting ends with ``Stopped`` once the pool is closed."""
+    """``size`` tokens in a FIFO in a folder of its own; waiting ends with ``Stopped`` once the pool is closed.
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.folder = Path(tempfile.mkdtemp(prefix="hte-", dir=_place()))
+    With ``serves``, compilers that can wait for a token by themselves do so (``TokenServer``).
+    """
+
+    def __init__(self, size: int, *, serves: bool = False) -> None:
+        place = _place()
+        self.size, self.serves = size, serves and len(os.fsencode(place)) <= _LONGEST
+        self.folder = Path(tempfile.mkdtemp(prefix="hte-", dir=place))
         self.path = self.folder / "jobs"
         os.mkfifo(self.path, 0o600)
         # Read-write: opening does not wait for another end, and reading never meets the end of the file.
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self.looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        """The FIFO's descriptor for those that do not wait in ``take``."""
+        self._numbers = itertools.count()
         self._closed = False
         self._lock = threading.Lock()
         self._alone = threading.Lock()
@@ -62,6 +73,18 @@ class Pool:
             if self._closed:
                 raise Stopped
             self._taken += 1
+
+    def take_free(self) -> bool:
+        """Take a token if there is a free one."""
+        with self._lock:
+            if self._closed:
+                raise Stopped
+            try:
+                os.read(self.looking, 1)
+            except BlockingIOError:
+                return False
+            self._taken += 1
+        return True
 
     def give(self) -> None:
         """Put a token back."""
@@ -88,12 +111,19 @@ class Pool:
         return count[0]
 
     @contextlib.contextmanager
-    def share(self, *, jobserver: bool) -> Iterator[Share]:
-        """Give a token's holder a share of the pool: access to the FIFO, or a fixed number of free tokens."""
-        if jobserver:
-            yield Share(environ={"MAKEFLAGS": f"--jobserver-auth=fifo:{self.path}"})
+    def share(self, clients: Clients) -> Iterator[Share]:
+        """Give a token's holder a share of the pool: for compilers, for Ninja, or a fixed number of free tokens."""
+        environ = {"MAKEFLAGS": f"--jobserver-auth=fifo:{self.path}"}
+        if clients is Clients.COMPILERS:
+            with contextlib.closing(TokenServer(self, self.folder / f"tokens{next(self._numbers)}")) as server:
+                # With -j, Ninja leaves the jobserver to the programs that it starts.
+                environ[once.TOKENS] = str(server.path)
+                yield Share(arguments=("-j", str(self.size)), environ=environ, server=server)
             return
-        more = self._take_free()
+        if clients is Clients.NINJA:
+            yield Share(environ=environ)
+            return
+        more = self._take_even()
         try:
             yield Share(arguments=("-j", str(1 + more)))
         finally:
@@ -145,27 +175,19 @@ class Pool:
             os.write(self._fd, TOKEN * self._waiting)
             time.sleep(0.01)
         os.close(self._fd)
+        os.close(self.looking)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _take_free(self) -> int:
+    def _take_even(self) -> int:
         """Take free tokens, up to an even share, and return how many."""
-        taken = 0
-        looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with self._lock:
-            try:
-                while taken < self.size // max(1, self._taken) - 1:
-                    os.read(looking, 1)
-                    taken += 1
-            except BlockingIOError:
-                pass
-            finally:
-                os.close(looking)
-                self._taken += taken
+        most, taken = self.size // max(1, self._taken) - 1, 0
+        while taken < most and self.take_free():
+            taken += 1
         return taken
 
 
 def _held_by_clients() -> int:
-    """Return how many tokens the Ninjas of this process hold: one for each job except their first."""
+    """Return how many tokens the Ninjas of this process hold: one for each job except their first; with -j none."""
     names: dict[int, str] = {}
     parents: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -173,14 +195,16 @@ def _held_by_clients() -> int:
             name, _, rest = stat.read_text(encoding="utf-8", errors="replace").partition("(")[2].rpartition(")")
             parent = int(rest.split()[1])
             parents.append(parent)
-            if parent == os.getpid():
+            if parent == os.getpid() and b"\0-j\0" not in (stat.parent / "cmdline").read_bytes():
                 names[int(stat.parent.name)] = name
     return sum(max(0, parents.count(pid) - 1) for pid, name in names.items() if name == "ninja")
 
 
 def _place() -> str:
-    """Return a folder for the FIFO without blanks in its path, since MAKEFLAGS is split at them."""
+    """Return a folder with a short path without blanks: MAKEFLAGS is split at them, a socket's path has 107 bytes."""
     for folder in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 -- a private folder is made in it
-        if not any(letter.isspace() for letter in folder) and os.access(folder, os.W_OK):
+        if len(os.fsencode(folder)) > _LONGEST or any(letter.isspace() for letter in folder):
+            continue
+        if os.access(folder, os.W_OK):
             return folder
     return tempfile.gettempdir()

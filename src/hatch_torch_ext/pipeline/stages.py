@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit import Finding
-    from hatch_torch_ext.cmake.ninja import Share
+    from hatch_torch_ext.cmake.ninja import Clients, Server, Share
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
@@ -163,12 +163,17 @@ class PoolSlots:
         self.peak = 0
         self.counts: tuple[int, int] | None = None
 
+    @property
+    def serves(self) -> bool:
+        """Return whether compilers, if they can be clients, take their jobs by themselves."""
+        return self._pool.serves
+
     @contextlib.contextmanager
-    def share(self, *, jobserver: bool) -> Iterator[Share]:
+    def share(self, clients: Clients) -> Iterator[Share]:
         """Provide Ninja's share; if Ninja is killed, end what it started, and put its tokens back."""
         self._emit(events.Step(entry=self._task.name, step="compile"))
         began, before = time.time(), frozenset(self._log())
-        with self._pool.share(jobserver=jobserver) as share:
+        with self._pool.share(clients) as share:
             try:
                 yield share
             except ProcessError as error:
@@ -177,7 +182,7 @@ class PoolSlots:
                     self._pool.restore()
                 raise
             finally:
-                self._told(began, before)
+                self._told(began, before, share.server)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Share]:
@@ -209,12 +214,17 @@ class PoolSlots:
         except OSError:
             return []
 
-    def _told(self, began: float, before: frozenset[str]) -> None:
-        """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start."""
+    def _told(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
+        """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.
+
+        A compiler that waited for its token started when it got that.
+        """
+        started = {} if server is None else server.started
         for line in self._log():
             fields = line.split("\t")
             if len(fields) == _FIELDS and line not in before:
                 start, end = (began + int(field) / 1000 for field in fields[:2])
+                start = min(end, max(start, started.get(fields[3], start)))
                 self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
 
 

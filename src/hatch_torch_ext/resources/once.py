@@ -6,6 +6,9 @@ A cache knows finished objects, not running compilers. Only sources that include
 folders TORCH, separated by colons) are waited for: the others give another object for each torch. A process that waits
 gives its job back to the pool. A wrong guess here only costs time: the cache and the compiler decide what is compiled,
 and how.
+
+Where the variable TOKENS names a socket, this also waits for a job of the pool. The process that it becomes keeps the
+connection, as do the compilers that it starts: when all of them have ended, the job is given back.
 """
 
 from __future__ import annotations  # types that Python 3.8 lacks
@@ -17,6 +20,8 @@ import sys
 INCLUDE = re.compile(rb"""^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)""", re.MULTILINE)
 SOURCE = (".c", ".cc", ".cpp", ".cxx", ".c++", ".cu")
 MOST = 2000  # files that are searched for includes
+TOKENS = "HATCH_TORCH_EXT_TOKENS"
+REFUSED = 75  # EX_TEMPFAIL of sysexits.h, which no compiler uses
 
 
 def sees(source: str, near: list[str], system: list[str], torch: list[str]) -> bool:
@@ -75,13 +80,57 @@ def read(command: list[str]) -> tuple[str | None, str | None, list[str], list[st
     return source, output[-1] if output else None, near, system
 
 
-def pool() -> str | None:
-    """Return the path of the FIFO of jobs of which Ninja is a client, or None."""
+class Fifo:
+    """The FIFO of jobs of which Ninja is a client."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def give(self) -> None:
+        """Lend this process's job to others."""
+        self.descriptor = os.open(self.path, os.O_RDWR)
+        os.write(self.descriptor, b"+")
+
+    def take(self) -> None:
+        """Wait for a job."""
+        os.read(self.descriptor, 1)
+        os.close(self.descriptor)
+
+
+class Connection:
+    """The socket by which this process itself is a client of the pool."""
+
+    def __init__(self, path: str, output: str) -> None:
+        import _socket  # `socket` takes several times as long to import
+
+        self.output = os.fsencode(output)[-4096:]
+        self.socket = _socket.socket(_socket.AF_UNIX)
+        self.socket.connect_ex(path)  # if the server has ended, `take` will tell
+        os.set_inheritable(self.socket.fileno(), True)
+
+    def give(self) -> None:
+        """Give this process's job back."""
+        self.socket.send(b"-")
+
+    def take(self) -> None:
+        """Wait for a job; end this process if there will be none."""
+        try:
+            self.socket.send(self.output)
+            answer = self.socket.recv(1)
+        except OSError:
+            answer = b""
+        if not answer:
+            sys.stderr.write("not compiled: another file of this entry failed, or its build has ended\n")
+            sys.exit(REFUSED)
+
+
+def pool() -> Fifo | None:
+    """Return the FIFO that MAKEFLAGS name, or None."""
     match = re.search(r"--jobserver-auth=fifo:(\S+)", os.environ.get("MAKEFLAGS", ""))
-    return match.group(1) if match else None
+    return Fifo(match.group(1)) if match else None
 
 
-def wait(name: str, jobs: str | None) -> None:
+def wait(name: str, jobs: Fifo | Connection | None) -> None:
     """Hold the lock ``name`` until this process ends, which becomes the cache."""
     import fcntl
 
@@ -94,25 +143,29 @@ def wait(name: str, jobs: str | None) -> None:
             return  # a fixed number of jobs: the job of one that waits would be lost
     else:
         return
-    fifo = os.open(jobs, os.O_RDWR)
-    os.write(fifo, b"+")
+    jobs.give()
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
     finally:
-        os.read(fifo, 1)
-        os.close(fifo)
+        jobs.take()
 
 
 def main(arguments: list[str]) -> None:
     """Wait if need be, and become the cache."""
     locks, torch, command = arguments[0], arguments[1].split(os.pathsep), arguments[2:]
+    source, output, near, system = read(command)
+    jobs: Fifo | Connection | None = pool()
     try:
-        source, output, near, system = read(command)
+        if TOKENS in os.environ:
+            jobs = Connection(os.environ[TOKENS], output or command[-1])
+            jobs.take()
         if source is not None and output is not None:
             torch += [os.path.realpath(folder) for folder in torch]
             if not sees(source, near, system, torch):
                 name = (source + "!" + output).replace("/", "!")[-200:]
-                wait(os.path.join(locks, name), pool())
+                wait(os.path.join(locks, name), jobs)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError:
         pass  # no lock: as without other entries
     os.execvp(command[0], command)  # noqa: S606 -- no shell: what Ninja's gave
