@@ -178,7 +178,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_init.py::test_a_setup_for_cuda_alone": ("leave `--cpu` out",),
     "integration/test_init.py::test_a_setup_that_downloads": ("then run `init` again",),
     "integration/test_init.py::test_a_setup_that_waits_for_a_word": ("--argument",),
-    "integration/test_init.py::test_from_setup_py_to_a_wheel": ("Next: hatch build",),
+    "integration/test_init.py::test_from_setup_py_to_a_wheel": (
+        "Next: hatch build",
+        "import it from there",
+    ),
     "integration/test_init_fresh.py::test_a_folder_with_files_is_left_alone": (
         "choose another name",
         "run `init` without",
@@ -283,12 +286,13 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_toolchain.py::test_no_compiler": ("or set CXX to the path of one",),
     "integration/test_toolchain.py::test_the_option_names_a_folder_without_nvcc": ("correct the option",),
     "integration/test_toolchain.py::test_the_requirement_that_brings_a_compiler": (
-        "to the dependencies of the hatch environment, or",
         "Install one: `pip install",
+        "to the dependencies of the hatch environment, or",
     ),
     "integration/test_toolchain.py::test_toolkits_are_looked_for_in_order": ("`cuda-home = ",),
     "integration/test_toolchain.py::test_tools_that_are_too_old": ("hatch-torch-ext installs its own",),
     "integration/test_toolchain.py::test_wheels_below_a_folder_with_spaces": ("without spaces",),
+    "integration/test_user_doctor.py::test_a_driver_that_cannot_compile_ptx": ("update the driver",),
     "integration/test_user_doctor.py::test_an_invalid_manifest": ("Install it anew",),
     "integration/test_user_doctor.py::test_another_python_is_named": ("Name another",),
     "integration/test_user_doctor.py::test_nothing_is_pruned_where_nothing_fits": ("Install the torch",),
@@ -396,13 +400,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
 }
 TOLD: dict[str, tuple[str, ...]] = {
     "the ordinary case: what it says to do is what all other projects of the tests do": (
-        "Take it out",
-        "import it from there",
         "move it below",
-        'take `sdk = "thin"`',
         "take the option out",
     ),
-    "the ordinary case: the same command again, or with another file": ("Free some space",),
     "needs what no test has: packages of a system, a GPU, another machine, a service": (
         "Run as {}: {}",
         "--nthreads",
@@ -423,7 +423,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "qemu-user-static",
         "set the input `test`",
         "take the build of torch's own index",
-        "update the driver",
         "thin torch SDKs are made for",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (

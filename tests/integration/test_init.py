@@ -354,21 +354,28 @@ PyMODINIT_FUNC PyInit_plain(void) {
 SETUP = """
 from setuptools import setup, Extension
 setup(name="pkg", version="1", license="MIT", packages=["pkg"],
-      ext_modules=[Extension("pkg.plain", ["plain.c"], define_macros=[("ANSWER", "42")])])
+      ext_modules=[Extension("pkg.plain", ["plain.c"], define_macros=[("ANSWER", "42")]),
+                   Extension("other.more", ["more.c"], define_macros=[("ANSWER", "43")])])
 """
 
 
 def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
-    """``--dry-run`` writes nothing; ``init`` writes; a second one is refused; what it wrote is built and imported."""
-    root = project(tmp_path / "project", SETUP, **{"plain.c": PLAIN, "pkg/__init__.py": "from . import plain\n"})
+    """``--dry-run`` writes nothing; ``init`` writes; a second one is refused; what it wrote is built and imported.
+
+    A module of another package is imported from where the note says.
+    """
+    files = {"plain.c": PLAIN, "more.c": PLAIN.replace("plain", "more"), "pkg/__init__.py": "from . import plain\n"}
+    root = project(tmp_path / "project", SETUP, **files)
     before = listing(root)
     options = ("--torch", "2.13", "--python", "3.11")
     shown = command(root, "--dry-run", *options)
+    told = "by hand: `other.more` goes into `pkg`, since a wheel's variants lie in one package: import it from there"
+    assert told in shown.stderr.splitlines()
     assert listing(root) == before
     assert command(root, *options).stdout == shown.stdout
     assert "CMakeLists.txt is there: `--force` replaces it" in command(root, *options, check=False).stderr
     assert [name for name, _ in listing(root)] == [
-        ".gitignore", "CMakeLists.txt", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
+        ".gitignore", "CMakeLists.txt", "more.c", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
     ]  # fmt: skip
     build: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
     process.run(build, cwd=root)
@@ -377,8 +384,9 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as zipped:  # as an installer does
         zipped.extractall(site)
-    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)"
-    assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n"
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)\n"
+    code += "from pkg import more; print(more.answer)"
+    assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n43\n"
 
 
 OPS = """

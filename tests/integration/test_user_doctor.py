@@ -17,6 +17,7 @@ from hatch_torch_ext import cli, process
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
+from trees import compile_library
 
 CPU28, CPU29 = "torch2.8_cpu_cxx11", "torch2.9_cpu_cxx11"
 TORCH = "__version__ = '2.8.0+cpu'\nclass _C: _GLIBCXX_USE_CXX11_ABI = True\nfrom . import version\n"
@@ -133,6 +134,34 @@ def test_a_driver_that_is_too_old(
     _, said = doctor(environment, capsys)
     named = "GPU 0 (Tesla V100, compute capability 7.0)"
     assert said["problems"] == [f"torch's build for CUDA 13.0 has no code for {named}"]
+
+
+def test_a_driver_that_cannot_compile_ptx(
+    environment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PTX of a CUDA that is newer than the driver's is named; a driver of that CUDA compiles it."""
+    label = "torch2.8_cu12.8_cxx11"
+    files = {f"{label}/libx.so": b"x"}
+    facts = {"backend": "cuda", "cuda": "12.8", "archs": ("8.0", "9.0+PTX"), "machine": os.uname().machine}
+    draft = wheels.ours(tmp_path, [(wheels.variant(label, files, **facts), files)])
+    install(environment, merging.merge_wheels([draft], out=tmp_path / "dist"))
+    set_torch(environment.parent.parent, TORCH.replace("+cpu", "+cu128"), cuda="12.8")
+    monkeypatch.delenv(machine.DRIVER)
+    (tmp_path / "bin").mkdir()
+    smi = tmp_path / "bin" / "nvidia-smi"
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    told = "my-pkg has only PTX for GPU 0, made by CUDA 12.8, and this driver compiles PTX up to CUDA 12.4"
+    drivers: tuple[tuple[str, int, list[str]], ...] = (
+        ("550.54.15", 12040, [f"{told}: update the driver"]),
+        ("570.26", 12080, []),
+    )
+    for driver, cuda, problems in drivers:
+        smi.write_text(f"#!/bin/sh\necho '0, {driver}, 12.0, NVIDIA B200, GPU-1'\n")
+        smi.chmod(0o755)
+        source = f"int cuDriverGetVersion(int *version) {{ *version = {cuda}; return 0; }}"
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(compile_library(tmp_path / driver / "libcuda.so.1", source).parent))
+        _, said = doctor(environment, capsys)
+        assert said["problems"] == problems
 
 
 def test_bug_reports_hold_no_secrets(

@@ -259,7 +259,8 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
     named = name.replace("-", "_")
     there = [named] if any((root / base / named).is_dir() for base in ("", "src")) else []
-    candidates = [*sorted(parents), *([named] if named in packages else []), *packages, *there]
+    own = sorted(parents, key=lambda each: (each.partition(".")[0] not in found, each))
+    candidates = [*own, *([named] if named in packages else []), *packages, *there]
     if not candidates:
         raise ConfigurationError(
             [
