@@ -168,6 +168,7 @@ def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Pat
     assert registered.read(one).whole == {"hte_audit"}
 
 
+@pytest.mark.slow
 def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have the macro's name alone."""
     source = '#include <torch/library.h>\nTORCH_LIBRARY(LIBRARY_NAME, m) { m.def("f(Tensor x) -> Tensor"); }'
@@ -223,6 +224,7 @@ def test_only_what_is_for_this_torch_is_opened(torch_cpu_python: Path, site: Pat
     assert [(item.code, item.variant) for item in findings] == [("generic-namespace", "torch2.13_cpu_cxx11_x86_64")]
 
 
+@pytest.mark.slow
 def test_a_foreign_wheel_is_opened(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """Modules and registering libraries of a foreign wheel are opened where its Python fits; a refusal is a warning."""
     library = registering(tmp_path / "x.so", site, "ops", "f").read_bytes()

@@ -192,6 +192,7 @@ def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
 REGISTERS = 'extern "C" { void torch_library_impl(); int %s(); int use() { torch_library_impl(); return %s(); } }'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tag", "requires", "why"),
     [

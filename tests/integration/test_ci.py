@@ -65,6 +65,7 @@ class Runner:
         return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 def test_the_whole_sequence(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> None:
     """Plan, every build job, merge and audit; the wheel is that of one build."""

@@ -136,6 +136,7 @@ class Waiting:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
     """One of two workers is killed while it configures: its entry is built elsewhere, its programs die with it."""
     waiting = Waiting(tmp_path, shared, cluster)

@@ -289,6 +289,7 @@ BY_FUNCTION = "pybind11_add_module(pybind MODULE version.cpp)"
 BY_VARIABLE = "add_library(pybind MODULE version.cpp)\ninclude_directories(${pybind11_INCLUDE_DIRS})\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [BY_FUNCTION, BY_VARIABLE])
 def test_torchs_own_pybind11_comes_first_for_what_links_torch(
     target: str, bench: Workbench, old_pybind11: Path, tmp_path: Path
@@ -405,6 +406,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["torchgen", "functorch", "sympy"])
 def test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so(
     module: str, bench: Workbench, thin_python: Workbench, tmp_path: Path

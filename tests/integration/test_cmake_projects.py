@@ -207,6 +207,7 @@ def test_a_module_from_the_pybind11_that_torch_brings(bench: Workbench) -> None:
     assert import_answer(bench, tree, ".", "module_bundled") == "42"
 
 
+@pytest.mark.slow
 def test_a_module_by_pybind11_of_the_environment(bench: Workbench, bindings: Path) -> None:
     """A pybind11 among the environment's packages is found, and uses the entry's Python."""
     bench.environment = replace(bench.environment, site_packages=bindings)
@@ -215,6 +216,7 @@ def test_a_module_by_pybind11_of_the_environment(bench: Workbench, bindings: Pat
     assert import_answer(bench, tree, "module_pybind11_package", "module_pybind11") == "42"
 
 
+@pytest.mark.slow
 def test_a_pybind11_that_uses_the_old_modules_of_cmake(bench: Workbench, bindings: Path) -> None:
     """If pybind11 uses the old FindPythonLibs, its variables are set to the entry's Python."""
     bench.environment = replace(bench.environment, site_packages=bindings)
@@ -227,6 +229,7 @@ def test_a_pybind11_that_uses_the_old_modules_of_cmake(bench: Workbench, binding
     assert import_answer(bench, tree, ".", "module_classic") == "42"
 
 
+@pytest.mark.slow
 def test_a_module_by_nanobind_of_the_environment(bench: Workbench, bindings: Path) -> None:
     """The same for nanobind, which also asks for Development.SABIModule."""
     bench.environment = replace(bench.environment, site_packages=bindings)
@@ -298,6 +301,7 @@ def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workb
     assert not stamp.exists()
 
 
+@pytest.mark.slow
 def test_modules_named_as_setuptools_names_them(bench: Workbench) -> None:
     """CASE 50: TORCH_EXTENSION_NAME is the module's name, however it links torch's Python half; the author's stays.
 
@@ -398,6 +402,7 @@ def test_a_compiler_error_shows_its_first_line(bench: Workbench) -> None:
     assert (folder / "log.txt").read_text().count("missing_name") >= 1
 
 
+@pytest.mark.slow
 def test_a_folder_with_signs_in_its_name(bench: Workbench, tmp_path: Path) -> None:
     """Blanks, commas (at which linkers' options are cut), letters of other languages: all that CMake itself can."""
     root = tmp_path / "J. Müller, 2 (a) #1 目录's"

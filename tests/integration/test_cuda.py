@@ -300,6 +300,7 @@ def test_cuda_asked_for_by_an_entry_for_the_cpu(bench: Bench) -> None:
         bench.build(bench.config("cuda_plain"), cuda="cpu")
 
 
+@pytest.mark.slow
 def test_compression_is_smaller_and_reads_back_the_same(bench: Bench) -> None:
     """`cuda.compress` reaches nvcc: a smaller file with the same architectures."""
     config = bench.config("cuda_plain", "8.0", "9.0")
@@ -324,6 +325,7 @@ def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> No
     assert "libcudart.so.12" in needed(tree.prefix / "libkernels.so")
 
 
+@pytest.mark.slow
 def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
     """Nvcc 12.4 has no `--compress-mode`: an error with its version, before anything is compiled."""
     bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.4", version="2.6.0+cu124"))

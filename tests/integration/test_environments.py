@@ -224,6 +224,7 @@ def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: b
     assert made.prefix.is_relative_to(tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_what_is_known_of_an_environment_may_be_damaged(tmp_path: Path) -> None:
     """It is made again, whatever lies in the file."""
     make = functools.partial(
@@ -401,6 +402,7 @@ def test_an_environment_is_finished_when_what_it_should_hold_is_there(tmp_path: 
     assert (made.site_packages / "packaging").is_dir()
 
 
+@pytest.mark.slow
 def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +437,7 @@ def torches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 @pytest.mark.parametrize("where", ["variable", "file"])
 def test_a_constraint_on_torch_is_named_and_its_remedy_works(
@@ -493,6 +496,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
     assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:
     """It is typed when the environment exists already, without its packages, and shows the cause."""

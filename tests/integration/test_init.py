@@ -403,6 +403,7 @@ PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&def); }
 """
 
 
+@pytest.mark.slow
 def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
     """`--split`: the wheel has a library for every Python and a module that calls it; without, one module."""
     text = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", COMBINATIONS, ids=named)
 def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path: Path) -> None:
     """Each is a whole project: hatch reads its matrix, and our configuration has no fault."""

@@ -146,6 +146,7 @@ def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path
     assert project.cached() == [None]
 
 
+@pytest.mark.slow
 def test_an_index_without_ccache(shared: Path, tmp_path: Path) -> None:
     """The build works without ccache, with a note once a day; each remedy of the note ends it."""
     wheels = tmp_path / "wheels"

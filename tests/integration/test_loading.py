@@ -207,6 +207,7 @@ assert torch.load("state.pt", weights_only=True)["weight"].tolist() == [2, 2]
 """
 
 
+@pytest.mark.slow
 def test_everything_that_torch_does_with_an_operator(torch: Torch, binaries: Path) -> None:
     """Cases 15, 30, 31: threads, forks, spawn, reload, two import names; pickles, graphs and programs that outlive it.
 

@@ -115,6 +115,7 @@ install(TARGETS plain LIBRARY DESTINATION .)
 """
 
 
+@pytest.mark.slow
 def test_cmake_is_asked_again_when_it_might_answer_otherwise(
     tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]
 ) -> None:
@@ -164,6 +165,7 @@ def test_cmake_is_asked_again_when_it_might_answer_otherwise(
     assert configured(SOME="variable")
 
 
+@pytest.mark.slow
 def test_configuration_and_environment_are_inputs(project: Project) -> None:
     """Flags, a variable that the CMake files read, and an option are inputs; the number of jobs is not."""
     assert reused(project, HATCH_TORCH_EXT_JOBS="1") == [True, True]
@@ -237,6 +239,7 @@ def test_a_failure_ends_the_others_only_where_that_is_asked(project: Project) ->
     assert [(event["failed"], event["built"], event["left"]) for event in project.events("ended")] == [(1, 0, 1)]
 
 
+@pytest.mark.slow
 def test_an_unpacked_sdist_finds_the_projects_work(project: Project, tmp_path: Path) -> None:
     """Built by way of an sdist, as `python -m build` does, nothing is compiled again; the bytes are the same each time.
 

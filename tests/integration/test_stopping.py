@@ -55,6 +55,7 @@ def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_
     assert project.build().returncode == 0
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """A few of the points that `python benchmarks/kills.py matrix` has by hundreds."""
     builds = KilledBuilds(tmp_path, seed=7)
@@ -108,6 +109,7 @@ def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_ninja_is_a_failure_and_takes_nothing_with_it(shared: Path, tmp_path: Path) -> None:
     """Its compilers end, the other entry is built, and the message says what happened."""
     killing = CMAKE.replace(

@@ -51,6 +51,7 @@ def names(project: Project) -> list[str]:
         return sorted(name for name in archive.namelist() if ".dist-info/" not in name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
     [
@@ -107,6 +108,7 @@ def test_code_that_brings_no_package(make: Make) -> None:
     assert not list(project.root.glob("dist/*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
     [
@@ -185,6 +187,7 @@ def test_a_generated_module_that_git_ignores(make: Make) -> None:
     assert "my_pkg/_generated.py" in names(project)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "text", "cause"),
     [
@@ -298,6 +301,7 @@ execute_process(COMMAND ${Python_EXECUTABLE} -c "import needed_here" COMMAND_ERR
     assert done.returncode == 0, said(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["URL /nowhere/vendor.tar.gz", "GIT_REPOSITORY /nowhere/vendor.git"])
 def test_sources_that_cmake_cannot_fetch(make: Make, tmp_path: Path, way: str) -> None:
     """cudf#9757, sphericart: FetchContent without a network; the variable that the message names is the remedy."""

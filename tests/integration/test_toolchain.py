@@ -571,6 +571,7 @@ def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: st
     assert machine.cuda(archs=(("", tuple(had.split(", "))),), environment="").archs[-1].name == "9.0"
 
 
+@pytest.mark.slow
 def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
     """CMake would end with the bare value and no reason."""
     toolkit(machine.system / "cuda-13.0", "13.0", "sm_90 sm_100")
