@@ -190,6 +190,7 @@ def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, t
     ]
 
 
+@pytest.mark.slow
 def test_a_crash_at_the_end_and_one_that_never_ends(torch_cpu_python: Path, tmp_path: Path) -> None:
     """A library that crashes when the process ends, and one whose opening does not end, are findings."""
     at_exit = [binary(compiled(tmp_path / "a.so", AT_EXIT))]
@@ -211,6 +212,7 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
     assert message == f"{tmp_path}/python has no torch that can be imported, so nothing was opened"
 
 
+@pytest.mark.slow
 def test_only_what_is_for_this_torch_is_opened(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """Of a wheel's variants those are opened that the loader may choose here; one for another torch is left alone."""
     good = registering(tmp_path / "good.so", site, "_C", "generic").read_bytes()

@@ -160,6 +160,7 @@ def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cl
     assert project.digest() == local.digest() == project.digest("again")
 
 
+@pytest.mark.slow
 def test_interrupted(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
     """A worker that joins late gets the entry; Ctrl-C ends its programs, not the worker; the same command goes on."""
     waiting = Waiting(tmp_path, shared, cluster)

@@ -226,6 +226,7 @@ install(TARGETS target_version LIBRARY DESTINATION .)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -440,6 +441,7 @@ extern "C" void fails() { c10::detail::torchInternalAssertFail("f", "calls.cpp",
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("libraries", ["torch", "${TORCH_LIBRARIES}", "Torch::Torch"])
 def test_a_cpu_variant_is_the_same_bytes_for_a_cuda_build_of_the_release(
     libraries: str, bench: Workbench, tmp_path: Path

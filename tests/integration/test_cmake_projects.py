@@ -113,6 +113,7 @@ def test_a_version_that_fits_is_accepted(wanted: str, bench: Workbench) -> None:
     assert tree.files == ("variables.txt",)
 
 
+@pytest.mark.slow
 def test_a_find_module_of_the_projects_own(bench: Workbench) -> None:
     """The project's FindTorch is used; its C++14 is raised to the standard that torch needs, and a note says so."""
     tree = bench.build("own_find_module")
@@ -131,6 +132,7 @@ def test_an_old_cxx_abi_is_said_to_every_object(bench: Workbench) -> None:
     assert "-D_GLIBCXX_USE_CXX11_ABI=0" in dict(tree.flags)["own_find_module CXX"].split()
 
 
+@pytest.mark.slow
 def test_a_prefix_asked_of_python_still_gets_our_package(bench: Workbench) -> None:
     """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point to torch's files still find our package."""
     tree = bench.build("python_prefix")
@@ -146,6 +148,7 @@ def test_torchs_own_package_on_request(bench: Workbench) -> None:
     assert_clean(tree, "libvariables.so")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sdk", ["environment", "thin"])
 def test_links_without_undefined_symbols_and_programs_hold_with_both_sdks(
     sdk: str, bench: Workbench, request: pytest.FixtureRequest

@@ -119,6 +119,7 @@ def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: 
     assert built(crossed, tmp_path / "p", text + LIBRARY).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-mavx2", "-march=native", "-m64"])
 def test_a_flag_for_x86_is_told_with_its_line(crossed: Workbench, tmp_path: Path, flag: str) -> None:
     """The message names the flag, and the file and line in which it stands; guarded, it is no fault."""

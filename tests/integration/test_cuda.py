@@ -144,12 +144,14 @@ def test_the_configuration_wins_over_every_way_to_choose_architectures(
     assert "--use_fast_math" in str(tree.flags)
 
 
+@pytest.mark.slow
 def test_a_source_that_names_its_own_architecture_keeps_it(bench: Bench) -> None:
     """CUDA_ARCHITECTURES OFF with an architecture at the source is how kernels for one architecture are written."""
     tree = bench.build(bench.config("cuda_per_source", "8.0", "9.0a"))
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("9.0a",)
 
 
+@pytest.mark.slow
 def test_cuda_enabled_late_and_the_functions_of_older_packages(bench: Bench) -> None:
     """enable_language(CUDA) after project(); torch's and FindCUDA's functions answer with the configuration."""
     tree = bench.build(bench.config("cuda_late", "8.0", "9.0+PTX"))
@@ -174,6 +176,7 @@ def _with_torch_libraries(bench: Bench) -> None:
         subprocess.run(["c++", "-shared", f"-Wl,-soname,{library.name}", "-o", library, "-xc", "/dev/null"], check=True)
 
 
+@pytest.mark.slow
 def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
     """Cases 18, 19: find_package(Torch) leaves architectures alone; CUDA::nvToolsExt is there, gone from CUDA 13."""
     _with_torch_libraries(bench)
@@ -310,6 +313,7 @@ def test_compression_is_smaller_and_reads_back_the_same(bench: Bench) -> None:
     assert fatbin.archs(small) == fatbin.archs(plain) == ("8.0", "9.0")
 
 
+@pytest.mark.slow
 def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> None:
     """`cuda-home` with a field: nvcc 12.4 serves a torch of CUDA 12.6; its LZ4-compressed PTX reads back."""
     bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.6", version="2.7.1+cu126"))
@@ -356,6 +360,7 @@ def test_a_kernel_compiled_in_one_folder_is_found_from_another(
     assert files[0] == files[1] == files[2]
 
 
+@pytest.mark.slow
 def test_cmake_defines_of_the_author_do_not_change_the_architectures(bench: Bench) -> None:
     """`cmake.define` may name CMAKE_CUDA_ARCHITECTURES out of habit: the option `archs` decides."""
     define = CMakeConfig(define=(("CMAKE_CUDA_ARCHITECTURES", "86"),))
@@ -363,6 +368,7 @@ def test_cmake_defines_of_the_author_do_not_change_the_architectures(bench: Benc
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
 
 
+@pytest.mark.slow
 def test_flags_that_cannot_be_taken_out_are_an_error(bench: Bench) -> None:
     """Architectures in the cache's CMAKE_CUDA_FLAGS: configuring fails and says where; they never win in silence."""
     define = CMakeConfig(define=(("CMAKE_CUDA_FLAGS", "-arch=sm_86"),))

@@ -198,6 +198,7 @@ def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> N
     assert author.answer() == f"{NEWEST} 2"
 
 
+@pytest.mark.slow
 def test_messages_and_editors_know_an_editable_install(author: Author) -> None:
     """The remedy is a build, by a command that a shell takes as it is; clangd looks for the commands in ``build``."""
     author.install()
@@ -238,6 +239,7 @@ def test_rebuild_at_import(author: Author) -> None:
     assert author.answer() == f"{NEWEST} 5"
 
 
+@pytest.mark.slow
 def test_a_rebuild_leaves_no_compiled_file_of_before(author: Author) -> None:
     """Within one second, and of one size, the old finder's would be taken for the new one's."""
     author.rebuilding()
@@ -384,6 +386,7 @@ def test_uv_keeps_what_compiles(author: Author, wheelhouse: Path) -> None:
     assert run(*imported) == "4\n"
 
 
+@pytest.mark.slow
 def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
     """An install in isolation leaves no plugin behind: both remedies of the message work.
 

@@ -351,6 +351,7 @@ def another_python(tmp_path: Path) -> Path:
     return tmp_path / "another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thin", [True, False], ids=["uv", "pip"])
 def test_the_entrys_own_interpreter_whatever_the_environment_says(
     thin: bool,  # noqa: FBT001 -- a parameter of the test

@@ -220,6 +220,7 @@ def test_words_of_users(user: used.User) -> None:
     assert lines[1] == "Environment variable `MAX_JOBS` must be a whole number of at least 1, not `²`"
 
 
+@pytest.mark.slow
 def test_streams_and_folders_that_are_odd(user: used.User) -> None:
     """Messages that the streams' encoding lacks letters for, "~" in the cache's name, a current folder that is gone."""
     program = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); import my_pkg; print(*my_pkg.load())"
@@ -246,6 +247,7 @@ def paused_build(user: used.User) -> subprocess.Popen[str]:
     return started
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
     """A signal that one process got, as a notebook's kernel does: its builder ends at once, and says nothing more."""
     started = paused_build(user)
@@ -267,6 +269,7 @@ def test_sources_that_were_changed_are_not_compiled(user: used.User, wheel: Path
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
 
 
+@pytest.mark.slow
 def test_without_a_compiler_what_was_built_is_loaded_else_the_error_says_what_to_install(user: used.User) -> None:
     """An image is built with a compiler and run without one; where nothing was built, a compiler is named."""
     nothing = user.root / "nothing"
@@ -277,6 +280,7 @@ def test_without_a_compiler_what_was_built_is_loaded_else_the_error_says_what_to
     assert user.load(PATH=str(nothing)).stdout == LOADED
 
 
+@pytest.mark.slow
 def test_another_compiler_or_torch_is_another_build(user: used.User) -> None:
     """The exact torch, its git hash and the flags tell builds apart; all of them stay in one cache."""
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
@@ -343,12 +347,14 @@ def killed(user: used.User, after: float) -> None:
     user.run("-m", "my_pkg._variants", "--clear-cache")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_a_killed_build_holds_up_nobody(user: used.User, number: int) -> None:
     """At whatever moment it is killed, the next build starts at once and is whole."""
     killed(user, random.Random(number).uniform(0.2, 2.5))  # noqa: S311
 
 
+@pytest.mark.slow
 def test_a_builder_that_is_killed_alone_is_told(user: used.User) -> None:
     """The process that waited for the builder fails with its status; the next build removes its leftovers."""
     started = paused_build(user)
@@ -425,6 +431,7 @@ def test_a_cache_on_a_read_only_file_system(user: used.User) -> None:
     assert "cannot be used: Read-only file system" in other.stderr
 
 
+@pytest.mark.slow
 def test_a_full_folder_of_temporary_files(user: used.User) -> None:
     """They go into the cache, so that only its place counts."""
     temporary = user.root / "tmp"
@@ -466,6 +473,7 @@ def files(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run something as a user who runs nothing else")
 def test_a_limit_of_processes_is_told(wheel: Path) -> None:
     """Wherever the next process or thread is refused, the error names the limit; without one, it builds."""
@@ -495,6 +503,7 @@ def test_a_limit_of_processes_is_told(wheel: Path) -> None:
         assert done.stdout == LOADED, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_a_cache_of_another_user_is_refused(user: used.User) -> None:
     """Neither is anything loaded from it nor built in it; a folder of this user works."""
@@ -507,6 +516,7 @@ def test_a_cache_of_another_user_is_refused(user: used.User) -> None:
     assert user.load(TORCH_EXT_BUILD="1", TORCH_EXT_BUILD_CACHE=str(user.root / "own")).stdout == LOADED
 
 
+@pytest.mark.slow
 def test_a_view_that_others_can_write_is_made_anew(user: used.User) -> None:
     """What others may have written is not loaded."""
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED

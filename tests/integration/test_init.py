@@ -113,6 +113,7 @@ setup(name="pkg", install_requires="torch\\n# no\\nnumpy>1; python_version > '3.
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packages", ['packages = ["pkg"]', ""], ids=["named", "found by setuptools"])
 def test_what_pyproject_says_to_setuptools(packages: str, tmp_path: Path) -> None:
     """Packages of [tool.setuptools], or those that setuptools finds itself; requirements that lie in a file."""
@@ -140,6 +141,7 @@ optional-dependencies.test = {{ file = ["test.txt"] }}
 FAILS = "fails when it is recorded as a machine without CUDA: "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
@@ -258,6 +260,7 @@ def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
     assert "Python_add_library(plain MODULE" in command(root, "--dry-run", "--argument", "ext").stdout
 
 
+@pytest.mark.slow
 def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
     """If setup.py fails without them, names that the recording torch lacks are accepted at any depth, and noted."""
     text = (

@@ -82,6 +82,7 @@ def test_without_isolation_it_is_built_for_the_torch_that_is_there(sdist: Path, 
     assert user.load().stdout == "torch2.13_cpu_cxx11_x86_64 42\n"
 
 
+@pytest.mark.slow
 def test_another_torch_later_is_told_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
     """An installer would keep the wheel that it built; the command that the error gives builds again."""
     user = used.User(tmp_path)
@@ -168,6 +169,7 @@ def test_pip_with_isolation(sdist: Path, wheelhouse: Path, tmp_path: Path, share
     assert variants(user) == ["torch2.9_cpu_cxx11_x86_64"]
 
 
+@pytest.mark.slow
 def test_build_with_isolation_makes_the_whole_wheel(
     sdist: Path, wheelhouse: Path, tmp_path: Path, shared: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_kernel_is_compiled_once_for_all_releases(shared: Path, tmp_path: Path
     assert plain.digest() == first
 
 
+@pytest.mark.slow
 def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
     """A process that waits for a kernel lends its job, so that no build hangs. A folder that the user names is used."""
     project = Counted(tmp_path / "project", shared)
@@ -123,6 +124,7 @@ def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "store" / "compiled").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["variable", "define", "project"])
 def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path) -> None:
     """However the author sets a launcher, it is used, and none of ours is."""

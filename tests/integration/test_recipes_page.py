@@ -136,6 +136,7 @@ def python(made: Path, code: str, **environ: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "function", "expected"),
     [("uses_vendor", "uses_vendor", 7), ("my_host", "my_host", 42), ("launcher", "launcher", ord("P"))],

@@ -87,6 +87,7 @@ def test_one_changed_file_is_one_object_in_each_entry(project: Project) -> None:
         assert archive.read("my_pkg/NOTES") == b"changed\n"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_restored_with_its_time_is_compiled(project: Project) -> None:
     """Ninja compares times and would keep the object of the other text, also where a build failed meanwhile."""
     first, source, header = project.digest(), project.root / "csrc/plain.c", project.root / "shared.h"
@@ -205,6 +206,7 @@ def reused_names(project: Project, **environ: str) -> dict[str, bool]:
     return {event["entry"]: event["reused"] for event in project.events("done")}
 
 
+@pytest.mark.slow
 def test_results_alone_are_kept(project: Project) -> None:
     """`keep = "results"`: build trees and environments go as entries finish; the same bytes, used again next time."""
     first = project.digest()

@@ -849,6 +849,7 @@ def child(builder: Builder, *, limit: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(builder: Builder, index: Index) -> None:
     """Whenever a build is killed, the next one gives the same bytes as an undisturbed one."""
     clean = Builder(builder.folder, index.simple)

@@ -79,6 +79,7 @@ def test_all_entries_together_stay_within_the_jobs(shared: Path, tmp_path: Path)
     assert {event["jobs"] for event in project.events("begun")} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) -> None:
     """GNU make before 4.4 ends with an internal error if MAKEFLAGS name a FIFO: it gets no FIFO."""
@@ -92,6 +93,7 @@ def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_compiler_that_was_killed_is_tried_again_alone(shared: Path, tmp_path: Path) -> None:
     """A compiler that the kernel killed for lack of memory is run again by itself, with a note; the build goes on."""
     project = Project(tmp_path / "project", shared)
@@ -125,6 +127,7 @@ def test_a_killed_ninja_is_a_failure_and_takes_nothing_with_it(shared: Path, tmp
     assert [(event["built"], event["failed"]) for event in project.events("ended")] == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_little_memory_means_few_jobs(shared: Path, tmp_path: Path) -> None:
     """A job that is counted with more than the machine has: one at a time, and the sentence names the option."""
     project = Project(tmp_path / "project", shared)

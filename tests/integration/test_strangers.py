@@ -225,6 +225,7 @@ def test_settings_of_uv_that_give_another_torch(
     assert project.build(**environ).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_project_that_sets_the_install_prefix(make: Make) -> None:
     """CMake's prefix is the package in the sources, as many have it: the wheel gets the files, the sources none."""
     text = 'project(plain LANGUAGES C)\nset(CMAKE_INSTALL_PREFIX "${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg"%s)\n'
@@ -279,6 +280,7 @@ def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
         assert "my_pkg-1/csrc/CMakeLists.txt" in archive.getnames()
 
 
+@pytest.mark.slow
 def test_a_python_package_that_cmake_runs_is_added(make: Make, tmp_path: Path) -> None:
     """What CMake's Python lacks is named; among the environment's `dependencies`, as the message says, it is there."""
     run = """
@@ -327,6 +329,7 @@ target_link_libraries(plain PRIVATE vendor)
     assert project.build().returncode == 0
 
 
+@pytest.mark.slow
 def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path) -> None:
     """DESTDIR of a packager, links in place of files, another generator, colours: the wheel has the same bytes."""
     environ = {
