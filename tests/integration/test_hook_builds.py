@@ -89,6 +89,56 @@ def test_what_would_surprise_later_is_said(project: Project) -> None:
     ) in output
 
 
+WRITES = {
+    "configured": (
+        "configure_file(who.in ${CMAKE_CURRENT_SOURCE_DIR}/who.h)\nexecute_process(COMMAND sleep 1)\n",
+        "",
+    ),
+    "configured while another compiles": (
+        'if(TORCH_EXT_TORCH STREQUAL "2.8")\n  execute_process(COMMAND sleep 1)\nendif()\n'
+        "configure_file(who.in ${CMAKE_CURRENT_SOURCE_DIR}/who.h)\nadd_custom_target(slow COMMAND sleep 2)\n",
+        "add_dependencies(plain slow)\n",
+    ),
+    "generated": (
+        "add_custom_command(OUTPUT ${CMAKE_CURRENT_SOURCE_DIR}/who.h DEPENDS who.in\n"
+        "  COMMAND sed s/@TORCH_EXT_TORCH@/${TORCH_EXT_TORCH}/ who.in > who.h && sleep 1\n"
+        "  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n",
+        "target_sources(plain PRIVATE who.h)\n",
+    ),
+    "linked": (
+        "configure_file(who.in who.h)\ninclude_directories(${CMAKE_CURRENT_BINARY_DIR})\n",
+        "set_target_properties(plain PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)\n"
+        "add_custom_command(TARGET plain POST_BUILD COMMAND sleep 1)\n",
+    ),
+}
+"""How a project writes into its sources: before and after its library is declared. Each writes, and pauses."""
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(way: str, project: Project) -> None:
+    """Two entries at once would compile, or install, what the other one has just written there."""
+    before, after = WRITES[way]
+    cmake = CMAKE.replace("add_library", f"{before}add_library").replace("plain.c)", f"plain.c)\n{after}", 1)
+    (project.root / "csrc/CMakeLists.txt").write_text(cmake, encoding="utf-8")
+    if "/who.h" in before:  # left there by another build: CMake leaves it as it is where it would write the same
+        (project.root / "csrc/who.h").write_text('#define WHO "made for 2.9"\n', encoding="utf-8")
+    (project.root / "csrc/who.in").write_text('#define WHO "made for @TORCH_EXT_TORCH@"\n', encoding="utf-8")
+    (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return WHO; }\n')
+    for _ in range(2):
+        done = project.build(HATCH_TORCH_EXT_JOBS="4")
+        output = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == 0, output
+        assert "compiled one after another" in output
+        with zipfile.ZipFile(project.wheel()) as archive:
+            found = {
+                name.split("/")[-2]: archive.read(name) for name in archive.namelist() if name.endswith("/libplain.so")
+            }
+        assert len(found) == len(project.releases)
+        for label, content in found.items():
+            assert f"made for {label.removeprefix('torch')[:3]}".encode() in content
+        (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return 1 + WHO; }\n')
+
+
 def test_an_sdist_never_holds_the_work(project: Project) -> None:
     """Without a .gitignore, the work folder is in the user's cache, with a note; `hatch clean` finds it there."""
     (project.root / ".gitignore").unlink()

@@ -7,7 +7,6 @@ changed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -35,14 +34,13 @@ from hatch_torch_ext.cmake import (
     written,
 )
 from hatch_torch_ext.cmake.job import Job
-from hatch_torch_ext.errors import CompileError, ProcessError
+from hatch_torch_ext.errors import CompileError, EntryError, ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.errors import EntryError
     from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
@@ -102,36 +100,10 @@ def build(
     _fresh_build_folder(job.build, key=_key(job, cache))
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
-    before = written.snapshot(job)
-    cmake = str(toolchain.cmake.path)
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
-    configuring = [cmake, *where, *cache, *package.before(config.cmake)[1]]
-    is_configured = configured.holds(job, configuring, run.env, before)
-    configured.forget(job)
-    if not is_configured:
-        replies.query(job.build)
-        run.configure(configuring)
-        toolchainfile.check_runs(job)
-    for note in _notes(job):
-        report(f"{entry.name}: {note}")
-    reply = _reply(job)
-    failures.check_destinations(entry.name, reply, prefix=job.prefix, site=environment.site_packages)
-    if not reply.rules:
-        # Reported before the minutes that compiling takes.
-        raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
-    plan = replies.plan(reply, job.build, prefix=job.prefix, site=environment.site_packages)
-    planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
-    for path in (path for target in reply.targets for path in target.outside):
-        with contextlib.suppress(OSError):
-            path.unlink()  # another entry's files: Ninja would take them for this entry's
-    if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
-        report(f"{entry.name}: {said}")
-    run.compile(slots, report)
-    _install(run, reply)
-    if (said := written.note(job, before)) is not None:
-        report(f"{entry.name}: {said}")
-    else:  # what CMake writes into the sources may have been another entry's by now
-        configured.note(job, configuring, run.env, before)
+    configuring = [str(toolchain.cmake.path), *where, *cache, *package.before(config.cmake)[1]]
+    with slots.turn() as turn:
+        reply = _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
 
     files = _files(job.prefix)
     if not files:
@@ -145,6 +117,78 @@ def build(
         flags=replies.flags(reply, rename=prefixes.mapped(job)),
         build_dirs=tuple(sorted({config.root, config.source, job.folder, environment.prefix, sdk.prefix})),
     )
+
+
+def _compiled(
+    run: _Runner,
+    configuring: Sequence[str],
+    turn: ninja.Turn,
+    *,
+    slots: ninja.Slots,
+    report: Callable[[str], None],
+    planned: Callable[[str, replies.InstallPlan], None],
+) -> replies.Reply:
+    """Configure, compile and install the project, and return what CMake said of it.
+
+    A project that writes into its sources is compiled by itself, since all entries share what it writes there. This is
+    seen where it has written: what another entry was at in the meantime is done again.
+    """
+    job, before = run.job, written.snapshot(run.job)
+    try:
+        reply = _steps(run, configuring, turn, before, slots=slots, report=report, planned=planned)
+    except EntryError:
+        if not turn.disturbed or written.note(job, before) is None:
+            raise
+    else:
+        if (said := written.note(job, before)) is None:
+            configured.note(job, configuring, run.env, before)
+            return reply
+        if not turn.disturbed:
+            report(f"{job.entry.name}: {said}")
+            return reply
+    turn.by_itself()
+    return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
+
+
+def _steps(
+    run: _Runner,
+    configuring: Sequence[str],
+    turn: ninja.Turn,
+    before: Mapping[Path, written.State],
+    *,
+    slots: ninja.Slots,
+    report: Callable[[str], None],
+    planned: Callable[[str, replies.InstallPlan], None],
+) -> replies.Reply:
+    job, entry = run.job, run.job.entry
+    is_configured = configured.holds(job, configuring, run.env, before)
+    configured.forget(job)
+    if not is_configured:
+        replies.query(job.build)
+        with turn.configuring():
+            run.configure(configuring)
+            writes = written.note(job, before) is not None
+        if writes:  # and another entry may have written the same file since
+            turn.by_itself()
+            run.configure(configuring)
+        toolchainfile.check_runs(job)
+    for note in _notes(job):
+        report(f"{entry.name}: {note}")
+    reply = _reply(job)
+    failures.check_destinations(entry.name, reply, prefix=job.prefix, site=job.environment.site_packages)
+    if not reply.rules:
+        # Reported before the minutes that compiling takes.
+        raise CompileError(entry.name, failures.nothing_installed(reply, source=job.config.source, log=job.log))
+    plan = replies.plan(reply, job.build, prefix=job.prefix, site=job.environment.site_packages)
+    planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
+    if any(target.outside or target.generated for target in reply.targets):
+        turn.by_itself()
+        written.make_outdated(job, reply.targets)
+    if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
+        report(f"{entry.name}: {said}")
+    run.compile(slots, report)
+    _install(run, reply)
+    return reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

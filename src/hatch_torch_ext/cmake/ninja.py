@@ -76,8 +76,38 @@ class Share:
     server: Server | None = None
 
 
+class Turn(Protocol):
+    """An entry's turn at the sources, from its configure step to its install step."""
+
+    def configuring(self) -> AbstractContextManager[None]:
+        """Let other entries know that this one may write into the sources while the context lasts."""
+
+    def by_itself(self) -> None:
+        """Wait until no other entry is at work, and let none begin before this one has ended."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether another entry may have written into the sources during this turn."""
+
+
+class NoOthers:
+    """The turn of a single entry."""
+
+    disturbed = False
+
+    def configuring(self) -> AbstractContextManager[None]:
+        """Tell no one."""
+        return contextlib.nullcontext()
+
+    def by_itself(self) -> None:
+        """Wait for no one."""
+
+
 class Slots(Protocol):
     """How much may be compiled at once, over all entries; ``Fixed`` for a single entry."""
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Be at work on the sources beside other entries while the context lasts."""
 
     @property
     def serves(self) -> bool:
@@ -105,6 +135,10 @@ class Fixed:
 
     jobs: int
     serves: bool = False
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Return the turn of a single entry."""
+        return contextlib.nullcontext(NoOthers())
 
     @contextlib.contextmanager
     def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.cmake.ninja import Clients, Share
 from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
+from hatch_torch_ext.pipeline.turns import Turns
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Pool:
         self.looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         """The FIFO's descriptor for those that do not wait in ``take``."""
         self._numbers = itertools.count()
+        self.turns = Turns()
         self._closed = False
         self._lock = threading.Lock()
         self._alone = threading.Lock()
@@ -102,6 +104,11 @@ class Pool:
             yield
         finally:
             self.give()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the build ends, or was stopped."""
+        return self._closed
 
     @property
     def free(self) -> int:

@@ -56,6 +56,9 @@ class Planned:
                 found = digest.sha256(source)
                 with self._lock:
                     other, first = self._seen.setdefault((self._wheels[entry], target), (entry, found))
+                    if other == entry:  # configured again
+                        first = found
+                        self._seen[self._wheels[entry], target] = entry, found
                 if found != first:
                     raise CompileError(entry, merge.not_the_same(target, other, entry))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit import Finding
-    from hatch_torch_ext.cmake.ninja import Clients, Server, Share
+    from hatch_torch_ext.cmake.ninja import Clients, Server, Share, Turn
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.matrix import Entry
@@ -167,6 +167,10 @@ class PoolSlots:
     def serves(self) -> bool:
         """Return whether compilers, if they can be clients, take their jobs by themselves."""
         return self._pool.serves
+
+    def turn(self) -> contextlib.AbstractContextManager[Turn]:
+        """Return this entry's turn at the sources."""
+        return self._pool.turns.turn(self._pool)
 
     @contextlib.contextmanager
     def share(self, clients: Clients) -> Iterator[Share]:

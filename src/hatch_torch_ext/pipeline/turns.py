@@ -1,0 +1,118 @@
+"""Entries at work on the author's sources side by side, or one by itself.
+
+A project may write into its sources (a header that CMake configures, ``LIBRARY_OUTPUT_DIRECTORY``), which all entries
+share: an entry of such a project needs them for itself, from its configure step to its install step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.errors import Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.pipeline.jobserver import Pool
+
+LOOK = 0.2  # seconds between two looks whether the build was stopped
+
+
+class Turns:
+    """The turns of a build's entries: several beside one another, or one alone.
+
+    Whoever waits for a turn has given its token of the pool back, or those at work could not come to their end.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.beside = 0
+        self.asked = 0  # entries that wait to be alone
+        self.alone = False
+        self.configuring = 0
+        self.wrote = False  # whether an entry wrote into the sources
+
+    @contextlib.contextmanager
+    def turn(self, pool: Pool) -> Iterator[Turn]:
+        """Be at work beside other entries while the context lasts; the caller holds a token of ``pool``."""
+        turn = Turn(self, pool)
+        try:
+            turn.begin(alone=False)
+            yield turn
+        finally:
+            turn.end()
+
+
+class Turn:
+    """One entry's turn."""
+
+    def __init__(self, turns: Turns, pool: Pool) -> None:
+        self._turns, self._pool = turns, pool
+        self._alone: bool | None = None  # None: not at work
+
+    @contextlib.contextmanager
+    def configuring(self) -> Iterator[None]:
+        """Let other entries know that this one may write into the sources while the context lasts."""
+        with self._turns.changed:
+            self._turns.configuring += 1
+        try:
+            yield
+        finally:
+            with self._turns.changed:
+                self._turns.configuring -= 1
+
+    def by_itself(self) -> None:
+        """Wait until no other entry is at work, and let none begin before this one has ended."""
+        with self._turns.changed:
+            self._turns.wrote = True
+        if not self._alone:
+            self.end()
+            self.begin(alone=True)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether another entry may have written into the sources during this turn."""
+        return not self._alone and (self._turns.wrote or self._turns.configuring > 0)
+
+    def begin(self, *, alone: bool) -> None:
+        """Wait until this entry may be at work. Raises ``Stopped`` once the pool is closed."""
+        with self._turns.changed:
+            if self._is_possible(alone=alone):
+                self._note(alone=alone)
+                return
+        self._pool.give()
+        try:
+            with self._turns.changed:
+                self._turns.asked += alone
+                try:
+                    while not self._is_possible(alone=alone):
+                        if self._pool.closed:
+                            raise Stopped
+                        self._turns.changed.wait(LOOK)
+                finally:
+                    self._turns.asked -= alone
+                self._note(alone=alone)
+        finally:
+            self._pool.take()
+
+    def end(self) -> None:
+        """Be at work no more."""
+        with self._turns.changed:
+            if self._alone:
+                self._turns.alone = False
+            elif self._alone is not None:
+                self._turns.beside -= 1
+            self._alone = None
+            self._turns.changed.notify_all()
+
+    def _is_possible(self, *, alone: bool) -> bool:
+        return not self._turns.alone and not (self._turns.beside if alone else self._turns.asked)
+
+    def _note(self, *, alone: bool) -> None:
+        if alone:
+            self._turns.alone = True
+        else:
+            self._turns.beside += 1
+        self._alone = alone
