@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import elf
+from hatch_torch_ext.audit import python
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.toolchain import CompilerCache
@@ -62,10 +64,15 @@ def test_variables_joined_by_hand(sdk: str, bench: Workbench, request: pytest.Fi
 
 
 def test_operators_and_classes_by_the_target_torch(bench: Workbench) -> None:
-    """A library that links the target `torch` registers an operator and a class in that torch's process."""
+    """A library that links the target `torch` registers an operator and a class in that torch's process.
+
+    With torch/library.h alone it needs nothing of Python.
+    """
     tree = bench.build("operators")
     assert tree.files == ("liboperators.so",)
     assert_clean(tree, "liboperators.so")
+    file = AuditedBinary(place="liboperators.so", elf=elf.read(tree.prefix / "liboperators.so"))
+    assert list(python.check(Subject(variant="label", binaries=(file,), ours=True))) == []
     code = (
         f"import torch; torch.ops.load_library({str(tree.prefix / 'liboperators.so')!r}); "
         "print(torch.ops.hte_operators.twice(torch.tensor([3])).item(), "
