@@ -37,7 +37,7 @@ def gather(
         raise ConfigurationError(
             [
                 f'`fallback = "build"` takes the sources that the sdist has, and {config.source} lies outside of the '
-                f"project: move it below {config.root}, or take the option out"
+                f"project: move it below {config.root}, and name it as `source`, or take the option `fallback` out"
             ]
         )
     folder = work / "sources"

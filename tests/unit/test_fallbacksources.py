@@ -1,0 +1,38 @@
+"""Which sources a wheel takes along for builds at first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext import config, fallbacksources
+from hatch_torch_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_sources_outside_of_the_project(tmp_path: Path) -> None:
+    """No sdist has them; moved into the project, and named as `source`, they are taken along."""
+    root = tmp_path / "python"
+    for folder in (root / "my_pkg", tmp_path / "csrc"):
+        folder.mkdir(parents=True)
+    (root / "my_pkg" / "__init__.py").touch()
+    (root / "pyproject.toml").write_text("[project]\nname = 'my-pkg'\nversion = '1'\n", encoding="utf-8")
+    (tmp_path / "csrc" / "CMakeLists.txt").touch()
+
+    def taken(source: str) -> list[str]:
+        table = {"fallback": "build", "source": source}
+        found = config.parse(table, root=root, project_name="my-pkg", environ={})
+        gathered = fallbacksources.gather(found, (), options=table, version="1", work=tmp_path / "work")
+        return [place for place, _ in gathered.fallback.files]
+
+    with pytest.raises(ConfigurationError) as caught:
+        taken("../csrc")
+    assert str(caught.value) == (
+        f'`fallback = "build"` takes the sources that the sdist has, and {tmp_path / "csrc"} lies outside of the '
+        f"project: move it below {root}, and name it as `source`, or take the option `fallback` out"
+    )
+    (tmp_path / "csrc").rename(root / "native")
+    assert "native/CMakeLists.txt" in taken("native")
