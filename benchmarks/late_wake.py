@@ -26,7 +26,7 @@ from hatch_torch_ext.resources import once
 
 NINJA = Path(sys.executable).parent / "ninja"
 DRAWS = 8
-AT_ONCE = os.cpu_count() or 1  # more would measure how fast Python starts on a busy machine
+AT_ONCE = max(1, (os.cpu_count() or 1) // 4)  # more would measure how fast Python starts on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
