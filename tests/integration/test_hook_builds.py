@@ -219,8 +219,18 @@ def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
     assert project.wheel()
 
 
-def test_a_full_disk_while_an_entry_is_built(project: Project) -> None:
-    """The disk of the work is full: the message says so, and the same command continues when there is space again."""
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [
+        pytest.param(0, "Free some space, and run the same command again: it continues with", id="nothing-left"),
+        pytest.param(128, " is full: free some space, and run the same command again.", id="too-little-for-a-compiler"),
+    ],
+)
+def test_a_full_disk_while_an_entry_is_built(left: int, message: str, project: Project) -> None:
+    """The disk of the work is full: the message says so, and the same command continues when there is space again.
+
+    ``left`` are free pages.
+    """
     build = project.root / "build"
     build.mkdir()
     mount = f"mount -t tmpfs -o size=24m,mode=755 tmpfs {shlex.quote(str(build))}"
@@ -228,7 +238,8 @@ def test_a_full_disk_while_an_entry_is_built(project: Project) -> None:
     if process.run([*unshare, mount], check=False).returncode:
         pytest.skip("no small file system can be made here: user namespaces are forbidden")
     once = shlex.join([*COMMAND, "-d", "dist"])
-    fill = "dd if=/dev/zero of=build/filler bs=4k 2> build/dd; echo >> csrc/CMakeLists.txt"
+    fill = f"dd if=/dev/zero of=build/kept bs=4k count={left} 2> dd; dd if=/dev/zero of=build/filler bs=4k 2> dd"
+    fill += "; rm build/kept; echo 'char large[1 << 21] = {1};' >> csrc/plain.c"
     script = f"{mount} && {once} && {{ {fill}; {once}; echo status=$?; rm build/filler; {once}; }}"
     done = process.run(
         [*unshare, script],
@@ -237,7 +248,7 @@ def test_a_full_disk_while_an_entry_is_built(project: Project) -> None:
         check=False,
     )
     assert "status=1" in done.stdout.splitlines()
-    assert "free some space, and run the same command again" in " ".join(done.stderr.lower().split())
+    assert message in " ".join(done.stderr.split())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
