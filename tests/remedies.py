@@ -400,7 +400,6 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_store.py::test_no_work_where_others_write": ("name a folder of your own with {}",),
 }
 TOLD: dict[str, tuple[str, ...]] = {
-    "the ordinary case: what it says to do is what all other projects of the tests do": (),
     "needs what no test has: packages of a system, a GPU, another machine, user or image, little memory, a service": (
         "Run as {}: {}",
         "--nthreads",
