@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from hatch_torch_ext.cmake import ninja
+from hatch_torch_ext.errors import ProcessError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +47,25 @@ def test_threads_of_nvcc_are_told(flags: str, word: str | None) -> None:
 def test_what_a_compiler_that_was_killed_looks_like(output: str, *, killed: bool) -> None:
     """What the kernel does to a compiler for want of memory; an error of the sources is never tried again."""
     assert bool(ninja._KILLED.search(output)) is killed
+
+
+@pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
+def test_a_file_that_was_not_begun_is_no_failure(tmp_path: Path, *, failed: bool) -> None:
+    """After a failure, launchers that wait are ended: the log has their sentence, not a second failure and command."""
+    late = "sleep 0.5; echo 'not compiled: why' >&2; exit 75"
+    edges = f"rule late\n  command = {late}\n  description = late\nbuild late: late\n"
+    if failed:
+        edges += "rule bad\n  command = echo bad >&2; exit 3\nbuild bad: bad\n"
+    (tmp_path / "build.ninja").write_text(edges, encoding="utf-8")
+    program = SimpleNamespace(path=Path(sysconfig.get_path("scripts")) / "ninja")
+    job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=program), build=tmp_path, log=tmp_path / "log.txt")
+    refused: list[str] = []
+    server: Any = SimpleNamespace(running=1, started={}, refuse=lambda: refused.append(""))
+    share = ninja.Share(arguments=("-j", "2"), server=server)
+    with pytest.raises(ProcessError) as caught:
+        ninja._run(job, {}, share, ninja.Fixed(jobs=2))
+    output = caught.value.output
+    assert refused
+    assert output.count("FAILED: ") == 1
+    assert ("exit 75" in output) is not failed
+    assert "not compiled: why" in output
