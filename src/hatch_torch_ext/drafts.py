@@ -22,6 +22,8 @@ def replacing(target: Path) -> Iterator[Path]:
     Drafts that killed processes left are removed; those of running processes stay.
     """
     for old in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        if not old.suffix[1:].isdigit():
+            continue  # not named for a process: another program made it
         with contextlib.suppress(OSError):
             if (lease := locks.take(old, certain=True)) is not None:
                 old.unlink()

@@ -16,13 +16,15 @@ def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:
     target = tmp_path / "page"
     theirs = tmp_path / ".page.1"
     theirs.touch()
+    other = tmp_path / ".page.bak"
+    other.touch()
     lease = locks.take(theirs)
     assert lease is not None
     drafts.write(target, b"ours")
     assert (target.read_bytes(), theirs.exists()) == (b"ours", True)
     os.close(lease)
     drafts.write(target, b"again")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".page.bak", "page"]
 
 
 def test_a_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
