@@ -245,6 +245,7 @@ assert torch._inductor.aoti_load_package(sys.argv[1])(torch.ones(2)).tolist() ==
 """
 
 
+@pytest.mark.slow
 def test_compiled_programs_hold_the_operator(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """Case 30: code of inductor, and an AOTInductor package that runs in a process that only imports the package."""
     install(torch.site, "my_pkg", binaries / "libops.so")
