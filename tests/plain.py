@@ -51,6 +51,8 @@ C = """
 int answer(void) { return ANSWER; }
 """
 RELEASES = ("2.8", "2.9")
+THREE = ("2.8", "2.9", "2.10")
+"""Releases of the fixture ``torches``."""
 COMMAND = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
 
 

@@ -258,20 +258,20 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "run `hatch build`",
         "uild both ",
     ),
-    "integration/test_strangers.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
-    "integration/test_strangers.py::test_a_package_that_cmake_installs_whole": (
+    "integration/test_layouts.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
+    "integration/test_layouts.py::test_a_package_that_cmake_installs_whole": (
         "install again after a change",
         "let CMake install the package's files",
     ),
-    "integration/test_strangers.py::test_a_path_that_python_cannot_read": ("export PYTHONUTF8=1",),
-    "integration/test_strangers.py::test_a_python_package_that_cmake_runs_is_added": (
+    "integration/test_layouts.py::test_a_path_that_python_cannot_read": ("export PYTHONUTF8=1",),
+    "integration/test_layouts.py::test_a_python_package_that_cmake_runs_is_added": (
         "add it to the `dependencies` of the hatch environment",
         "add that package to the dependencies",
     ),
-    "integration/test_strangers.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
-    "integration/test_strangers.py::test_python_files_beside_the_package": ("or import it from",),
-    "integration/test_strangers.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
-    "integration/test_strangers.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
+    "integration/test_layouts.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
+    "integration/test_layouts.py::test_python_files_beside_the_package": ("or import it from",),
+    "integration/test_layouts.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
+    "integration/test_layouts.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
         "include it",
         "include the folder in the sdist",
     ),

@@ -9,22 +9,16 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-import fake_torch
-from plain import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from plain import THREE, Project
 
 pytestmark = [
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11"),
     pytest.mark.skipif(shutil.which("ccache") is not None, reason="the machine has a ccache of its own"),
 ]
 
-RELEASES = ("2.8", "2.9", "2.10")
 FILES = 5
 CMAKE = """
 cmake_minimum_required(VERSION 3.18)
@@ -45,30 +39,15 @@ exit $status
 """
 
 
-@pytest.fixture
-def shared(once: Callable[[str, Callable[[Path], None]], Path], ccache: Path) -> Path:
-    """Return a folder with wheels of three releases, which differ in a header, and of ccache."""
-
-    def make(folder: Path) -> None:
-        wheels = folder / "wheels"
-        shutil.copytree(ccache.parent.parent / "wheels", wheels)
-        for release in RELEASES:
-            header = {"torch/include/torch/release.h": f"#define RELEASE {release[2:]}\n".encode()}
-            files = fake_torch.contents(f"{release}.0", cuda=None, extra=header)
-            (wheels / f"torch-{release}.0-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
-
-    return once("few-entries", make)
-
-
 class Few(Project):
     """Three entries of five files, and a compiler that writes down when it starts and ends; ``hook`` runs between."""
 
-    def __init__(self, root: Path, shared: Path, *, hook: str = "", cmake: str = CMAKE) -> None:
+    def __init__(self, root: Path, torches: Path, *, hook: str = "", cmake: str = CMAKE) -> None:
         names = ("one", "two", "three", "four", "five")
         files = {
             f"csrc/{name}.c": f"#include <torch/release.h>\nint {name}(void) {{ return RELEASE; }}\n" for name in names
         }
-        super().__init__(root, shared, releases=RELEASES, files={**files, "csrc/CMakeLists.txt": cmake})
+        super().__init__(root, torches, releases=THREE, files={**files, "csrc/CMakeLists.txt": cmake})
         self.compiler = root / "cc"
         self.compiler.write_text(COMPILER.replace("HOOK", hook), encoding="utf-8")
         self.compiler.chmod(0o755)
@@ -105,7 +84,7 @@ def most_at_once(steps: list[str]) -> int:
     return most
 
 
-def test_jobs_are_shared_by_compilers(shared: Path, tmp_path: Path) -> None:
+def test_jobs_are_shared_by_compilers(torches: Path, tmp_path: Path) -> None:
     """Never more than four at once, as the events say too; hits are shared with a build where Ninja takes the jobs.
 
     The author's prefix of ccache stays.
@@ -114,7 +93,7 @@ def test_jobs_are_shared_by_compilers(shared: Path, tmp_path: Path) -> None:
     prefix.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/prefixed\nexec "$@"\n', encoding="utf-8")
     prefix.chmod(0o755)
     own = {"CCACHE_PREFIX": str(prefix)}
-    project = Few(tmp_path / "project", shared)
+    project = Few(tmp_path / "project", torches)
     steps = project.compiled(HATCH_TORCH_EXT_JOBS="4", **own)
     assert project.served()
     assert steps.count("end") == 3 * FILES
@@ -151,27 +130,27 @@ STEP = "add_custom_command(OUTPUT x.c COMMAND ${CMAKE_COMMAND} -E touch x.c)\nad
         pytest.param(CMAKE.replace("add_library", STEP).replace("one.c", "one.c x.c"), {}, id="a-custom-command"),
     ],
 )
-def test_elsewhere_ninja_takes_the_jobs(cmake: str, environ: dict[str, str], shared: Path, tmp_path: Path) -> None:
+def test_elsewhere_ninja_takes_the_jobs(cmake: str, environ: dict[str, str], torches: Path, tmp_path: Path) -> None:
     """Where a program would run without a job, nothing changes."""
-    project = Few(tmp_path / "project", shared, cmake=cmake)
+    project = Few(tmp_path / "project", torches, cmake=cmake)
     project.compiled(HATCH_TORCH_EXT_JOBS="4", **environ)
     assert project.status == 0, project.output
     assert not project.served()
 
 
-def test_a_killed_compiler_is_tried_again_alone(shared: Path, tmp_path: Path) -> None:
+def test_a_killed_compiler_is_tried_again_alone(torches: Path, tmp_path: Path) -> None:
     """It is compiled again by itself, and no other file of its entry twice."""
     hook = 'case "$*" in *one.c) mkdir "$0.once" 2>/dev/null && set -- -wrapper "sh,-c,kill -9 \\$\\$" "$@" ;; esac'
-    project = Few(tmp_path / "project", shared, hook=hook)
+    project = Few(tmp_path / "project", torches, hook=hook)
     steps = project.compiled(HATCH_TORCH_EXT_JOBS="4")
     assert project.output.count("a compiler was killed, most likely because memory ran out: compilation continues") == 1
     assert steps.count("end") == 3 * FILES + 1
     assert most_at_once(steps) <= 4
 
 
-def test_a_failed_file_ends_its_entry(shared: Path, tmp_path: Path) -> None:
+def test_a_failed_file_ends_its_entry(torches: Path, tmp_path: Path) -> None:
     """The failure is named once, whatever waited for a job meanwhile; the other entries are built."""
-    project = Few(tmp_path / "project", shared)
+    project = Few(tmp_path / "project", torches)
     bad = "#include <torch/release.h>\n#if RELEASE == 9\n#error no\n#endif\nint one(void) { return 1; }\n"
     (project.root / "csrc" / "one.c").write_text(bad, encoding="utf-8")
     project.compiled(HATCH_TORCH_EXT_JOBS="4")
@@ -183,9 +162,9 @@ def test_a_failed_file_ends_its_entry(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "alone"), [(signal.SIGINT, False), (signal.SIGKILL, True)], ids=["ctrl-c", "kill"])
-def test_a_stopped_build_leaves_nothing(number: signal.Signals, *, alone: bool, shared: Path, tmp_path: Path) -> None:
+def test_a_stopped_build_leaves_nothing(number: signal.Signals, *, alone: bool, torches: Path, tmp_path: Path) -> None:
     """Neither compilers nor launchers that wait; the next build comes to the end."""
-    project = Few(tmp_path / "project", shared, hook="sleep 2")
+    project = Few(tmp_path / "project", torches, hook="sleep 2")
     started = project.started(HATCH_TORCH_EXT_JOBS="4")
     log = Path(f"{project.compiler}.log")
     deadline = time.monotonic() + 120
@@ -198,13 +177,13 @@ def test_a_stopped_build_leaves_nothing(number: signal.Signals, *, alone: bool, 
     assert project.status == 0, project.output
 
 
-def test_a_killed_ninja_takes_no_job_with_it(shared: Path, tmp_path: Path) -> None:
+def test_a_killed_ninja_takes_no_job_with_it(torches: Path, tmp_path: Path) -> None:
     """Its compilers and its launchers end, and the other entries are built."""
     hook = (
         'pid=$PPID; case "$PWD" in *2.9/build) while [ "$(cat /proc/$pid/comm)" != ninja ]; '
         "do pid=$(cut -d' ' -f4 /proc/$pid/stat); done; kill -9 $pid; exec sleep 60 ;; esac"
     )
-    project = Few(tmp_path / "project", shared, hook=hook)
+    project = Few(tmp_path / "project", torches, hook=hook)
     project.compiled(HATCH_TORCH_EXT_JOBS="4")
     assert project.status == 1
     assert "matrix.2.9: failed: compiling failed" in project.output

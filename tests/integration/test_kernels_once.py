@@ -8,22 +8,16 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-import fake_torch
-from plain import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from plain import THREE, Project
 
 pytestmark = [
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11"),
     pytest.mark.skipif(shutil.which("ccache") is not None, reason="the machine has a ccache of its own"),
 ]
 
-RELEASES = ("2.8", "2.9", "2.10")
 CMAKE = """
 cmake_minimum_required(VERSION 3.18)
 project(plain LANGUAGES C)
@@ -49,26 +43,11 @@ exec cc "$@"
 """
 
 
-@pytest.fixture
-def shared(once: Callable[[str, Callable[[Path], None]], Path], ccache: Path) -> Path:
-    """Return a folder with wheels of three releases, which differ in a header, and of ccache."""
-
-    def make(folder: Path) -> None:
-        wheels = folder / "wheels"
-        shutil.copytree(ccache.parent.parent / "wheels", wheels)
-        for release in RELEASES:
-            header = {"torch/include/torch/release.h": f"#define RELEASE {release[2:]}\n".encode()}
-            files = fake_torch.contents(f"{release}.0", cuda=None, extra=header)
-            (wheels / f"torch-{release}.0-{fake_torch.TAG}.whl").write_bytes(fake_torch.wheel(files))
-
-    return once("kernels-once", make)
-
-
 class Counted(Project):
     """A project whose compiler writes down what it compiles."""
 
-    def __init__(self, root: Path, shared: Path, files: dict[str, str] | None = None) -> None:
-        super().__init__(root, shared, releases=RELEASES, files={**FILES, **(files or {})})
+    def __init__(self, root: Path, torches: Path, files: dict[str, str] | None = None) -> None:
+        super().__init__(root, torches, releases=THREE, files={**FILES, **(files or {})})
         self.compiler = root / "cc"
         self.compiler.write_text(COMPILER, encoding="utf-8")
         self.compiler.chmod(0o755)
@@ -90,9 +69,9 @@ class Counted(Project):
         return [tuple(each) if each else None for each in said]
 
 
-def test_a_kernel_is_compiled_once_for_all_releases(shared: Path, tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_once_for_all_releases(torches: Path, tmp_path: Path) -> None:
     """All at once, one waits for the other; what sees torch is compiled for each; later the cache knows everything."""
-    project = Counted(tmp_path / "project", shared)
+    project = Counted(tmp_path / "project", torches)
     ran, said = project.compiled(HATCH_TORCH_EXT_JOBS="3")
     assert ran == ["bindings"] * 3 + ["kernel"]
     assert "compiler cache: 2 of 6 compiles taken from it" in said
@@ -107,7 +86,7 @@ def test_a_kernel_is_compiled_once_for_all_releases(shared: Path, tmp_path: Path
     assert "compiler cache: 6 of 6 compiles taken from it" in said
     assert project.digest() == first
 
-    plain = Counted(tmp_path / "elsewhere" / "plain", shared)
+    plain = Counted(tmp_path / "elsewhere" / "plain", torches)
     ran, said = plain.compiled(HATCH_TORCH_EXT_COMPILER_LAUNCHER="none")
     assert ran == ["bindings"] * 3 + ["kernel"] * 3
     assert "compiler cache" not in said
@@ -115,9 +94,9 @@ def test_a_kernel_is_compiled_once_for_all_releases(shared: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
+def test_one_job_is_enough(torches: Path, tmp_path: Path) -> None:
     """A process that waits for a kernel lends its job, so that no build hangs. A folder that the user names is used."""
-    project = Counted(tmp_path / "project", shared)
+    project = Counted(tmp_path / "project", torches)
     ran, _ = project.compiled(HATCH_TORCH_EXT_JOBS="1", CCACHE_DIR=str(tmp_path / "mine"))
     assert ran == ["bindings"] * 3 + ["kernel"]
     assert list((tmp_path / "mine").glob("[0-9a-f]/**/stats"))
@@ -126,14 +105,14 @@ def test_one_job_is_enough(shared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["variable", "define", "project"])
-def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path) -> None:
+def test_the_authors_own_launcher_stays(place: str, torches: Path, tmp_path: Path) -> None:
     """However the author sets a launcher, it is used, and none of ours is."""
     launcher = tmp_path / "launcher"
     launcher.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/launched\nexec "$@"\n', encoding="utf-8")
     launcher.chmod(0o755)
     own = f"set(CMAKE_C_COMPILER_LAUNCHER {launcher})\nadd_library"
     files = {"csrc/CMakeLists.txt": CMAKE.replace("add_library", own if place == "project" else "add_library")}
-    project = Counted(tmp_path / "project", shared, files)
+    project = Counted(tmp_path / "project", torches, files)
     if place == "define":
         page = project.root / "pyproject.toml"
         hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
@@ -149,13 +128,13 @@ def test_the_authors_own_launcher_stays(place: str, shared: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_index_without_ccache(shared: Path, tmp_path: Path) -> None:
+def test_an_index_without_ccache(torches: Path, tmp_path: Path) -> None:
     """The build works without ccache, with a note once a day; each remedy of the note ends it."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    for wheel in (shared / "wheels").glob("torch-*.whl"):
+    for wheel in (torches / "wheels").glob("torch-*.whl"):
         (wheels / wheel.name).symlink_to(wheel)
-    project = Counted(tmp_path / "project", shared)
+    project = Counted(tmp_path / "project", torches)
     where = {"UV_FIND_LINKS": str(wheels), "HATCH_TORCH_EXT_ONLY": "matrix.2.8"}
     ran, said = project.compiled(**where)
     assert ran == ["bindings", "kernel"]
@@ -171,7 +150,7 @@ def test_an_index_without_ccache(shared: Path, tmp_path: Path) -> None:
     assert "no compiler cache" not in project.compiled(**where, HATCH_TORCH_EXT_COMPILER_LAUNCHER="none")[1]
     assert "no compiler cache" in project.compiled(**where)[1]  # asked again: a day is over
     missing.unlink()
-    (program,) = (Path(str(shared)).parent / "ccache" / "bin").glob("ccache")
+    (program,) = (Path(str(torches)).parent / "ccache" / "bin").glob("ccache")
     shutil.rmtree(project.root / "build")
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     _, said = project.compiled(**where, PATH=path, CCACHE_DIR=str(tmp_path / "own"))

@@ -86,7 +86,7 @@ def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
     assert zipfile.ZipFile(wheel).read("my_pkg/more.py") == b"changed = 1\n"
 
 
-def test_a_package_that_nobody_brings(make: Make) -> None:
+def test_a_package_that_is_not_there(make: Make) -> None:
     """CMake installs files, but none makes the package: an error before anything is compiled, with each remedy."""
     project = make({"csrc/x.txt": "x", "csrc/CMakeLists.txt": CMAKE + "install(FILES x.txt DESTINATION .)\n"})
     done = project.build()
