@@ -168,6 +168,17 @@ def test_who_waits_for_another_entry_lends_its_job(pool: Pool, tmp_path: Path) -
     assert pool.free == 3
 
 
+def test_messages_that_follow_each_other_stay_apart(server: TokenServer) -> None:
+    """A token that is given back and asked for at once: the lock that it was lent for was free a moment later."""
+    client = once.Connection(str(server.path), "kernel.o")
+    client.socket.settimeout(20)
+    client.take()
+    for _ in range(300):
+        client.give()
+        client.take()
+    client.socket.close()
+
+
 def test_after_a_failure_nothing_is_begun(server: TokenServer, pool: Pool, tmp_path: Path) -> None:
     """Launchers that wait end with a message of their own; compilers that run are left to end."""
     running = [compiler(server, tmp_path) for _ in range(3)]

@@ -44,7 +44,7 @@ class TokenServer:
         self._running: set[int] = set()
         self._lending: set[int] = set()
         self._refusing = self._ended = False
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(os.fspath(path))
         self._listener.listen(socket.SOMAXCONN)
         self._waker, self._woken = socket.socketpair()

@@ -104,7 +104,7 @@ class Connection:
         import _socket  # `socket` takes several times as long to import
 
         self.output = os.fsencode(output)[-4096:]
-        self.socket = _socket.socket(_socket.AF_UNIX)
+        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)  # messages stay apart
         self.socket.connect_ex(path)  # if the server has ended, `take` will tell
         os.set_inheritable(self.socket.fileno(), True)
 
