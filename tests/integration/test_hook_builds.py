@@ -139,6 +139,24 @@ def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(wa
         (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return 1 + WHO; }\n')
 
 
+def test_what_another_build_configured_into_the_sources_is_configured_again(project: Project) -> None:
+    """An entry built by a command of its own: its configure step is not left out, though what it reads is the same."""
+    header = "configure_file(who.in ${CMAKE_CURRENT_SOURCE_DIR}/who.h)"
+    cmake = CMAKE.replace("add_library", f"{header}\nadd_library").replace("execute_process", "#")
+    (project.root / "csrc/CMakeLists.txt").write_text(cmake, encoding="utf-8")
+    (project.root / "csrc/who.in").write_text('#define WHO "made for @TORCH_EXT_TORCH@"\n', encoding="utf-8")
+    (project.root / "csrc/who.h").write_text('#define WHO "made for 2.9"\n', encoding="utf-8")
+    for number, release in enumerate(("2.9", "2.8", "2.9", "2.8", "2.9")):
+        text = f'#include "who.h"\nint number = {number};\nconst char *who(void) {{ return WHO; }}\n'
+        (project.root / "csrc/plain.c").write_text(text, encoding="utf-8")
+        shutil.rmtree(project.root / "dist", ignore_errors=True)
+        done = project.build(HATCH_TORCH_EXT_ONLY=f"torch{release}_*")
+        assert done.returncode == 0, done.stdout + done.stderr
+        with zipfile.ZipFile(project.wheel()) as archive:
+            (library,) = [name for name in archive.namelist() if name.endswith("/libplain.so")]
+            assert f"made for {release}".encode() in archive.read(library)
+
+
 def test_an_sdist_never_holds_the_work(project: Project) -> None:
     """Without a .gitignore, the work folder is in the user's cache, with a note; `hatch clean` finds it there."""
     (project.root / ".gitignore").unlink()

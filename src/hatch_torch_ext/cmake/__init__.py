@@ -169,6 +169,7 @@ def _steps(
             run.configure(configuring)
             writes = written.note(job, before) is not None
         if writes:  # and another entry may have written the same file since
+            configured.distrust(job)
             turn.by_itself()
             run.configure(configuring)
         toolchainfile.check_runs(job)

@@ -2,7 +2,8 @@
 
 That is its command line and environment, the files that it says it read, which files the project has (``file(GLOB)``),
 and what is installed. A project whose CMake files read others while they run (``execute_process``, ``file(READ)``) is
-always configured, and so is a build that did not come to its end.
+always configured, and so are a build that did not come to its end, and a project whose configure step once wrote into
+its sources: another entry's may have written there since.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake.written import State
 
 FILE = "torch_ext_configured"
+WRITES = "torch_ext_writes_into_sources"
+"""The file in the work folder that says that the configure step of some entry wrote into the sources."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that differ from one command to the next."""
 SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
@@ -38,6 +41,8 @@ READS = re.compile(
 
 def holds(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> bool:
     """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
+    if (job.folder.parent / WRITES).exists():
+        return False
     try:
         known = (job.build / FILE).read_text(encoding="ascii")
         return known == _digest(job, replies.inputs(job.build), command, env, before)
@@ -48,6 +53,11 @@ def holds(job: Job, command: Sequence[str], env: Mapping[str, str | None], befor
 def forget(job: Job) -> None:
     """Let the next build configure, whatever becomes of this one."""
     (job.build / FILE).unlink(missing_ok=True)
+
+
+def distrust(job: Job) -> None:
+    """Let every entry be configured from now on, since what CMake writes into the sources is another entry's, too."""
+    (job.folder.parent / WRITES).touch()
 
 
 def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:
