@@ -138,9 +138,18 @@ def test_elsewhere_ninja_takes_the_jobs(cmake: str, environ: dict[str, str], tor
     assert not project.served()
 
 
-def test_a_killed_compiler_is_tried_again_alone(torches: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "killing",
+    [
+        pytest.param('set -- -wrapper "sh,-c,kill -9 \\$\\$" "$@"', id="what-the-driver-starts"),
+        pytest.param(
+            'echo end >> "$0.log" && kill -9 $$', id="the-driver"
+        ),  # of Clang, which compiles itself: ccache says nothing
+    ],
+)
+def test_a_killed_compiler_is_tried_again_alone(killing: str, torches: Path, tmp_path: Path) -> None:
     """It is compiled again by itself, and no other file of its entry twice."""
-    hook = 'case "$*" in *one.c) mkdir "$0.once" 2>/dev/null && set -- -wrapper "sh,-c,kill -9 \\$\\$" "$@" ;; esac'
+    hook = f'case "$*" in *one.c) mkdir "$0.once" 2>/dev/null && {killing} ;; esac'
     project = Few(tmp_path / "project", torches, hook=hook)
     steps = project.compiled(HATCH_TORCH_EXT_JOBS="4")
     assert project.output.count("a compiler was killed, most likely because memory ran out: compilation continues") == 1

@@ -36,10 +36,15 @@ _REFUSED = f"FAILED: [code={once.REFUSED}]"
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
 _KILLED = re.compile(
     r"Killed signal terminated program|^Killed$|^FAILED: \[code=(?:137|-9)\]|: out of memory allocating"
-    r"|virtual memory exhausted|: Cannot allocate memory|died due to signal 9",
+    r"|virtual memory exhausted|: Cannot allocate memory|died due to signal 9"
+    r"|^FAILED: \[code=255\].*\n.*\n(?=\[\d+/\d+\] |FAILED: |ninja: )",
     re.MULTILINE,
 )
-"""What GCC, Clang, nvcc, a shell and Ninja print when the kernel killed a compiler, or gave it no more memory."""
+"""What GCC, Clang, nvcc, a shell and Ninja print when the kernel killed a compiler, or gave it no more memory.
+
+ccache ends with 255 where the compiler that it started was killed, and prints nothing: Ninja's next line follows the
+command.
+"""
 
 
 class Clients(enum.Enum):
