@@ -105,6 +105,29 @@ WRITES = {
         "  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n",
         "target_sources(plain PRIVATE who.h)\n",
     ),
+    "configured into a hidden folder": (
+        "configure_file(who.in ${CMAKE_CURRENT_SOURCE_DIR}/.made/who.h)\nexecute_process(COMMAND sleep 1)\n"
+        "include_directories(.made)\n",
+        "",
+    ),
+    "an output that no target lists": (
+        "add_custom_command(OUTPUT ${CMAKE_CURRENT_SOURCE_DIR}/who.h\n"
+        "  COMMAND sed s/@TORCH_EXT_TORCH@/${TORCH_EXT_TORCH}/ who.in > who.h && sleep 1\n"
+        "  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n"
+        "add_custom_target(made DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/who.h)\n",
+        "add_dependencies(plain made)\n",
+    ),
+    "a target without outputs": (
+        "add_custom_target(made COMMAND sed s/@TORCH_EXT_TORCH@/${TORCH_EXT_TORCH}/ who.in > who.h && sleep 1\n"
+        "  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n",
+        "add_dependencies(plain made)\n",
+    ),
+    "copied after it is linked": (
+        "configure_file(who.in who.h)\ninclude_directories(${CMAKE_CURRENT_BINARY_DIR})\n",
+        "add_custom_command(TARGET plain POST_BUILD\n"
+        "  COMMAND cp $<TARGET_FILE:plain> ${CMAKE_CURRENT_SOURCE_DIR}/libplain.so && sleep 1)\n"
+        "install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/libplain.so DESTINATION .)\n#",
+    ),
     "linked": (
         "configure_file(who.in who.h)\ninclude_directories(${CMAKE_CURRENT_BINARY_DIR})\n",
         "set_target_properties(plain PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)\n"
@@ -119,8 +142,10 @@ def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(wa
     """Two entries at once would compile, or install, what the other one has just written there."""
     before, after = WRITES[way]
     cmake = CMAKE.replace("add_library", f"{before}add_library").replace("plain.c)", f"plain.c)\n{after}", 1)
+    if after.endswith("#"):
+        cmake = cmake.replace("install(TARGETS plain LIBRARY DESTINATION .)", "")
     (project.root / "csrc/CMakeLists.txt").write_text(cmake, encoding="utf-8")
-    if "/who.h" in before:  # left there by another build: CMake leaves it as it is where it would write the same
+    if "_SOURCE_DIR}/who.h" in before:  # left by another build: CMake would write the same
         (project.root / "csrc/who.h").write_text('#define WHO "made for 2.9"\n', encoding="utf-8")
     (project.root / "csrc/who.in").write_text('#define WHO "made for @TORCH_EXT_TORCH@"\n', encoding="utf-8")
     (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return WHO; }\n')
@@ -137,6 +162,24 @@ def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(wa
         for label, content in found.items():
             assert f"made for {label.removeprefix('torch')[:3]}".encode() in content
         (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return 1 + WHO; }\n')
+
+
+def test_an_entry_that_writes_into_the_sources_and_fails_spoils_no_other(project: Project) -> None:
+    """The other entry compiled beside it what it had written, and is compiled again."""
+    cmake = CMAKE.replace(
+        "add_library",
+        'if(TORCH_EXT_TORCH STREQUAL "2.9")\nexecute_process(COMMAND sleep 1)\nendif()\n'
+        "configure_file(who.in ${CMAKE_CURRENT_SOURCE_DIR}/who.h)\n"
+        'if(TORCH_EXT_TORCH STREQUAL "2.9")\nmessage(FATAL_ERROR no)\nendif()\n'
+        "add_custom_target(slow COMMAND sleep 3)\nadd_library",
+    ).replace("plain.c)", "plain.c)\nadd_dependencies(plain slow)")
+    (project.root / "csrc/CMakeLists.txt").write_text(cmake, encoding="utf-8")
+    (project.root / "csrc/who.in").write_text('#define WHO "made for @TORCH_EXT_TORCH@"\n', encoding="utf-8")
+    (project.root / "csrc/who.h").write_text('#define WHO "made for 2.8"\n', encoding="utf-8")
+    (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return WHO; }\n')
+    assert project.build(HATCH_TORCH_EXT_JOBS="4").returncode == 1
+    library = project.root / "build/torch-ext/matrix.2.8/install/libplain.so"
+    assert b"made for 2.8" in library.read_bytes()
 
 
 def test_what_another_build_configured_into_the_sources_is_configured_again(project: Project) -> None:

@@ -52,6 +52,13 @@ def test_what_a_compiler_that_was_killed_looks_like(output: str, *, killed: bool
     assert bool(ninja._KILLED.search(output)) is killed
 
 
+def test_what_a_program_prints_is_no_failure_of_a_file() -> None:
+    """Where Ninja says that one failed, the launchers of the entry are ended."""
+    assert ninja._FAILED.match("FAILED: [code=1] a.o ")
+    assert ninja._FAILED.match("FAILED: [code=-9] a.o ")
+    assert not ninja._FAILED.match("FAILED: 0 of 3 tests")
+
+
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
 def test_a_file_that_was_not_begun_is_no_failure(tmp_path: Path, *, failed: bool) -> None:
     """After a failure, launchers that wait are ended: the log has their sentence, not a second failure and command."""

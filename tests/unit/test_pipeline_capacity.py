@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,6 +133,24 @@ def test_when_compilers_wait_for_jobs_by_themselves(
 ) -> None:
     """Only where entries take over jobs of others, and the processes that wait are few."""
     assert capacity.serves(Fixed(processes=processes), entries=entries, jobs=jobs) is expected
+
+
+def test_an_entry_that_wants_all_jobs_gets_those_that_memory_took() -> None:
+    """A killed compiler is tried again alone, though other programs hold memory for good."""
+    with contextlib.closing(Pool(2)) as pool:
+        pressure = Pressure(pool, Fixed(free=0.5 * GB), 2 * GB, lambda _: None)
+        pressure.look()
+        assert pool.free == 1
+        pool.take()
+        with contextlib.ExitStack() as held:
+            waiting = threading.Thread(target=lambda: held.enter_context(pool.alone()))
+            waiting.start()
+            deadline = time.monotonic() + 30
+            while waiting.is_alive() and time.monotonic() < deadline:
+                pressure.look()
+                time.sleep(0.01)
+            assert not waiting.is_alive()
+            assert (pool.free, pressure.kept_back) == (0, 0)
 
 
 def test_short_memory_takes_jobs_out_and_gives_them_back() -> None:

@@ -130,24 +130,34 @@ def _compiled(
 ) -> replies.Reply:
     """Configure, compile and install the project, and return what CMake said of it.
 
-    A project that writes into its sources is compiled by itself, since all entries share what it writes there. This is
-    seen where it has written: what another entry was at in the meantime is done again.
+    A project that writes into its sources is compiled by itself, since all entries share what it writes there. The
+    first time, this is only seen where something has been written: what was done beside other entries is done again.
     """
-    job, before = run.job, written.snapshot(run.job)
+    job = run.job
+    if distrusted := configured.is_distrusted(job):
+        turn.by_itself()
+        written.make_outdated(job)
+    before = written.snapshot(job)
+    failure = None
     try:
         reply = _steps(run, configuring, turn, before, slots=slots, report=report, planned=planned)
-    except EntryError:
-        if not turn.disturbed or written.note(job, before) is None:
-            raise
+    except EntryError as error:
+        failure = error
+    said = written.note(job, before)
+    if said is not None:
+        configured.distrust(job)
+        if turn.is_shared:
+            turn.by_itself()
+            return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
+    if failure is not None:
+        raise failure
+    if said is not None:
+        report(f"{job.entry.name}: {said}")
     else:
-        if (said := written.note(job, before)) is None:
-            configured.note(job, configuring, run.env, before)
-            return reply
-        if not turn.disturbed:
-            report(f"{job.entry.name}: {said}")
-            return reply
-    turn.by_itself()
-    return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
+        if distrusted:
+            configured.trust(job)
+        configured.note(job, configuring, run.env, before)
+    return reply
 
 
 def _steps(
@@ -161,15 +171,16 @@ def _steps(
     planned: Callable[[str, replies.InstallPlan], None],
 ) -> replies.Reply:
     job, entry = run.job, run.job.entry
-    is_configured = configured.holds(job, configuring, run.env, before)
+    # The order matters: an entry that ends its configure step has said before whether it wrote.
+    is_configured = not turn.others_configure and configured.holds(job, configuring, run.env, before)
     configured.forget(job)
     if not is_configured:
         replies.query(job.build)
         with turn.configuring():
             run.configure(configuring)
-            writes = written.note(job, before) is not None
-        if writes:  # and another entry may have written the same file since
-            configured.distrust(job)
+            if writes := written.note(job, before) is not None:
+                configured.distrust(job)
+        if writes and turn.is_shared:  # before anything is compiled in vain
             turn.by_itself()
             run.configure(configuring)
         toolchainfile.check_runs(job)
@@ -182,9 +193,9 @@ def _steps(
         raise CompileError(entry.name, failures.nothing_installed(reply, source=job.config.source, log=job.log))
     plan = replies.plan(reply, job.build, prefix=job.prefix, site=job.environment.site_packages)
     planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
-    if any(target.outside or target.generated for target in reply.targets):
+    if outside := ninja.outside(job, run.env):
         turn.by_itself()
-        written.make_outdated(job, reply.targets)
+        written.make_outdated(job, outside)
     if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
         report(f"{entry.name}: {said}")
     run.compile(slots, report)

@@ -2,8 +2,8 @@
 
 That is its command line and environment, the files that it says it read, which files the project has (``file(GLOB)``),
 and what is installed. A project whose CMake files read others while they run (``execute_process``, ``file(READ)``) is
-always configured, and so are a build that did not come to its end, and a project whose configure step once wrote into
-its sources: another entry's may have written there since.
+always configured, and so are a build that did not come to its end, and a project that writes into its sources:
+another entry's may have written there since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FILE = "torch_ext_configured"
 WRITES = "torch_ext_writes_into_sources"
-"""The file in the work folder that says that the configure step of some entry wrote into the sources."""
+"""The file in the work folder that says that some entry wrote into the sources."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that differ from one command to the next."""
 SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
@@ -41,7 +41,7 @@ READS = re.compile(
 
 def holds(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> bool:
     """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
-    if (job.folder.parent / WRITES).exists():
+    if is_distrusted(job):
         return False
     try:
         known = (job.build / FILE).read_text(encoding="ascii")
@@ -56,8 +56,18 @@ def forget(job: Job) -> None:
 
 
 def distrust(job: Job) -> None:
-    """Let every entry be configured from now on, since what CMake writes into the sources is another entry's, too."""
+    """Note that an entry wrote into the sources: what lies there may be another entry's from now on."""
     (job.folder.parent / WRITES).touch()
+
+
+def trust(job: Job) -> None:
+    """Note that an entry was built by itself and wrote nothing into the sources."""
+    (job.folder.parent / WRITES).unlink(missing_ok=True)
+
+
+def is_distrusted(job: Job) -> bool:
+    """Say whether an entry of this project wrote into the sources."""
+    return (job.folder.parent / WRITES).exists()
 
 
 def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:

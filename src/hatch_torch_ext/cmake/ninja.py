@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -32,6 +33,7 @@ REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS"
 _THREADS = re.compile(r"(?:^| )((?:--threads|-t|--split-compile|-split-compile)[ =]?\d+)(?= |$)")
 _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
 _LINK = re.compile(r"^: && | -dlink ")
+_FAILED = re.compile(r"FAILED: \[code=-?\d+\] ")
 _REFUSED = f"FAILED: [code={once.REFUSED}]"
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
 _KILLED = re.compile(
@@ -84,21 +86,25 @@ class Share:
 class Turn(Protocol):
     """An entry's turn at the sources, from its configure step to its install step."""
 
-    def configuring(self) -> AbstractContextManager[None]:
-        """Let other entries know that this one may write into the sources while the context lasts."""
-
     def by_itself(self) -> None:
         """Wait until no other entry is at work, and let none begin before this one has ended."""
 
+    def configuring(self) -> AbstractContextManager[None]:
+        """Let other entries know that this one may write into the sources while the context lasts."""
+
     @property
-    def disturbed(self) -> bool:
-        """Whether another entry may have written into the sources during this turn."""
+    def is_shared(self) -> bool:
+        """Whether another entry is or was at work during this turn."""
+
+    @property
+    def others_configure(self) -> bool:
+        """Whether another entry may be writing into the sources now."""
 
 
 class NoOthers:
     """The turn of a single entry."""
 
-    disturbed = False
+    is_shared = others_configure = False
 
     def configuring(self) -> AbstractContextManager[None]:
         """Tell no one."""
@@ -186,6 +192,17 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
         _run(job, env, share, slots)
 
 
+def outside(job: Job, env: Mapping[str, str | None]) -> frozenset[str]:
+    """Return the files outside of the build folder that Ninja would write, where every entry writes the same file."""
+    try:
+        said = process.run([*command(job, Share()), "-t", "targets", "all"], env_changes=env).stdout
+    except ProcessError:
+        return frozenset()  # what is wrong with it, Ninja says when it builds
+    inside = os.fspath(job.build) + "/"
+    outputs = (line.rpartition(": ") for line in said.splitlines() if line.startswith("/"))
+    return frozenset(path for path, _, rule in outputs if rule != "phony" and not path.startswith(inside))
+
+
 def threads(flags: Iterable[tuple[str, str]]) -> str | None:
     """Return a note on nvcc's own threads if ``flags`` (target and language, its flags) ask for them."""
     for target, text in flags:
@@ -211,7 +228,7 @@ def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) ->
         if refused:  # the command; what the launcher says of it follows
             refused = False
             return None
-        if server is not None and text.startswith("FAILED: "):
+        if server is not None and _FAILED.match(text):
             refused, failed = failed and text.startswith(_REFUSED), True
             server.refuse()
             return None if refused else text

@@ -22,17 +22,11 @@ API = Path(".cmake") / "api" / "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
-
-    ``outside`` are the artifacts outside of the build folder, where every entry would write the same file;
-    ``generated`` the sources there that a command of the project writes.
-    """
+    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions)."""
 
     name: str
     type: str
     artifacts: tuple[str, ...]
-    outside: tuple[Path, ...] = ()
-    generated: tuple[Path, ...] = ()
     flags: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
@@ -104,7 +98,7 @@ def read(build_dir: Path) -> Reply:
     }
     targets, rules = [], []
     for configuration in model["configurations"]:
-        targets += [_target(_json(folder / target["jsonFile"]), model["paths"]) for target in configuration["targets"]]
+        targets += [_target(_json(folder / target["jsonFile"])) for target in configuration["targets"]]
         for directory in configuration["directories"]:
             rules += _rules(_json(folder / directory["jsonFile"]), source=Path(model["paths"]["source"]))
     return Reply(
@@ -199,7 +193,7 @@ def _paths(installer: dict[str, Any], *, source: Path) -> Iterator[tuple[str, Pa
         yield pair["to"], source / pair["from"]
 
 
-def _target(data: dict[str, Any], paths: Mapping[str, str]) -> Target:
+def _target(data: dict[str, Any]) -> Target:
     groups = {}
     for group in data.get("compileGroups", []):
         if group["language"] not in groups:
@@ -208,14 +202,10 @@ def _target(data: dict[str, Any], paths: Mapping[str, str]) -> Target:
             defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
             groups[group["language"]] = (*options, *defines)
     artifacts = [Path(artifact["path"]) for artifact in data.get("artifacts", [])]
-    made = [source["path"] for source in data.get("sources", []) if source.get("isGenerated")]
-    generated = _absolute(made, Path(paths["source"]))
     return Target(
         name=data["name"],
         type=data["type"],
         artifacts=tuple(path.name for path in artifacts),
-        outside=tuple(path for path in artifacts if path.is_absolute()),
-        generated=tuple(path for path in generated if not path.is_relative_to(paths["build"])),
         flags=tuple(sorted(groups.items())),
     )
 

@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from hatch_torch_ext.cmake.job import Job
-    from hatch_torch_ext.cmake.replies import Target
 
 SHOWN = 3
-_PASSED_OVER = ("__pycache__", "dist", "node_modules")
+_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output, output, hash of the command
+_PASSED_OVER = ("__pycache__", "node_modules")
+_OF_TOOLS = (
+    ".cache",
+    ".git",
+    ".hg",
+    ".idea",
+    ".jj",
+    ".mypy_cache",
+    ".nox",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+)
+_SIGNS = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""Files that mark their folder as generated."""
+_UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
+"""Ends of names of files that no compiler reads: editors and people write them at any time."""
 
 State = tuple[int, int]
 """Time of the last change in nanoseconds, and size in bytes."""
 
 
 def snapshot(job: Job) -> dict[Path, State]:
-    """Return every file of the project and of its CMake folder, except hidden folders and what builds leave.
+    """Return the files of the project and of its CMake folder that a compiler may read.
 
-    Logs are left out too: that of `hatch build > build.log` grows while CMake runs.
+    Folders of tools and what builds leave are passed over, and so are files that people and editors write while CMake
+    runs. Hidden folders count below the CMake folder alone.
     """
     found: dict[Path, State] = {}
-    roots = [job.config.root]
-    if not job.config.source.is_relative_to(job.config.root):
-        roots.append(job.config.source)
-    for root in roots:
+    top, source = job.config.root, job.config.source
+    for root in [top] if source.is_relative_to(top) else [top, source]:
         for folder, folders, names in os.walk(root):
             here = Path(folder)
+            if here != root and any(sign in names for sign in _SIGNS):
+                folders.clear()
+                continue
+            is_source = here.is_relative_to(source)
             folders[:] = [
                 name
                 for name in folders
-                if not name.startswith(".") and name not in _PASSED_OVER and here / name != job.folder.parent
+                if name not in {*_PASSED_OVER, *_OF_TOOLS}
+                and (is_source or not name.startswith("."))
+                and not name.endswith(".egg-info")
+                and not (here == top and name == "dist")
+                and here / name != job.folder.parent
             ]
             for name in names:
-                path = here / name
-                if path.suffix == ".log":
+                if name.startswith(".") or name.endswith(_UNREAD):
                     continue
+                path = here / name
                 try:
                     status = path.lstat()
                 except OSError:
@@ -49,21 +72,23 @@ def snapshot(job: Job) -> dict[Path, State]:
     return found
 
 
-def make_outdated(job: Job, targets: Iterable[Target]) -> None:
-    """Make Ninja write again what lies outside of the build folder: another entry's would pass for this entry's own.
+def make_outdated(job: Job, outputs: Collection[str] | None = None) -> None:
+    """Make Ninja write ``outputs`` again, by default all but objects: another entry's would pass for this entry's own.
 
-    A source that the project calls generated may be the author's all the same, so it is not removed: Ninja writes it
-    again because its log does not say that it did.
+    It writes again what its log does not say that it wrote. Nothing is removed: what a project calls generated may be
+    the author's all the same.
     """
-    generated = {os.fspath(path) for target in targets for path in target.generated}
-    for path in (path for target in targets for path in target.outside):
-        with contextlib.suppress(OSError):
-            path.unlink()
     log = job.build / ".ninja_log"
-    if generated and log.is_file():
+    if log.is_file():
         lines = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
-        kept = [line for line in lines if generated.isdisjoint(line.split("\t"))]
+        kept = [line for line in lines if not _is_in(line.rstrip("\n").split("\t"), outputs)]
         log.write_text("".join(kept), encoding="utf-8", errors="surrogateescape")
+
+
+def _is_in(fields: list[str], outputs: Collection[str] | None) -> bool:
+    if len(fields) != _FIELDS:
+        return False
+    return not fields[3].endswith((".o", ".obj")) if outputs is None else fields[3] in outputs
 
 
 def note(job: Job, before: Mapping[Path, State]) -> str | None:

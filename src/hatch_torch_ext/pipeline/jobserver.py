@@ -117,6 +117,11 @@ class Pool:
         fcntl.ioctl(self._fd, termios.FIONREAD, count)
         return count[0]
 
+    @property
+    def wants_all(self) -> bool:
+        """Return whether an entry waits for all tokens, or has them."""
+        return self._alone.locked()
+
     @contextlib.contextmanager
     def share(self, clients: Clients) -> Iterator[Share]:
         """Give a token's holder a share of the pool: for compilers, for Ninja, or a fixed number of free tokens."""

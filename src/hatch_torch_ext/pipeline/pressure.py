@@ -48,7 +48,11 @@ class Pressure:
         """Take a token if too little memory is available; give one back if there is enough for another job."""
         available = self._capacity.available()
         before = self.kept_back
-        if available < RESERVE and self.kept_back < self._pool.size - 1:
+        if self._pool.wants_all:  # for one compiler: there cannot be fewer
+            while self.kept_back:
+                self._pool.give()
+                self.kept_back -= 1
+        elif available < RESERVE and self.kept_back < self._pool.size - 1:
             self._pool.take()
             self.kept_back += 1
         elif self.kept_back and available > RESERVE + self._per_job:

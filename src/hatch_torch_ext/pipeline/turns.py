@@ -31,8 +31,8 @@ class Turns:
         self.beside = 0
         self.asked = 0  # entries that wait to be alone
         self.alone = False
+        self.begun = 0  # turns so far
         self.configuring = 0
-        self.wrote = False  # whether an entry wrote into the sources
 
     @contextlib.contextmanager
     def turn(self, pool: Pool) -> Iterator[Turn]:
@@ -51,6 +51,8 @@ class Turn:
     def __init__(self, turns: Turns, pool: Pool) -> None:
         self._turns, self._pool = turns, pool
         self._alone: bool | None = None  # None: not at work
+        self._others = False  # at the beginning of the turn
+        self._number = 0
 
     @contextlib.contextmanager
     def configuring(self) -> Iterator[None]:
@@ -63,18 +65,21 @@ class Turn:
             with self._turns.changed:
                 self._turns.configuring -= 1
 
+    @property
+    def others_configure(self) -> bool:
+        """Whether another entry may be writing into the sources now; this one is not in its configure step."""
+        return self._turns.configuring > 0
+
     def by_itself(self) -> None:
         """Wait until no other entry is at work, and let none begin before this one has ended."""
-        with self._turns.changed:
-            self._turns.wrote = True
         if not self._alone:
             self.end()
             self.begin(alone=True)
 
     @property
-    def disturbed(self) -> bool:
-        """Whether another entry may have written into the sources during this turn."""
-        return not self._alone and (self._turns.wrote or self._turns.configuring > 0)
+    def is_shared(self) -> bool:
+        """Whether another entry is or was at work during this turn."""
+        return not self._alone and (self._others or self._turns.begun != self._number)
 
     def begin(self, *, alone: bool) -> None:
         """Wait until this entry may be at work. Raises ``Stopped`` once the pool is closed."""
@@ -116,3 +121,6 @@ class Turn:
         else:
             self._turns.beside += 1
         self._alone = alone
+        self._turns.begun += 1
+        self._number = self._turns.begun
+        self._others = self._turns.beside > 1
