@@ -17,6 +17,7 @@ import uv
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
+from archives import unpack
 from hatch_torch_ext import process
 from hatch_torch_ext.remote import index, pipfiles, settings
 from hatch_torch_ext.remote.http import Http, RemoteError
@@ -125,7 +126,7 @@ def _unpack(archive: Path, target: Path) -> Path:
                 zipped.extractall(scratch)
         else:
             with tarfile.open(archive) as tarred:
-                tarred.extractall(scratch, filter="data")
+                unpack(tarred, scratch)
         (inner,) = scratch.iterdir()
         inner.rename(target)
         scratch.rmdir()
@@ -138,7 +139,7 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
     shutil.copytree(source, root, symlinks=True)
     for archive in root.glob(project.unpack) if project.unpack else ():
         with tarfile.open(archive) as tarred:
-            tarred.extractall(root, filter="data")
+            unpack(tarred, root)
     before = _texts(root)
     if project.way == "init":
         options = [part for release in releases for part in ("--torch", release)]

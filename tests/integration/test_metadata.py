@@ -14,6 +14,7 @@ import pytest
 import uv
 
 import plain
+from archives import unpack
 from hatch_torch_ext import process
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def test_only_the_sdist_knows_the_metadata_that_it_was_made_with(tmp_path: Path)
     root = write(tmp_path / "project")
     assert hatchling(root, "build", "-t", "sdist").returncode == 0
     with tarfile.open(root / "dist" / "my_pkg-1.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     done = hatchling(tmp_path / "my_pkg-1", "metadata", "dependencies", HATCH_TORCH_EXT_ONLY="matrix.2.8")
     assert json.loads(done.stdout) == [TORCH]
     here = hatchling(root, "metadata", "dependencies", HATCH_TORCH_EXT_ONLY="matrix.2.8")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archives import unpack
 from hatch_torch_ext import process
 from plain import CMAKE, COMMAND, Project, make_wheels
 
@@ -258,7 +259,7 @@ def test_an_unpacked_sdist_finds_the_projects_work(project: Project, tmp_path: P
         )
         assert sdist.returncode == 0
         with tarfile.open(next((tmp_path / f"{name}.out").glob("*.tar.gz"))) as archive:
-            archive.extractall(tmp_path / name, filter="data")
+            unpack(archive, tmp_path / name)
         unpacked = Project.__new__(Project)
         unpacked.root, unpacked.environ = tmp_path / name / "my_pkg-1", project.environ
         done = unpacked.build(f"../../{name}.out")

@@ -278,7 +278,7 @@ def test_nothing_foreign_is_shown_raw(source: str, tmp_path: Path, capsys: pytes
         ("elf versions", "audit", "\\x1b]0;x\\x07"),
         ("elf needed", "audit", "\\x1b]0;x\\x07"),
         ("variant label", "audit", "variant.label cannot be"),
-        ("manifest unknown field", "merge", "has the unknown field `\\x1b]0;x\\x07"),
+        ("manifest unknown field", "merge", "has the field `\\x1b]0;x\\x07"),
         ("file name", "inspect", "is not named as a wheel"),
     ],
 )
