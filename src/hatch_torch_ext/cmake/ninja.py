@@ -90,7 +90,7 @@ class Turn(Protocol):
         """Wait until no other entry is at work, and let none begin before this one has ended."""
 
     def configuring(self) -> AbstractContextManager[None]:
-        """Let other entries know that this one may write into the sources while the context lasts."""
+        """Be the only entry in its configure step, which may write into the sources."""
 
     @property
     def is_shared(self) -> bool:

@@ -1,4 +1,4 @@
-"""Files that a project's CMake files write into the author's sources: reported, since other builds read them."""
+"""What a project writes into the sources, which all entries share: found, told, and written again for each entry."""
 
 from __future__ import annotations
 

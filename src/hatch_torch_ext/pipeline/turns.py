@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.errors import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hatch_torch_ext.pipeline.jobserver import Pool
 
@@ -32,7 +32,7 @@ class Turns:
         self.asked = 0  # entries that wait to be alone
         self.alone = False
         self.begun = 0  # turns so far
-        self.configuring = 0
+        self.configuring = False
 
     @contextlib.contextmanager
     def turn(self, pool: Pool) -> Iterator[Turn]:
@@ -56,19 +56,22 @@ class Turn:
 
     @contextlib.contextmanager
     def configuring(self) -> Iterator[None]:
-        """Let other entries know that this one may write into the sources while the context lasts."""
-        with self._turns.changed:
-            self._turns.configuring += 1
+        """Be the only entry in its configure step: of two CMakes that write one file at once, neither has its own.
+
+        Raises ``Stopped`` once the pool is closed.
+        """
+        self._wait(lambda: not self._turns.configuring, self._configure)
         try:
             yield
         finally:
             with self._turns.changed:
-                self._turns.configuring -= 1
+                self._turns.configuring = False
+                self._turns.changed.notify_all()
 
     @property
     def others_configure(self) -> bool:
         """Whether another entry may be writing into the sources now; this one is not in its configure step."""
-        return self._turns.configuring > 0
+        return self._turns.configuring
 
     def by_itself(self) -> None:
         """Wait until no other entry is at work, and let none begin before this one has ended."""
@@ -83,22 +86,26 @@ class Turn:
 
     def begin(self, *, alone: bool) -> None:
         """Wait until this entry may be at work. Raises ``Stopped`` once the pool is closed."""
+        self._ask(by=alone)
+        try:
+            self._wait(lambda: self._is_possible(alone=alone), lambda: self._note(alone=alone))
+        finally:
+            self._ask(by=-alone)
+
+    def _wait(self, is_possible: Callable[[], bool], begin: Callable[[], None]) -> None:
+        """Begin as soon as it is possible, and give the token back for as long as it is not."""
         with self._turns.changed:
-            if self._is_possible(alone=alone):
-                self._note(alone=alone)
+            if is_possible():
+                begin()
                 return
         self._pool.give()
         try:
             with self._turns.changed:
-                self._turns.asked += alone
-                try:
-                    while not self._is_possible(alone=alone):
-                        if self._pool.closed:
-                            raise Stopped
-                        self._turns.changed.wait(LOOK)
-                finally:
-                    self._turns.asked -= alone
-                self._note(alone=alone)
+                while not is_possible():
+                    if self._pool.closed:
+                        raise Stopped
+                    self._turns.changed.wait(LOOK)
+                begin()
         finally:
             self._pool.take()
 
@@ -114,6 +121,13 @@ class Turn:
 
     def _is_possible(self, *, alone: bool) -> bool:
         return not self._turns.alone and not (self._turns.beside if alone else self._turns.asked)
+
+    def _ask(self, *, by: int) -> None:
+        with self._turns.changed:
+            self._turns.asked += by
+
+    def _configure(self) -> None:
+        self._turns.configuring = True
 
     def _note(self, *, alone: bool) -> None:
         if alone:
