@@ -26,6 +26,7 @@ from hatch_torch_ext.cmake import (
     foreseen,
     launchers,
     ninja,
+    ninjalog,
     package,
     prefixes,
     replies,
@@ -134,9 +135,9 @@ def _compiled(
     first time, this is only seen where something has been written: what was done beside other entries is done again.
     """
     job = run.job
-    if distrusted := configured.is_distrusted(job):
+    if distrusted := written.is_distrusted(job):
         turn.by_itself()
-        written.make_outdated(job)
+        ninjalog.forget(job.build)
     before = written.snapshot(job)
     failure = None
     try:
@@ -145,7 +146,7 @@ def _compiled(
         failure = error
     said = written.note(job, before)
     if said is not None:
-        configured.distrust(job)
+        written.distrust(job)
         if turn.is_shared:
             turn.by_itself()
             return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
@@ -155,7 +156,7 @@ def _compiled(
         report(f"{job.entry.name}: {said}")
     else:
         if distrusted:
-            configured.trust(job)
+            written.trust(job)
         configured.note(job, configuring, run.env, before)
     return reply
 
@@ -179,7 +180,7 @@ def _steps(
         with turn.configuring():
             run.configure(configuring)
             if writes := written.note(job, before) is not None:
-                configured.distrust(job)
+                written.distrust(job)
         if writes and turn.is_shared:  # before anything is compiled in vain
             turn.by_itself()
             run.configure(configuring)
@@ -195,7 +196,7 @@ def _steps(
     planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
     if outside := ninja.outside(job, run.env):
         turn.by_itself()
-        written.make_outdated(job, outside)
+        ninjalog.forget(job.build, outside)  # another entry's would pass for this entry's own
     if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
         report(f"{entry.name}: {said}")
     run.compile(slots, report)

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cmake import replies
+from hatch_torch_ext.cmake import replies, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake.written import State
 
 FILE = "torch_ext_configured"
-WRITES = "torch_ext_writes_into_sources"
-"""The file in the work folder that says that some entry wrote into the sources."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that differ from one command to the next."""
 SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
@@ -41,7 +39,7 @@ READS = re.compile(
 
 def holds(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> bool:
     """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
-    if is_distrusted(job):
+    if written.is_distrusted(job):
         return False
     try:
         known = (job.build / FILE).read_text(encoding="ascii")
@@ -53,21 +51,6 @@ def holds(job: Job, command: Sequence[str], env: Mapping[str, str | None], befor
 def forget(job: Job) -> None:
     """Let the next build configure, whatever becomes of this one."""
     (job.build / FILE).unlink(missing_ok=True)
-
-
-def distrust(job: Job) -> None:
-    """Note that an entry wrote into the sources: what lies there may be another entry's from now on."""
-    (job.folder.parent / WRITES).touch()
-
-
-def trust(job: Job) -> None:
-    """Note that an entry was built by itself and wrote nothing into the sources."""
-    (job.folder.parent / WRITES).unlink(missing_ok=True)
-
-
-def is_distrusted(job: Job) -> bool:
-    """Say whether an entry of this project wrote into the sources."""
-    return (job.folder.parent / WRITES).exists()
 
 
 def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:

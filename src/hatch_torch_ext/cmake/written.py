@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.projectfolders import SIGNS, SKIPPED
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from hatch_torch_ext.cmake.job import Job
 
 SHOWN = 3
-_FIELDS = 5  # of a line of Ninja's log: start, end, time of the output, output, hash of the command
-_PASSED_OVER = ("__pycache__", "node_modules")
+WRITES = "torch_ext_writes_into_sources"
+"""The file in the work folder that says that some entry wrote into the sources."""
 _OF_TOOLS = (
     ".cache",
     ".git",
@@ -27,8 +29,6 @@ _OF_TOOLS = (
     ".svn",
     ".tox",
 )
-_SIGNS = ("CACHEDIR.TAG", "pyvenv.cfg")
-"""Files that mark their folder as generated."""
 _UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
 """Ends of names of files that no compiler reads: editors and people write them at any time."""
 
@@ -47,14 +47,14 @@ def snapshot(job: Job) -> dict[Path, State]:
     for root in [top] if source.is_relative_to(top) else [top, source]:
         for folder, folders, names in os.walk(root):
             here = Path(folder)
-            if here != root and any(sign in names for sign in _SIGNS):
+            if here != root and any(sign in names for sign in SIGNS):
                 folders.clear()
                 continue
             is_source = here.is_relative_to(source)
             folders[:] = [
                 name
                 for name in folders
-                if name not in {*_PASSED_OVER, *_OF_TOOLS}
+                if name not in {*SKIPPED, *_OF_TOOLS}
                 and (is_source or not name.startswith("."))
                 and not name.endswith(".egg-info")
                 and not (here == top and name == "dist")
@@ -72,23 +72,19 @@ def snapshot(job: Job) -> dict[Path, State]:
     return found
 
 
-def make_outdated(job: Job, outputs: Collection[str] | None = None) -> None:
-    """Make Ninja write ``outputs`` again, by default all but objects: another entry's would pass for this entry's own.
-
-    It writes again what its log does not say that it wrote. Nothing is removed: what a project calls generated may be
-    the author's all the same.
-    """
-    log = job.build / ".ninja_log"
-    if log.is_file():
-        lines = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
-        kept = [line for line in lines if not _is_in(line.rstrip("\n").split("\t"), outputs)]
-        log.write_text("".join(kept), encoding="utf-8", errors="surrogateescape")
+def distrust(job: Job) -> None:
+    """Note that an entry wrote into the sources: what lies there may be another entry's from now on."""
+    (job.folder.parent / WRITES).touch()
 
 
-def _is_in(fields: list[str], outputs: Collection[str] | None) -> bool:
-    if len(fields) != _FIELDS:
-        return False
-    return not fields[3].endswith((".o", ".obj")) if outputs is None else fields[3] in outputs
+def trust(job: Job) -> None:
+    """Note that an entry was built by itself and wrote nothing into the sources."""
+    (job.folder.parent / WRITES).unlink(missing_ok=True)
+
+
+def is_distrusted(job: Job) -> bool:
+    """Say whether an entry of this project wrote into the sources."""
+    return (job.folder.parent / WRITES).exists()
 
 
 def note(job: Job, before: Mapping[Path, State]) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import foreign
 from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts.projectfolders import SIGNS, SKIPPED
 from hatch_torch_ext.pipeline.folders import replace_text
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ FRESH = 2.0  # seconds
 LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is that large
 MISSING = "missing"
 FOLDER = "folder"
-_SKIPPED = ("__pycache__", "node_modules")
-_SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
-"""Files that mark their folder as generated."""
 _HISTORIES = (".git", ".hg", ".svn")
 _WRITTEN = (".log", ".whl")
 _PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
@@ -90,14 +88,14 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
     roots = [top] if source.is_relative_to(root) else [top, os.fspath(source)]
     for start in roots:
         for folder, folders, names in os.walk(start):
-            if folder != start and any(sign in names for sign in _SIGNS):
+            if folder != start and any(sign in names for sign in SIGNS):
                 folders.clear()
                 continue
             folders[:] = sorted(
                 name
                 for name in folders
                 if not name.startswith(".")
-                and name not in _SKIPPED
+                and name not in SKIPPED
                 and not name.endswith(".egg-info")
                 and not (folder == top and name in {"build", "dist"})
                 and f"{folder}/{name}" != os.fspath(work)
@@ -117,13 +115,13 @@ def travelling(root: Path) -> list[Path]:
     """Return the files of a project with which it can be built elsewhere, sorted: all except those that tools wrote."""
     found: list[Path] = []
     for folder, folders, names in os.walk(root):
-        if folder != os.fspath(root) and any(sign in names for sign in _SIGNS):
+        if folder != os.fspath(root) and any(sign in names for sign in SIGNS):
             folders.clear()
             continue
         folders[:] = [
             name
             for name in folders
-            if name not in {*_SKIPPED, *_HISTORIES} and not (folder == os.fspath(root) and name in {"build", "dist"})
+            if name not in {*SKIPPED, *_HISTORIES} and not (folder == os.fspath(root) and name in {"build", "dist"})
         ]
         links = [name for name in folders if (Path(folder) / name).is_symlink()]
         found += [Path(folder) / name for name in (*names, *links) if not name.endswith(_WRITTEN)]

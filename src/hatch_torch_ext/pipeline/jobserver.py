@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cmake.ninja import Clients, Share
 from hatch_torch_ext.errors import Stopped
-from hatch_torch_ext.pipeline.tokenserver import TokenServer
+from hatch_torch_ext.pipeline.tokenserver import TOKEN, TokenServer
 from hatch_torch_ext.pipeline.turns import Turns
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOKEN = b"+"
 SAMPLES = 4
 PAUSE = 0.1  # seconds between two counts of running jobs
 _LONGEST = 80  # bytes; a folder's and a socket's name follow

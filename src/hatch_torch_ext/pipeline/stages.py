@@ -14,6 +14,7 @@ import uv
 
 from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
+from hatch_torch_ext.cmake import ninjalog
 from hatch_torch_ext.errors import EntryError, ProcessError, SdkError
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
@@ -211,12 +212,7 @@ class PoolSlots:
         self.counts = (hits, files) if files else None
 
     def _log(self) -> list[str]:
-        """Return the lines of Ninja's log, none before its first run."""
-        try:
-            log = self._task.work / self._task.entry.folder / "build" / ".ninja_log"
-            return log.read_text(encoding="utf-8").splitlines()
-        except OSError:
-            return []
+        return ninjalog.lines(self._task.work / self._task.entry.folder / "build")
 
     def _told(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
         """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.
@@ -225,14 +221,11 @@ class PoolSlots:
         """
         started = {} if server is None else server.started
         for line in self._log():
-            fields = line.split("\t")
-            if len(fields) == _FIELDS and line not in before:
+            fields = ninjalog.fields(line)
+            if fields is not None and line not in before:
                 start, end = (began + int(field) / 1000 for field in fields[:2])
                 start = min(end, max(start, started.get(fields[3], start)))
                 self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
-
-
-_FIELDS = 5  # the fields of a line in Ninja's log: start, end, time of the output, output, hash of the command
 
 
 def _notes(task: Task, emit: Emit) -> Callable[[str], None]:

@@ -86,11 +86,11 @@ class Turn:
 
     def begin(self, *, alone: bool) -> None:
         """Wait until this entry may be at work. Raises ``Stopped`` once the pool is closed."""
-        self._ask(by=alone)
+        self._ask(by=int(alone))
         try:
             self._wait(lambda: self._is_possible(alone=alone), lambda: self._note(alone=alone))
         finally:
-            self._ask(by=-alone)
+            self._ask(by=-int(alone))
 
     def _wait(self, is_possible: Callable[[], bool], begin: Callable[[], None]) -> None:
         """Begin as soon as it is possible, and give the token back for as long as it is not."""
