@@ -58,10 +58,10 @@ class Project:
 LOAD = "from {0} import _variants\n\n_variants.load()\n\n"
 
 
-def _pyg(name: str, version: str) -> Project:
+def _pyg(name: str, version: str, *, needs: tuple[str, ...] = ()) -> Project:
     """Return a project of PyG: its ``__init__`` looks for one library an operator, and CMake makes one of all."""
     loop = Edit(file=f"{name}/__init__.py", start="for library in", end="cuda_version =", text=LOAD.format(name))
-    return Project(name=name, version=version, way="cmake", package=name, check=name, edits=(loop,))
+    return Project(name=name, version=version, way="cmake", package=name, check=name, edits=(loop,), needs=needs)
 
 
 def _turned(
@@ -168,7 +168,7 @@ PROJECTS = (
     ),
     _pyg("torch_spline_conv", "1.2.2"),
     _pyg("torch_scatter", "2.1.2"),
-    _pyg("torch_cluster", "1.6.3"),
+    _pyg("torch_cluster", "1.6.3", needs=("scipy",)),
     _read("torchani", "2.9.0", "its extensions are for CUDA in the first place", "--argument", "ext"),
     _read("warp_rnnt", "0.7.0", "CUDA alone, and its operators need a GPU"),
     _read("causal_conv1d", "1.7.0", "CUDA alone, and its operators need a GPU"),
