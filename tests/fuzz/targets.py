@@ -234,7 +234,7 @@ def _zip() -> bytes:
 _MARKER = json.dumps(
     ThinRecord(facts=_FACTS, wheel=_WHEEL, libraries=(_LIBRARY,), requires=("a; b",), modules=()).marker()
 ).encode()
-_SEAL = seal.Seal(files={"a/b.h": (1, 2, 3, 4, "0" * 64)}, folders={".": (1, 2)}).dump()
+_SEAL = seal.Seal(files={"a/b.h": f"1 2 3 4 {'0' * 64}"}, folders={".": "1 2"}).dump()
 _PAGE = {"files": [{"filename": f"torch-2.{minor}.0-cp311-cp311-manylinux_2_28_x86_64.whl"} for minor in range(3)]}
 _HTML = (
     b"<html><a href=\"torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl#sha256=0\">t</a> <a href='../x%2b.whl'>x</a>"

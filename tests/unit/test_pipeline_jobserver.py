@@ -123,6 +123,44 @@ def test_without_the_jobserver_the_share_is_even(pool: Pool) -> None:
     assert pool.free == 3
 
 
+def test_a_thread_keeps_its_token_between_two_entries(pool: Pool) -> None:
+    """A Ninja that looks for a token meanwhile finds two of three; the third is back once the thread has ended."""
+    held = pool.held()
+    for _ in range(2):
+        with held.token():
+            assert pool.free == 2
+        assert pool.free == 2
+    held.give()
+    held.give()
+    assert pool.free == 3
+
+
+def test_a_token_that_somebody_waits_for_is_given_between_two_entries(pool: Pool) -> None:
+    """The watch on memory, and an entry that wants all tokens, get it before the thread's next entry begins."""
+    held, got = pool.held(), threading.Event()
+    pool.take()
+    pool.take()
+
+    def want() -> None:
+        pool.take()
+        got.set()
+
+    with held.token():
+        thread = threading.Thread(target=want)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not pool.is_wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not got.is_set()
+    assert got.wait(10)
+    thread.join()
+    pool.give()
+    with held.token():
+        assert pool.free == 0
+    held.give()
+    assert pool.free == 1
+
+
 def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
     """Whoever asks for the machine holds every token; a second who asks meanwhile waits, and neither waits for ever."""
     inside: list[int] = []

@@ -264,6 +264,9 @@ def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
         '{"files": {"a": []}, "folders": {}}',
         '{"files": {"a/b.h": [[], 1, 1, 1, ""], "finished.json": [1, 1, 1, 1, ""]}, "folders": {}}',
         '{"files": 3}',
+        '{"files": {"a/b.h": "", "finished.json": ""}, "folders": {".": "", "a": ""}}',
+        '{"files": {"a/b.h": "1 1 1 1 x", "finished.json": "1 1"}, "folders": {".": "1 1", "a": "x"}}',
+        '{"files": {"a/b.h": 1, "finished.json": null}, "folders": {".": 1, "a": []}}',
         '"\\ud800"',
     ):
         kept.make("torch", "key", filler(kept))

@@ -6,9 +6,6 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
-from abi3info.models import PyVersion, Symbol  # type: ignore[import-untyped]
-
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.subject import PYTHON_MODULE_ENTRY
 from hatch_torch_ext.facts import owners
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from abi3info.models import Data, Function
+    from abi3info.models import Data, Function  # type: ignore[import-untyped]
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
@@ -36,7 +33,7 @@ _NO_LIMITED_PYBIND = (
     "each Python (WITH_SOABI, no USE_SABI)."
 )
 NEW_IN = {
-    symbol: PyVersion(3, minor)
+    symbol: (3, minor)
     for minor, symbols in {
         10: "PyIter_Send PyModule_AddObjectRef Py_NewRef Py_XNewRef",
         11: "PyErr_GetHandledException PyErr_SetHandledException PyFrame_GetBuiltins PyType_GetName",
@@ -136,16 +133,17 @@ def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) 
 
 def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Find traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
-    version = PyVersion(int(tag[0]), int(tag.removesuffix("t")[1:]))
+    version = int(tag[0]), int(tag.removesuffix("t")[1:])
+    said = ".".join(map(str, version))
     newer = [symbol for symbol in symbols if NEW_IN.get(symbol, version) > version]
     traces = []
     if newer:
-        traces.append(f"needs {some(newer)}, which Python {version} does not have")
+        traces.append(f"needs {some(newer)}, which Python {said} does not have")
     shared = sorted(FREE_THREADED & binary.symbols)
     if shared and not tag.endswith("t"):
         traces.append(f"needs {some(shared)} of a free-threaded Python")
     compiled = _pybind_python(binary.elf.path)
-    if compiled is not None and compiled != str(version):
+    if compiled is not None and compiled != said:
         traces.append(f"was compiled for Python {compiled}")
     for trace in traces:
         yield finding(
@@ -157,20 +155,23 @@ def _limited(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
     """Compare the symbols with the limited API, and with its state in the oldest Python that is promised."""
     promised = _TAG.fullmatch(subject.python or "")
     remedy = _NO_LIMITED_PYBIND if any(_PYBIND_CHECK in data for data in windows(binary.elf.path)) else None
-    outside = [symbol for symbol in symbols if _limited_api(symbol) is None]
-    if outside:
+    known = {symbol: _limited_api(symbol) for symbol in symbols}
+    if outside := [symbol for symbol, found in known.items() if found is None]:
         message = f"says abi3, but needs {some(outside)}, which is not in Python's limited API"
         yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
     if promised is None:
         return
-    oldest = PyVersion(int(promised["major"]), int(promised["minor"]))
-    newer = [symbol for symbol in symbols if (known := _limited_api(symbol)) is not None and known.added > oldest]
-    if newer:
-        message = f"says abi3 from Python {oldest} on, but needs {some(newer)}, which came later"
+    oldest = int(promised["major"]), int(promised["minor"])
+    since = {symbol: (found.added.major, found.added.minor) for symbol, found in known.items() if found is not None}
+    if newer := [symbol for symbol, added in since.items() if added > oldest]:
+        message = f"says abi3 from Python {oldest[0]}.{oldest[1]} on, but needs {some(newer)}, which came later"
         yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
 
 
-def _limited_api(symbol: str) -> Function | Data | None:
+def _limited_api(symbol: str) -> Data | Function | None:
+    from abi3info import DATAS, FUNCTIONS  # type: ignore[import-untyped]
+    from abi3info.models import Symbol
+
     return FUNCTIONS.get(Symbol(symbol)) or DATAS.get(Symbol(symbol))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
+    from hatch_torch_ext.pipeline.jobserver import Held
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.record import EntryInputs, Records
     from hatch_torch_ext.pipeline.stages import Acquired, Result
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 0.2
 """Seconds for which a failure is held back: Ctrl-C ends a compiler before this process receives the signal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Means:
+    """What the entries of one build share while they are worked on."""
+
+    pool: Pool
+    family: Family
+    leftovers: Leftovers | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +69,7 @@ class Crew:
             return schedule.run(
                 self.tasks,
                 prepare=partial(self._prepare, family, leftovers),
-                work=partial(self._work_on, pool, family, leftovers),
+                work=partial(self._work_on, _Means(pool=pool, family=family, leftovers=leftovers)),
                 threads=jobs,
                 family=family,
                 pool=pool,
@@ -74,24 +84,22 @@ class Crew:
             note(acquired[0].prefix)
         return acquired
 
-    def _work_on(
-        self, pool: Pool, family: Family, leftovers: Leftovers | None, task: Task, acquired: Future[Acquired]
-    ) -> BuiltVariant:
+    def _work_on(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         try:
-            return self._built(pool, family, leftovers, task, acquired)
+            return self._built(means, task, acquired, held)
         finally:
-            if leftovers is not None:
-                leftovers.ended()
+            if means.leftovers is not None:
+                means.leftovers.ended()
 
-    def _built(
-        self, pool: Pool, family: Family, leftovers: Leftovers | None, task: Task, acquired: Future[Acquired]
-    ) -> BuiltVariant:
+    def _built(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         began = time.monotonic()
-        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=family)
+        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=means.family)
         try:
+            if not acquired.done():
+                held.give()
             ready = acquired.result()
             self.stream(events.Step(entry=task.name, step="wait"))
-            with pool.token(), own.active():
+            with held.token(), own.active():
                 began = time.monotonic()
                 if (unseen := self.records.begin(task)) is not None:
                     text = (
@@ -99,12 +107,12 @@ class Crew:
                         "compiled again"
                     )
                     self.stream(events.Note(text=text, entry=task.name))
-                slots = stages.PoolSlots(task, pool, own, self.stream)
+                slots = stages.PoolSlots(task, means.pool, own, self.stream)
                 result = stages.build(task, ready, slots, self.planned, self.stream)
-                built = self._keep(leftovers, task, result)
+                built = self._keep(means.leftovers, task, result)
         except EntryError as error:
             time.sleep(INTERRUPTED)
-            if family.stopped:
+            if means.family.stopped:
                 raise Stopped from error
             log = str(task.log) if task.log.exists() else ""
             seconds = time.monotonic() - began

@@ -104,6 +104,15 @@ class Pool:
         finally:
             self.give()
 
+    def held(self) -> Held:
+        """Return what holds a token of a thread that works on one entry after another."""
+        return Held(self)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether somebody waits in ``take``."""
+        return self._waiting > 0
+
     @property
     def closed(self) -> bool:
         """Return whether the build ends, or was stopped."""
@@ -195,6 +204,35 @@ class Pool:
         while taken < most and self.take_free():
             taken += 1
         return taken
+
+
+class Held:
+    """A thread's token, which it keeps from one entry to the next.
+
+    A Ninja at work would take it in between, and may then have two with one long job left: its first, which it cannot
+    give back, is idle until that job ends.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool, self._is_held = pool, False
+
+    @contextlib.contextmanager
+    def token(self) -> Iterator[None]:
+        """Hold a token while the context lasts, and afterwards unless somebody waits for one."""
+        if not self._is_held:
+            self._pool.take()
+            self._is_held = True
+        try:
+            yield
+        finally:
+            if self._pool.is_wanted:
+                self.give()
+
+    def give(self) -> None:
+        """Put the token back, if there is one."""
+        if self._is_held:
+            self._is_held = False
+            self._pool.give()
 
 
 def _held_by_clients() -> int:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.facts import digest
-from hatch_torch_ext.repair import contents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +42,8 @@ class Planned:
 
     def check(self, entry: str, plan: InstallPlan) -> None:
         """Raise ``CompileError`` if the files of ``entry`` cannot be in one package with those of the others."""
+        from hatch_torch_ext.repair import contents
+
         files = {contents.fold(place, self._config.package): source for place, source in plan.files}
         if not (self._config.package_dir.is_dir() or plan.code or _brings_python(plan)):
             raise CompileError(entry, no_package(self._config))

@@ -178,7 +178,7 @@ class Records:
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
         """Return path -> hash of every file outside of the work folders that CMake, compilers and linkers read."""
         build = _folder(task) / "build"
-        named = set(_named(build, toolchain.ninja.path))
+        named = _named(build, toolchain.ninja.path)
         programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
         # What lies in the store never changes. It may be removed, which affects no result either.
@@ -277,18 +277,22 @@ def _packages(site: Path) -> Iterator[str]:
     return (path.name for path in site.glob("*.dist-info"))
 
 
-def _named(build: Path, ninja: Path) -> Iterator[str]:
-    """Yield the absolute paths that Ninja lists as inputs: sources, headers, libraries, CMake's own files."""
+def _named(build: Path, ninja: Path) -> set[str]:
+    """Return the absolute paths that Ninja lists as inputs: sources, headers, libraries, CMake's own files."""
+    named: set[str] = set()
     for tool in (["inputs", "all", "build.ninja"], ["deps"]):
         try:
-            said = process.run([ninja, "-C", build, "-t", *tool]).stdout
+            said = process.run([ninja, "-C", build, "-t", *tool]).stdout.splitlines()
         except ProcessError:
             continue
-        for line in said.splitlines():
-            path = line.strip()
-            if tool[0] == "deps" and not line.startswith(" "):
-                continue
-            yield os.path.normpath(os.path.join(build, path))  # noqa: PTH118 -- thousands of them
+        named.update(line.strip() for line in said if tool[0] != "deps" or line.startswith(" "))
+    return {_plain(path if path.startswith("/") else f"{build}/{path}") for path in named}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _plain(path: str) -> str:
+    """Return a path without ``..``, which thousands have that are the same for every entry: the compiler's headers."""
+    return os.path.normpath(path) if "/." in path or "//" in path else path
 
 
 def _contents(built: BuiltVariant, hashes: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, str]]:

@@ -1,4 +1,4 @@
-"""Runs tasks side by side in threads, each of which first takes a token of the pool; stops all at once on request."""
+"""Runs tasks side by side in threads, each of which holds a token of the pool; stops all at once on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
-    from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.pipeline.jobserver import Held, Pool
     from hatch_torch_ext.process import Family
 
 Item = TypeVar("Item")
@@ -53,7 +53,7 @@ def run(
     items: Sequence[Item],
     *,
     prepare: Callable[[Item], Made],
-    work: Callable[[Item, Future[Made]], Value],
+    work: Callable[[Item, Future[Made], Held], Value],
     threads: int,
     family: Family,
     pool: Pool,
@@ -62,10 +62,10 @@ def run(
     """Prepare and work on every item, and return the outcomes in the order of ``items``.
 
     One thread prepares items in their order; ``threads`` threads work on them. A failed item (``EntryError``) does not
-    affect the others, or if ``keep_going`` is false stops them. Any other exception, Ctrl-C and SIGTERM stop the whole
-    family and are raised once nothing runs any more.
+    affect the others, or if ``keep_going`` is false stops them. ``work`` takes its thread's token itself. Any other
+    exception, Ctrl-C and SIGTERM stop the whole family and are raised once nothing runs any more.
     """
-    running = _Threads(items, work, family, keep_going=keep_going)
+    running = _Threads(items, work, family, pool, keep_going=keep_going)
     with signals_raise(), family.active():
         try:
             with ahead.of(items, prepare) as made:
@@ -82,9 +82,16 @@ class _Threads(Generic[Item, Made, Value]):
     """The threads, and what they share."""
 
     def __init__(
-        self, items: Sequence[Item], work: Callable[[Item, Future[Made]], Value], family: Family, *, keep_going: bool
+        self,
+        items: Sequence[Item],
+        work: Callable[[Item, Future[Made], Held], Value],
+        family: Family,
+        pool: Pool,
+        *,
+        keep_going: bool,
     ) -> None:
-        self._items, self._work, self._family, self._keep_going = items, work, family, keep_going
+        self._items, self._work, self._keep_going = items, work, keep_going
+        self._family, self._pool = family, pool
         self.outcomes: list[Outcome[Item, Value]] = [Outcome(item=item) for item in items]
         self.threads: list[threading.Thread] = []
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -109,19 +116,21 @@ class _Threads(Generic[Item, Made, Value]):
 
     def _all(self, made: Sequence[Future[Made]]) -> None:
         error: BaseException | None = None
+        held = self._pool.held()
         try:
             while not self._family.stopped:
-                self._one(self._waiting.get_nowait(), made)
+                self._one(self._waiting.get_nowait(), made, held)
         except queue.Empty:
             pass
         except BaseException as raised:  # noqa: BLE001 -- raised again in the main thread
             error = raised
+        held.give()
         self._ended.put(error)
 
-    def _one(self, index: int, made: Sequence[Future[Made]]) -> None:
+    def _one(self, index: int, made: Sequence[Future[Made]], held: Held) -> None:
         item = self._items[index]
         try:
-            self.outcomes[index] = Outcome(item=item, value=self._work(item, made[index]))
+            self.outcomes[index] = Outcome(item=item, value=self._work(item, made[index], held))
         except EntryError as error:
             self.outcomes[index] = Outcome(item=item, error=error)
             if not self._keep_going:

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import foreign
@@ -19,6 +19,7 @@ from hatch_torch_ext import foreign
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from typing import TypeGuard
 
 LARGEST = 1 << 26
 """Longest record that is read, in bytes: the seal of 10,000 files has 1.5 MB."""
@@ -26,6 +27,8 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MARKER = "finished.json"
 """Each use sets the time of this file, so only its hash is compared."""
 SHOWN = 3
+_DIGEST = 1 + 2 * hashlib.sha256().digest_size
+"""Letters at the end of a file's text: a blank and the SHA-256."""
 RECENTLY = 10.0
 """Seconds for which a file that several items share as a hard link is looked at once: equal headers of torch are."""
 
@@ -45,27 +48,30 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """``files``: name -> size, mtime_ns, ctime_ns, inode, SHA-256; ``folders``: name -> mtime_ns, inode."""
+    """``files``: name -> ``<size> <mtime_ns> <ctime_ns> <inode> <SHA-256>``; ``folders``: ``<mtime_ns> <inode>``.
 
-    files: Mapping[str, tuple[int, int, int, int, str]]
-    folders: Mapping[str, tuple[int, int]]
+    One text for each of ten thousand files is read three times as fast as a list of five values.
+    """
+
+    files: Mapping[str, str]
+    folders: Mapping[str, str]
 
     def dump(self) -> bytes:
         """Return the seal as the bytes of a record."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps({"files": self.files, "folders": self.folders}, separators=(",", ":")).encode()
 
     @classmethod
     def load(cls, data: bytes) -> Seal:
         """Return the seal that a record holds. Raises ``RecordError``."""
         said = record(data)
-        try:
-            files = {name: tuple(facts) for name, facts in said["files"].items()}
-            folders = {name: tuple(facts) for name, facts in said["folders"].items()}
-        except (AttributeError, KeyError, TypeError) as error:
-            raise RecordError("it is not a seal") from error
-        if set(map(len, files.values())) - {5} or set(map(len, folders.values())) - {2}:
+        files, folders = said.get("files"), said.get("folders")
+        if not (_is_texts(files) and _is_texts(folders)):
             raise RecordError("it is not a seal")
-        return cls(files=files, folders=folders)  # of another type than these, they equal no file's facts
+        return cls(files=files, folders=folders)  # a text that is cut off equals no file's facts
+
+
+def _is_texts(said: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(said, dict) and not set(map(type, said.values())) - {str}
 
 
 def record(data: bytes) -> dict[str, Any]:
@@ -90,10 +96,10 @@ def of(folder: Path) -> Seal:
         path = f"{folder}/{name}"
         if is_folder:
             status = os.stat(path)  # noqa: PTH116 -- ten thousand of them
-            folders[name] = (status.st_mtime_ns, status.st_ino)
+            folders[name] = _folder_facts(status)
         else:
             digest = hashed(path)
-            files[name] = (*_facts(os.lstat(path)), digest)
+            files[name] = f"{_facts(os.lstat(path))} {digest}"
     return Seal(files=files, folders=folders)
 
 
@@ -113,19 +119,19 @@ def check(folder: Path, seal: Seal, *, fully: bool = False) -> Seal | None:
         if status.st_uid != os.geteuid() or status.st_mode & OTHERS_MAY_WRITE:
             changed.append(name)
         elif is_folder:
-            folders[name] = (status.st_mtime_ns, status.st_ino)
-        elif name in files and (fully or name == MARKER or files[name][:4] != _facts(status)):
-            digest = files[name][4]
+            folders[name] = _folder_facts(status)
+        elif name in files and (fully or name == MARKER or files[name][:-_DIGEST] != _facts(status)):
+            digest = files[name].rpartition(" ")[2]
             if not stat.S_ISREG(status.st_mode) or hashed(f"{folder}/{name}") != digest:
                 changed.append(name)
-            files[name] = (*_facts(status), digest)
+            files[name] = f"{_facts(status)} {digest}"
     if changed:
         raise ChangedError(list(dict.fromkeys(changed)))
     return Seal(files=files, folders=folders)
 
 
 def _is_untouched(folder: str, seal: Seal) -> bool:
-    if MARKER not in seal.files or hashed(f"{folder}/{MARKER}") != seal.files[MARKER][4]:
+    if MARKER not in seal.files or hashed(f"{folder}/{MARKER}") != seal.files[MARKER].rpartition(" ")[2]:
         return False
     try:
         base = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -133,25 +139,25 @@ def _is_untouched(folder: str, seal: Seal) -> bool:
         return False
     try:  # ten thousand of them: from the folder on, a look takes half as long
         seen = _recently_seen(os.fstat(base).st_dev)
-        for name, facts in seal.files.items():
+        for name, sealed in seal.files.items():
+            facts = sealed[:-_DIGEST]
             # By another item: the times of this one's folders show that the name still leads to that file.
-            if name == MARKER or seen.get(facts[:4], folder) != folder:
+            if name == MARKER or seen.get(facts, folder) != folder:
                 continue
-            if _facts(os.stat(name, dir_fd=base, follow_symlinks=False)) != facts[:4]:
+            if _facts(os.stat(name, dir_fd=base, follow_symlinks=False)) != facts:
                 return False
-            seen[facts[:4]] = folder
+            seen[facts] = folder
         for name, known in seal.folders.items():
-            status = os.stat(name, dir_fd=base, follow_symlinks=False)
-            if (status.st_mtime_ns, status.st_ino) != known:
+            if _folder_facts(os.stat(name, dir_fd=base, follow_symlinks=False)) != known:
                 return False
-    except (OSError, TypeError, ValueError):
+    except (OSError, ValueError):
         return False
     finally:
         os.close(base)
     return True
 
 
-def _recently_seen(device: int) -> dict[tuple[int, ...], str]:
+def _recently_seen(device: int) -> dict[str, str]:
     """Return the facts of files of this device that were seen unchanged in the last seconds, and in which item."""
     global _seen  # noqa: PLW0603 -- what several threads share
     now = time.monotonic()
@@ -160,11 +166,15 @@ def _recently_seen(device: int) -> dict[tuple[int, ...], str]:
     return _seen[2]
 
 
-_seen: tuple[int, float, dict[tuple[int, ...], str]] = (0, 0.0, {})
+_seen: tuple[int, float, dict[str, str]] = (0, 0.0, {})
 
 
-def _facts(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+def _facts(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+
+
+def _folder_facts(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns} {status.st_ino}"
 
 
 def hashed(path: str) -> str:
