@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.cmake.ninja import Clients
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.errors import ProcessError, Stopped
 from hatch_torch_ext.pipeline.jobserver import Pool
 
 if TYPE_CHECKING:
@@ -177,6 +177,17 @@ def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
     for thread in threads:
         thread.join(10)
     assert inside == [0, 0, 0]
+    assert pool.free == 3
+
+
+def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool) -> None:
+    """After a compiler was killed and its retry failed, the pool has neither a token more than jobs, nor one less."""
+    held = pool.held()
+    for _ in range(2):
+        with pytest.raises(ProcessError), held.token(), pool.alone():
+            raise ProcessError("", returncode=1, output="")
+        assert pool.free == 2
+    held.give()
     assert pool.free == 3
 
 

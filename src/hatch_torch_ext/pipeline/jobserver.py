@@ -154,17 +154,19 @@ class Pool:
     def alone(self) -> Iterator[Share]:
         """Exchange the held token for all tokens of the pool; everything else in the build waits."""
         self.give()  # two that want all tokens would wait for each other's
-        with self._alone:
-            taken = 0
-            try:
-                for _ in range(self.size):
-                    self.take()
-                    taken += 1
-                yield Share(arguments=("-j", "1"))
-            finally:
-                for _ in range(taken):
-                    self.give()
-        self.take()
+        try:
+            with self._alone:
+                taken = 0
+                try:
+                    for _ in range(self.size):
+                        self.take()
+                        taken += 1
+                    yield Share(arguments=("-j", "1"))
+                finally:
+                    for _ in range(taken):
+                        self.give()
+        finally:
+            self.take()  # also after a failure: its holder gives it back
 
     def restore(self) -> int:
         """Put back the tokens that a killed client had taken; return how many there were.
