@@ -36,6 +36,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "Where TORCH_EXT_STABLE_ABI is ON",
     ),
     "integration/test_audit_remedies.py::test_symbols_that_were_left": ('Set debug-symbols = "strip"',),
+    "integration/test_audit_remedies.py::test_the_lines_that_link_a_cuda_library": ("Link the library: {}.",),
     "integration/test_audit_remedies.py::test_the_python_of_a_module_and_the_limited_api": (
         "Build the module with the Python",
         "Build the module without the limited API",
@@ -141,6 +142,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "take it out",
     ),
     "integration/test_first_use.py::test_a_full_disk_of_the_cache": ("Free some space; or",),
+    "integration/test_first_use.py::test_a_newer_release_that_serves_it": ("pip install -U {}",),
     "integration/test_first_use.py::test_a_package_without_a_matrix_is_always_built_at_first_use": ("Install torch",),
     "integration/test_first_use.py::test_an_extra_of_the_authors_own_without_the_builder": ("add it there",),
     "integration/test_first_use.py::test_sources_that_were_changed_are_not_compiled": (
@@ -150,7 +152,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_first_use.py::test_the_linkers_error_is_seen_and_its_output_kept": ("unless needed, or",),
     "integration/test_first_use.py::test_without_a_home_the_error_names_a_way_out": ("Name a folder of your own",),
-    "integration/test_first_use.py::test_without_the_builder_the_error_says_how_to_install_it": ("Type: {}",),
+    "integration/test_first_use.py::test_without_the_builder_the_error_says_how_to_install_it": (
+        "Type: {}",
+        'pip install "{}[build]"',
+    ),
     "integration/test_grafts.py::test_a_sanitizer_works_where_its_runtime_is_preloaded": (
         "LD_PRELOAD=",
         "preload the library",
@@ -193,6 +198,27 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_install_here.py::test_asked_for_by_name": ("install torch first",),
     "integration/test_kernels_once.py::test_an_index_without_ccache": ("set `compiler-launcher` to `none`",),
+    "integration/test_layouts.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
+    "integration/test_layouts.py::test_a_package_that_cmake_installs_whole": (
+        "install again after a change",
+        "let CMake install the package's files",
+    ),
+    "integration/test_layouts.py::test_a_path_that_python_cannot_read": (
+        "export PYTHONUTF8=1",
+        "rename the folder",
+    ),
+    "integration/test_layouts.py::test_a_python_package_that_cmake_runs_is_added": (
+        "add it to the `dependencies` of the hatch environment",
+        "add that package to the dependencies",
+    ),
+    "integration/test_layouts.py::test_a_python_that_hatch_cannot_get": ("put it on PATH",),
+    "integration/test_layouts.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
+    "integration/test_layouts.py::test_python_files_beside_the_package": ("or import it from",),
+    "integration/test_layouts.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
+    "integration/test_layouts.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
+        "include it",
+        "include the folder in the sdist",
+    ),
     "integration/test_loading.py::test_a_folder_that_forbids_programs_is_explained": ("Install into another folder",),
     "integration/test_loading.py::test_a_frozen_program_without_the_package_s_files_is_explained": (
         "pyinstaller --collect-all",
@@ -228,6 +254,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_patchelf.py::test_a_missing_strip_is_said": ('set `debug-symbols = "keep"`',),
     "integration/test_places.py::test_an_rpath_that_cannot_be_kept_is_said": ("Let CMake install what it is for",),
     "integration/test_repair.py::test_a_library_of_another_machine_is_refused": ("compile it for that",),
+    "integration/test_repair.py::test_a_lower_policy_that_is_asked_for_is_refused": ("{} or set it to `{}`",),
     "integration/test_repair.py::test_a_truncated_library_is_refused": (
         "build it again",
         "leave it out",
@@ -247,6 +274,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "correct `index-url` and `extra-index-url` of the hook",
     ),
     "integration/test_sdk_thin.py::test_disk_full": ("ame another folder with HATCH_TORCH_EXT_CACHE",),
+    "integration/test_sdk_thin.py::test_no_such_release": ("Correct the matrix",),
     "integration/test_sdk_thin.py::test_no_wheel_for_this_python": ("kip {}",),
     "integration/test_sdk_thin.py::test_symbols_refused": ('set `audit-symbols = "cached"`',),
     "integration/test_sdk_thin.py::test_the_total_of_an_entry": ("raise `max-download`",),
@@ -258,24 +286,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "run `hatch build`",
         "uild both ",
     ),
-    "integration/test_layouts.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
-    "integration/test_layouts.py::test_a_package_that_cmake_installs_whole": (
-        "install again after a change",
-        "let CMake install the package's files",
+    "integration/test_toolchain.py::test_a_compiler_that_is_none": (
+        "set CXX to one of them",
+        "Set CXX to one that does",
     ),
-    "integration/test_layouts.py::test_a_path_that_python_cannot_read": ("export PYTHONUTF8=1",),
-    "integration/test_layouts.py::test_a_python_package_that_cmake_runs_is_added": (
-        "add it to the `dependencies` of the hatch environment",
-        "add that package to the dependencies",
-    ),
-    "integration/test_layouts.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
-    "integration/test_layouts.py::test_python_files_beside_the_package": ("or import it from",),
-    "integration/test_layouts.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),
-    "integration/test_layouts.py::test_sources_that_git_ignores_come_back_into_the_sdist": (
-        "include it",
-        "include the folder in the sdist",
-    ),
-    "integration/test_toolchain.py::test_a_compiler_that_is_none": ("set CXX to one of them",),
     "integration/test_toolchain.py::test_a_host_compiler_that_is_taken_all_the_same": ("take the setting out",),
     "integration/test_toolchain.py::test_a_host_compiler_that_nvcc_does_not_support": ("take a newer CUDA toolkit",),
     "integration/test_toolchain.py::test_an_architecture_that_this_nvcc_does_not_have": ("set TORCH_CUDA_ARCH_LIST",),
@@ -315,7 +329,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_audit_wheel.py::test_the_wrong_machine": ("Build it for the machine",),
     "unit/test_ci.py::test_an_entry_without_an_image": ("=IMAGE`",),
     "unit/test_ci.py::test_ci_init_writes_two_workflows": ("replace it with `--force`",),
-    "unit/test_ci.py::test_jobs_that_cannot_be": ("write NAME=VALUE",),
+    "unit/test_ci.py::test_jobs_that_cannot_be": (
+        "write NAME=VALUE",
+        "take fewer `--shards`",
+    ),
     "unit/test_cli.py::test_a_build_system_that_would_not_call_the_hook": (
         "Add {}.",
         "Write {}.",
@@ -351,7 +368,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_loader.py::test_a_library_that_registers_nothing_has_a_path_by_its_name": ("._variants --path",),
     "unit/test_loader.py::test_another_python_or_machine_is_named_where_torch_cannot_help": ("Use a Python that",),
     "unit/test_loader.py::test_no_command_is_given_that_cannot_help": ("Use a build of",),
-    "unit/test_loader.py::test_the_remedy_is_the_nearest_torch": ("Install a torch that",),
+    "unit/test_loader.py::test_the_remedy_is_the_nearest_torch": (
+        "Install a torch that",
+        'pip install{} "{}"{}',
+    ),
     "unit/test_loader.py::test_what_hides_torch_is_named": ("Rename it, or take its folder",),
     "unit/test_matrix.py::test_all_problems_of_all_entries_at_once": (
         "correct it",
@@ -397,6 +417,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_sdk_facade.py::test_a_toolkit_that_is_named": ("Set it to the toolkit's folder",),
     "unit/test_selection.py::test_snapshots_need_the_opt_in": ("TORCH_EXT_PRERELEASE=1",),
     "unit/test_shards.py::test_a_shard_that_there_is_not": ("write `1/",),
+    "unit/test_shards.py::test_times_of_other_entries": (
+        "name {}, which does",
+        "leave `--times` out",
+    ),
     "unit/test_store.py::test_no_work_where_others_write": ("name a folder of your own with {}",),
 }
 TOLD: dict[str, tuple[str, ...]] = {
@@ -407,6 +431,9 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Build in the manylinux image",
         "HATCH_TORCH_EXT_JOBS=1",
         "Install one: ",
+        "Use another system",
+        "install one: {}",
+        "install {}-{} and {}",
         "Put the right one on PATH",
         "with a toolkit and the option",
         "apt-get install",
@@ -416,7 +443,6 @@ TOLD: dict[str, tuple[str, ...]] = {
         "no code of",
         "or build in the image of",
         'pip install "hatch-torch-ext[dask]"',
-        "put it on PATH",
         "qemu-user-static",
         "set the input `test`",
         "take the build of torch's own index",
@@ -432,21 +458,22 @@ TOLD: dict[str, tuple[str, ...]] = {
         "by hand",
         "check that this is still right",
         "see hatch-vcs",
+        "tell the authors of {}",
     ),
 }
 NO_REMEDIES = (
+    "set(TorchExt_",
+    "set(WITH_CUDA",
+    "set({} [==",
+    "skip-install = true",
     "import importlib",
     "import json",
     "import os",
     "import runpy",
     "import sys",
-    "include/",
-    "include\\s",
     "install(TARGETS _C",
     "install(TARGETS {} LIBRARY DESTINATION",
     "set(CMAKE_INSTALL_PREFIX",
-    "require-runtime",
-    "allow-unsupported",
     "add those that your users have",
     "build-backend = ",
 )

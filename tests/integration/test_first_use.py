@@ -125,6 +125,24 @@ def test_a_variant_that_fits_goes_first(user: used.User) -> None:
     assert not user.cache.exists()
 
 
+def test_a_newer_release_that_serves_it(tmp_path: Path, shared: Path) -> None:
+    """The command of the error, unchanged, takes the release that has a variant for this torch."""
+    text = plain.PROJECT.format(releases='"2.8"')
+    user = used.User(tmp_path, "2.9.0+cpu", builder=False)
+    for version, more in ("1", ""), ("2", '"2.9", '):
+        page = text.replace('version = "1"', f'version = "{version}"').replace("torch = [", f"torch = [{more}")
+        project = used.project(tmp_path / version, shared, files={"pyproject.toml": page})
+        done = project.build(str(tmp_path / "dist"))
+        assert done.returncode == 0, done.stderr
+    user.install(next((tmp_path / "dist").glob("my_pkg-1-*.whl")))
+    lines = last_lines(user.load())
+    command = lines[lines.index("or a newer release, if there is one:") + 1]
+    assert command == "  pip install -U my-pkg"
+    links: list[str | Path] = ["--no-index", "--find-links", tmp_path / "dist", "--no-deps"]
+    process.run([uv.find_uv_bin(), *command.split(), "-q", "--python", user.python, *links])
+    assert user.load().stdout == "torch2.9_cpu_cxx11_x86_64 42\n"
+
+
 def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
     """Sources and loader; the audit takes them for what they are; users are offered the builder as an extra."""
     with zipfile.ZipFile(wheel) as archive:

@@ -354,13 +354,34 @@ def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path
 
 
 def test_a_path_that_python_cannot_read(make: Make) -> None:
-    """If Python's file system encoding is ASCII, a path with other letters is an error; the remedy builds there."""
+    """If Python's file system encoding is ASCII, a path with other letters is an error; both remedies build there."""
     project = make({"src/my_pkg/__init__.py": INIT}, folder="pr\u00f6jekt \u00e4")
     ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "HATCH_TORCH_EXT_ONLY": "*2.8*"}
     done = project.build(**ascii_alone, PYTHONUTF8="0")
     assert done.returncode == 1
-    assert "is not text to this Python, which reads names of files as ascii: run `export PYTHONUTF8=1`" in said(done)
+    remedies = "run `export PYTHONUTF8=1`, or rename the folder"
+    assert f"is not text to this Python, which reads names of files as ascii: {remedies}" in said(done)
     done = project.build(**ascii_alone, PYTHONUTF8="1")
+    assert done.returncode == 0, said(done)
+    project.root = project.root.rename(project.root.parent / "projekt")
+    done = project.build(**ascii_alone, PYTHONUTF8="0")
+    assert done.returncode == 0, said(done)
+
+
+def test_a_python_that_hatch_cannot_get(make: Make) -> None:
+    """The entry names it, and the others are built; left out by `skip`, the wheel is made."""
+    project = make({"src/my_pkg/__init__.py": INIT})
+    page = project.root / "pyproject.toml"
+    axes = 'torch = ["2.8"]\npython = ["3.11", "3.99"]'
+    text = page.read_text(encoding="utf-8").replace('torch = ["2.8", "2.9"]', axes)
+    page.write_text(text, encoding="utf-8")
+    done = project.build()
+    assert done.returncode == 1
+    remedy = "install it and put it on PATH, or leave the entry out with the option `skip`."
+    assert f"Python 3.99 is not on PATH, and hatch could not get it: {remedy}" in said(done)
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    page.write_text(text.replace(hook, f'{hook}skip = ["*3.99*"]\n'), encoding="utf-8")
+    done = project.build()
     assert done.returncode == 0, said(done)
 
 

@@ -476,6 +476,9 @@ def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
         f"policy does not promise; take the option `manylinux` out or set it to `manylinux_2_34`, or build in the "
         f"image of manylinux_2_17_x86_64"
     )
+    for manylinux in (None, "manylinux_2_34"):
+        merged = merge.merge([built], package="pkg", manylinux=manylinux, distribution="d")
+        assert merged.tag == "py3-none-manylinux_2_34_x86_64"
 
 
 def test_a_library_of_another_machine_is_refused(site: Site) -> None:

@@ -537,6 +537,8 @@ def test_no_such_release(builder: Builder, index: Index) -> None:
         "matrix.2.8: no release matches `torch==2.10.*`. The nearest are 2.4.1, 2.8.0, 2.9.1, 2.13.0. "
         "Correct the matrix"
     )
+    for version in ("2.4.1", "2.13.0"):
+        assert builder.acquire(f"torch=={version.rpartition('.')[0]}.*").version == version
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,8 @@ def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPat
         ToolchainError, match=r"cc1 does not run: .* failed with exit status 1\nSet CXX to one that does$"
     ):
         machine.find(None)
+    monkeypatch.setenv("CXX", "c++")
+    assert machine.find(None).cxx.path.name == "c++"
     path = script(machine.config.root / "cc2", "echo '#define __OTHER__ 1'")
     monkeypatch.setenv("CXX", str(path))
     with pytest.raises(ToolchainError) as failure:

@@ -124,6 +124,9 @@ def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
     assert str(caught.value) == message
     if "NAME=VALUE, several of them separated by spaces" in message:
         assert github.pairs("NAME=VALUE other=one", "--images") == {"NAME": "VALUE", "other": "one"}
+    if "take fewer" in message:
+        entries = [entry(f"e{n}") for n in range(300)]
+        assert len(github.builds(entries, count=256, images={"*": "i"}, runners={"x86_64": "r"})) == 256
 
 
 def test_ci_init_writes_two_workflows(

@@ -22,8 +22,8 @@ _VERBS = (
 )
 _VERB = f"{_VERBS}|{'|'.join(verb.capitalize() for verb in _VERBS.split('|'))}"
 _REMEDY = re.compile(rf"(?:^|[.;:,] |, or | or |\(|, and | and )(?:{_VERB})\b")
-SHORTEST = 25
-"""Shorter texts are no sentences."""
+SHORTEST = 12
+"""Shorter texts, and those of one word, are no sentences."""
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -39,7 +39,7 @@ def messages(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if id(node) not in passed and isinstance(node, (ast.Constant, ast.JoinedStr)):
             text = " ".join(_text(node).split())
-            if len(text) >= SHORTEST and _REMEDY.search(text):
+            if len(text) >= SHORTEST and " " in text and _REMEDY.search(text):
                 yield text
 
 

@@ -102,6 +102,7 @@ def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
         assert str(caught.value) == (
             f"`--times {other}` does not say what any entry of the matrix took: leave `--times` out."
         )
+        assert History.named(None, ["a"], root=tmp_path) is None
     work = tmp_path / place.format(hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16])
     work.mkdir(parents=True)
     History(work).note("a", Took(seconds=3.0, peak=0))
