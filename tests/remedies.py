@@ -66,6 +66,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_cmake_projects.py::test_operators_and_classes_by_the_target_torch": (
         "Leave out torch/extension.h",
     ),
+    "integration/test_cmake_remedies.py::test_a_compiler_that_gets_too_little_memory": (
+        "raise the limit of the container",
+    ),
     "integration/test_cmake_remedies.py::test_a_description_that_cannot_be_read": ("See that the disk has space",),
     "integration/test_cmake_remedies.py::test_a_folder_that_is_renamed": ("Rename that folder",),
     "integration/test_cmake_remedies.py::test_a_library_for_this_processor_alone": ("-march=native",),

@@ -14,6 +14,7 @@ from hatch_torch_ext.audit import python, variants
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.errors import CompileError
+from plain import KILL_NINJA
 from wheels import RECORD
 from workbench import ENTRY, PACKAGES, QUICK
 
@@ -91,6 +92,34 @@ def test_sources_that_are_corrected(make: Make) -> None:
     assert "Correct this in the project's sources" in said
     assert "a.c:1:" in said
     assert make(lines, a_c="int a(void) { return 1; }").files == ("libops.so",)
+
+
+def test_a_compiler_that_gets_too_little_memory(make: Make) -> None:
+    """The sources are not to blame; the limit is raised, or the file is split, and the next build compiles."""
+    limited = 'set(CMAKE_C_COMPILER_LAUNCHER sh -c "ulimit -v {} && exec \\"$0\\" \\"$@\\"")\n'
+    lines = "add_library(ops SHARED {})\ninstall(TARGETS ops DESTINATION .)\n"
+    large = "char a[] = {" + "1," * 600_000 + "};"
+    said = fails(lambda: make(limited.format(60_000) + lines.format("a.c"), a_c=large))
+    assert "A compiler was killed, or got no more memory, though it ran alone" in said
+    assert "raise the limit of the container or batch job, or split the file that was compiled" in said
+    assert "Correct this" not in said
+    assert make(limited.format(2_000_000) + lines.format("a.c"), a_c=large).files == ("libops.so",)
+    halves = {f"{name}_c": f"char {name}[] = {{1}};" for name in ("a", "b")}
+    assert make(limited.format(60_000) + lines.format("a.c b.c"), **halves).files == ("libops.so",)
+
+
+def test_a_killed_ninja(make: Make) -> None:
+    """It is called killed, and the same command goes on."""
+    lines = """
+add_custom_command(OUTPUT a.c COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/once.sh)
+add_library(ops SHARED a.c)
+install(TARGETS ops DESTINATION .)
+"""
+    once = f"if mkdir once; then {KILL_NINJA}; sleep 9; fi; echo 'int a;' > a.c\n"
+    said = fails(lambda: make(lines, once_sh=once))
+    assert "ninja was killed, most likely because memory ran out: " in said
+    assert "and run the same command again" in said
+    assert make(lines, once_sh=once).files == ("libops.so",)
 
 
 def test_the_version_that_a_project_asks_for(make: Make) -> None:

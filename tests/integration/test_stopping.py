@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from killed import KilledBuilds
-from plain import CMAKE, Project, make_wheels
+from plain import CMAKE, KILL_NINJA, Project, make_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,13 +116,16 @@ def test_a_killed_ninja_is_a_failure_and_takes_nothing_with_it(shared: Path, tmp
     """Its compilers end, the other entry is built, and the message says what happened."""
     killing = CMAKE.replace(
         "add_library",
-        'if(TORCH_EXT_TORCH STREQUAL "2.8")\nadd_custom_command(OUTPUT x.c COMMAND sh -c "kill -9 $PPID & sleep 30"'
-        " VERBATIM)\nset(x x.c)\nendif()\nadd_library",
+        'if(TORCH_EXT_TORCH STREQUAL "2.8")\n'
+        "add_custom_command(OUTPUT x.c COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/kill.sh)\n"
+        "set(x x.c)\nendif()\nadd_library",
     ).replace("plain.c)", "plain.c ${x})")
-    project = Project(tmp_path / "project", shared, files={"csrc/CMakeLists.txt": killing})
+    files = {"csrc/CMakeLists.txt": killing, "csrc/kill.sh": f"{KILL_NINJA}; sleep 30\n"}
+    project = Project(tmp_path / "project", shared, files=files)
     done = project.build()
     assert done.returncode == 1
     assert "matrix.2.8: failed: compiling failed" in done.stdout + done.stderr
+    assert "ninja was killed, most likely because memory ran out" in " ".join((done.stdout + done.stderr).split())
     assert project.processes() == []
     assert [(event["built"], event["failed"]) for event in project.events("ended")] == [(1, 1)]
 

@@ -144,6 +144,22 @@ def test_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: hatch-torch-ext audit" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["only", "shard", "part", "dask"])
+def test_an_option_without_a_value(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a shell gives for an unset variable is not taken for an option that was left out: that builds everything."""
+    assert main(["build", f"--{option}", ""]) == 1
+    said = f"hatch-torch-ext: `--{option}` is empty, as a shell gives it where a variable is not set\n"
+    assert capsys.readouterr().err == said
+
+
+def test_an_empty_path(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not this folder."""
+    with pytest.raises(SystemExit) as caught:
+        main(["build", "-d", ""])
+    assert caught.value.code == 2
+    assert "argument -d/--directory: an empty path" in capsys.readouterr().err
+
+
 def arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yield every argument of every command."""
     for action in parser._actions:

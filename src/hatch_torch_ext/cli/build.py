@@ -48,6 +48,10 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import folders, selection, shards
     from hatch_torch_ext.pipeline.history import History
 
+    for name in ("only", "shard", "part", "dask"):
+        given = getattr(options, name)
+        if given is not None and not all([given] if isinstance(given, str) else given):
+            raise ConfigurationError([f"`--{name}` is empty, as a shell gives it where a variable is not set"])
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
     if options.dask:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -248,9 +249,19 @@ class _Runner:
             source=job.config.source,
             left_out=job.sdk.left_out,
             hints=tuple(toolchainfile.hints(job, output)),
+            killed=_killed(step, command, error),
         )
         cause = "\n".join(failures.first_errors(output)).replace(str(job.folder), "")
         return CompileError(job.entry.name, text, cause=cause)
+
+
+def _killed(step: str, command: Sequence[str], error: ProcessError) -> str | None:
+    """Return that the step's program was killed, or that a compiler was, which is told where it ran alone, or None."""
+    if error.returncode == -signal.SIGKILL:
+        return f"{Path(command[0]).name} was killed"
+    if step == "compiling" and ninja.KILLED.search(error.output):
+        return "A compiler was killed, or got no more memory, though it ran alone"
+    return None
 
 
 def _install(run: _Runner, reply: replies.Reply) -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _FETCHING = re.compile(r"FetchContent\.cmake:\d+ \(message\):\s+Build step for (\S+) failed")
 IN_SOURCES = "Correct this in the project's sources"
 IN_OPTIONS = " or in the hook's options `cmake.*`"
+IN_MEMORY = (
+    "end other programs, raise the limit of the container or batch job, or split the file that was compiled, and run the "
+    "same command again"
+)
 FIRST_ERRORS = 5
 LAST_LINES = 20
 _ERROR = re.compile(r"\b(fatal )?error( #?[\w-]+)?:|^CMake Error|undefined reference|ld: cannot find |\(F\)")
@@ -84,10 +88,12 @@ def step_failed(
     source: Path,
     left_out: Sequence[str],
     hints: Sequence[str] = (),
+    killed: str | None = None,
 ) -> str:
     """Return the message of a failed step, with its first errors, since later ones often follow from them.
 
-    ``left_out`` are modules that a full torch has and this entry's SDK lacks; ``hints`` are further explanations.
+    ``left_out`` are modules that a full torch has and this entry's SDK lacks; ``hints`` are further explanations;
+    ``killed`` says that something was killed.
     """
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
@@ -102,6 +108,8 @@ def step_failed(
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     elif (crowded := faults.crowded(output)) is not None:
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
+    elif killed is not None:
+        return "\n".join([*parts, f"{killed}, most likely because memory ran out: {IN_MEMORY}; the whole log is {log}"])
     remedy = f"{IN_SOURCES}{IN_OPTIONS}" if step == "configuring" else IN_SOURCES
     return "\n".join([*parts, f"{remedy}; the whole log is {log}"])
 

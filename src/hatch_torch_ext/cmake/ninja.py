@@ -36,7 +36,7 @@ _LINK = re.compile(r"^: && | -dlink ")
 _FAILED = re.compile(r"FAILED: \[code=-?\d+\] ")
 _REFUSED = f"FAILED: [code={once.REFUSED}]"
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
-_KILLED = re.compile(
+KILLED = re.compile(
     r"Killed signal terminated program|^Killed$|^FAILED: \[code=(?:137|-9)\]|: out of memory allocating"
     r"|virtual memory exhausted|: Cannot allocate memory|died due to signal 9"
     r"|^FAILED: \[code=255\].*\n.*\n(?=\[\d+/\d+\] |FAILED: |ninja: )",
@@ -180,7 +180,7 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
         try:
             _run(job, env, share, slots)
         except ProcessError as error:
-            if error.returncode is None or not _KILLED.search(error.output):
+            if error.returncode is None or not KILLED.search(error.output):
                 raise
         else:
             return
