@@ -50,9 +50,7 @@ C = """
 #endif
 int answer(void) { return ANSWER; }
 """
-KILL_NINJA = (
-    'p=$PPID; while ! grep -q "(ninja)" /proc/$p/stat; do p=$(cut -d " " -f 4 /proc/$p/stat); done; kill -9 $p'
-)
+KILL_NINJA = 'p=$PPID; while ! grep -q "(ninja)" /proc/$p/stat; do p=$(cut -d " " -f 4 /proc/$p/stat); done; kill -9 $p'
 """What a shell that a Ninja started, directly or not, runs to kill that Ninja."""
 RELEASES = ("2.8", "2.9")
 THREE = ("2.8", "2.9", "2.10")

@@ -49,7 +49,7 @@ def test_threads_of_nvcc_are_told(flags: str, word: str | None) -> None:
 )
 def test_what_a_compiler_that_was_killed_looks_like(output: str, *, killed: bool) -> None:
     """What the kernel does to a compiler for want of memory; an error of the sources is never tried again."""
-    assert bool(ninja._KILLED.search(output)) is killed
+    assert bool(ninja.KILLED.search(output)) is killed
 
 
 def test_what_a_program_prints_is_no_failure_of_a_file() -> None:

@@ -48,18 +48,13 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import folders, selection, shards
     from hatch_torch_ext.pipeline.history import History
 
-    for name in ("only", "shard", "part", "dask"):
-        given = getattr(options, name)
-        if given is not None and not all([given] if isinstance(given, str) else given):
-            raise ConfigurationError([f"`--{name}` is empty, as a shell gives it where a variable is not set"])
+    _check(options)
     if options.only:
         os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(options.only)
     if options.dask:
         os.environ["HATCH_TORCH_EXT_DASK"] = options.dask
     if options.jobs is not None:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
-    if options.shard and options.part:
-        raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
     asked = options.shard or options.part
     shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
     found = project.read()
@@ -81,6 +76,15 @@ def run(options: argparse.Namespace) -> int:
         for artifact in _build(Path(folder)):
             terminal.say(merging.name_part(artifact, number=shard.number, count=shard.count, out=options.directory))
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("only", "shard", "part", "dask"):
+        given = getattr(options, name)
+        if given is not None and not all([given] if isinstance(given, str) else given):
+            raise ConfigurationError([f"`--{name}` is empty, as a shell gives it where a variable is not set"])
+    if options.shard and options.part:
+        raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
 
 
 def _build(directory: Path) -> list[Path]:

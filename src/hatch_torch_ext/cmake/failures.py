@@ -21,8 +21,8 @@ _FETCHING = re.compile(r"FetchContent\.cmake:\d+ \(message\):\s+Build step for (
 IN_SOURCES = "Correct this in the project's sources"
 IN_OPTIONS = " or in the hook's options `cmake.*`"
 IN_MEMORY = (
-    "end other programs, raise the limit of the container or batch job, or split the file that was compiled, and run the "
-    "same command again"
+    "end other programs, raise the limit of the container or batch job, or split the file that was compiled, and run "
+    "the same command again"
 )
 FIRST_ERRORS = 5
 LAST_LINES = 20
