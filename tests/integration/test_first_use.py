@@ -143,6 +143,20 @@ def test_a_newer_release_that_serves_it(tmp_path: Path, shared: Path) -> None:
     assert user.load().stdout == "torch2.9_cpu_cxx11_x86_64 42\n"
 
 
+def test_a_package_that_goes_on_without_a_variant(tmp_path: Path, shared: Path) -> None:
+    """As ``init`` says where setup.py builds nothing without CUDA: the rest of the package is there for any torch."""
+    tried = "\ntry:\n    choice = _variants.load()\nexcept ImportError:\n    choice = None\n"
+    init = used.INIT.replace("\nchoice = _variants.load()\n", tried)
+    text = plain.PROJECT.format(releases='"2.8"')
+    project = used.project(tmp_path / "p", shared, files={"pyproject.toml": text, "src/my_pkg/__init__.py": init})
+    done = project.build(str(tmp_path / "dist"))
+    assert done.returncode == 0, done.stderr
+    for torch, there in ("2.8.0+cpu", "True"), ("2.13.0+cpu", "False"):
+        user = used.User(tmp_path / torch, torch, builder=False)
+        user.install(project.wheel(str(tmp_path / "dist")))
+        assert user.run("-c", "import my_pkg; print(bool(my_pkg.choice))").stdout == f"{there}\n"
+
+
 def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
     """Sources and loader; the audit takes them for what they are; users are offered the builder as an extra."""
     with zipfile.ZipFile(wheel) as archive:

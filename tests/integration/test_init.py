@@ -11,7 +11,7 @@ import pytest
 
 from hatch_torch_ext import process
 from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.init import recording
+from hatch_torch_ext.init import migrating, recording
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -243,6 +243,21 @@ def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
     assert "by hand: setup.py:4: setup.py (line 4) fails when it is recorded as a machine without CUDA" in said.stderr
     assert "the project is carried over with CUDA alone" in said.stderr
     assert "by hand: torch 2.8 has no entry with CUDA, since the index has no compiler for its CUDA" in said.stderr
+    assert '+torch = ["2.13"]\n+python = ["3.11"]\n+cuda = ["cu130"]\n' in said.stdout
+    assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
+    assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
+
+
+def test_a_setup_that_builds_nothing_without_cuda(tmp_path: Path) -> None:
+    """Entries for the CPU would install nothing: every entry has CUDA, and a note says what becomes of the import."""
+    text = (
+        "import torch\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
+        "made = [CUDAExtension('pkg._C', ['k.cu'])] if torch.cuda.is_available() else None\n"
+        "setup(name='pkg', packages=['pkg'], ext_modules=made)\n"
+    )
+    root = project(tmp_path, text, **{"k.cu": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"})
+    said = command(root, "--dry-run", "--torch", "2.13", "--python", "3.11")
+    assert f"by hand: {migrating.NOTHING_WITHOUT_CUDA}" in said.stderr
     assert '+torch = ["2.13"]\n+python = ["3.11"]\n+cuda = ["cu130"]\n' in said.stdout
     assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr

@@ -57,6 +57,13 @@ class Migration:
             path.write_text(text, encoding="utf-8")
 
 
+NOTHING_WITHOUT_CUDA = (
+    "setup.py builds no extension without CUDA: the project is carried over with CUDA alone, and where torch has no "
+    "CUDA its import fails. If the package works there without them, put `_variants.load()` into a `try` that passes "
+    "over ImportError"
+)
+
+
 def refuse(root: Path) -> None:
     """Raise ``ConfigurationError`` if there is a CMake project already."""
     if (root / CMAKE).exists():
@@ -96,6 +103,9 @@ def migrate(
     if not joined:
         raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in left_out)])
     only_cuda = targets.cuda_only(cpu, cuda)
+    if not only_cuda and all(each.when == "cuda" for each in joined):
+        only_cuda = True
+        notes.append(Note(line=0, text=NOTHING_WITHOUT_CUDA))
     backends = _backends(joined, only_cuda=only_cuda, cpu_alone=cpu_alone)
     matrix = _matrix(metadata, declared, backends, torch=torch, pythons=pythons)
     gain = splitting.Gain(entries=matrix.entries, pythons=len(matrix.pythons))
