@@ -107,6 +107,7 @@ class Fixed(Capacity):
         pytest.param(Fixed(free=10 * GB), 2, 64 * GB, 1, "`memory-per-job`", id="larger-than-the-machine"),
         pytest.param(Fixed(free=0), None, 1 * GB, 1, "0.0 GB", id="nothing-free"),
         pytest.param(Fixed(processes=20), None, 1 * GB, 2, "only 20 more processes", id="processes"),
+        pytest.param(Fixed(free=100 * GB), 70_000, 1, capacity.MOST, "4096 of 70000 jobs at once", id="the-pool"),
     ],
 )
 def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word: str | None) -> None:

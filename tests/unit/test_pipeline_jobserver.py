@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import resource
 import signal
 import subprocess
 import sysconfig
@@ -17,12 +19,14 @@ import pytest
 
 from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.errors import ProcessError, Stopped
+from hatch_torch_ext.pipeline import capacity
 from hatch_torch_ext.pipeline.jobserver import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NINJA = Path(sysconfig.get_path("scripts")) / "ninja"
+F_SETPIPE_SZ = 1031  # of Linux; Python 3.10 has the name
 RULES = """
 rule nap
   command = echo start >> {log} && sleep {seconds} && echo end >> {log}
@@ -57,6 +61,17 @@ def start(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start Ninja in a folder."""
     env = {**os.environ, **environ}
     return subprocess.Popen([NINJA, "-C", folder], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_the_largest_pool_has_room_for_all_its_tokens() -> None:
+    """In the smallest FIFO that the kernel gives to a user of many, two pages, no token that is put back waits."""
+    with contextlib.closing(Pool(capacity.MOST)) as pool:
+        fcntl.fcntl(pool.looking, F_SETPIPE_SZ, 2 * resource.getpagesize())
+        for count in (1, 1000, capacity.MOST, capacity.MOST - 1):
+            assert all(pool.take_free() for _ in range(count))
+            for _ in range(count):
+                pool.give()
+        assert pool.free == capacity.MOST
 
 
 def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_github_folds_annotates_and_sums_up(tmp_path: Path) -> None:
         pytest.param("a.cu(12): error: no", "::error file=csrc/a.cu,line=12,title=m::no", id="nvcc"),
         pytest.param(
             "CMake Error at sub/CMakeLists.txt:5 (find_package): not found.",
-            "::error file=csrc/sub/CMakeLists.txt,line=5,title=m::find_package): not found.",
+            "::error file=csrc/sub/CMakeLists.txt,line=5,title=m::not found.",
             id="cmake",
         ),
         pytest.param("  /usr/x.h:1:2: fatal error: 50%", "::error file=/usr/x.h,line=1,col=2,title=m::50%25", id="far"),
@@ -148,6 +148,26 @@ def test_places_of_errors(line: str, expected: str, tmp_path: Path) -> None:
     from hatch_torch_ext.views.github import places  # noqa: PLC0415
 
     assert list(places(f"said:\n{line}", tmp_path / "csrc", tmp_path, title="m")) == [expected]
+
+
+def test_an_error_is_annotated_once(tmp_path: Path) -> None:
+    """The last lines of the output, which follow the first errors, name them again; GitHub shows ten of all."""
+    from hatch_torch_ext.views.github import places  # noqa: PLC0415
+
+    message = """the first errors:
+  CMake Error at CMakeLists.txt:5 (message): This is no good.
+  a.c:7:3: error: 'x' was not declared
+  a.c:7:9: error: 'y' was not declared
+the last lines:
+  CMake Error at CMakeLists.txt:5 (message):
+    This is no good.
+  a.c:7:3: error: 'x' was not declared
+"""
+    assert list(places(message, tmp_path, tmp_path, title="m")) == [
+        "::error file=CMakeLists.txt,line=5,title=m::This is no good.",
+        "::error file=a.c,line=7,col=3,title=m::'x' was not declared",
+        "::error file=a.c,line=7,col=9,title=m::'y' was not declared",
+    ]
 
 
 def drawn(view: Live) -> list[str]:

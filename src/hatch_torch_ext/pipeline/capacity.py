@@ -20,6 +20,8 @@ RESERVE_PART = 10
 """The part of the available memory (one in so many) that is kept free. Estimates are wrong, and others use memory."""
 PIDS_PER_JOB = 8
 """Processes of one compile command: a driver, a compiler, an assembler, a shell; nvcc has a dozen, few at once."""
+MOST = 4096
+"""Jobs for which the pool's FIFO always has room: two pages, where a user has many pipes. A byte more would wait."""
 WAITING = 256
 """Launchers that may wait for a job at once; each has 4 MB of memory."""
 CPP = 1_600_000_000
@@ -98,15 +100,16 @@ def jobs(capacity: Capacity, *, asked: int | None, per_job: int) -> tuple[int, s
     available = capacity.available()
     by_memory = max(1, (available - reserve(available)) // per_job)
     left = capacity.processes_left()
-    by_processes = wanted if left is None else max(1, left // PIDS_PER_JOB)
-    if by_memory < wanted and by_memory <= by_processes:
+    possible = min(wanted, MOST)
+    by_processes = possible if left is None else max(1, left // PIDS_PER_JOB)
+    if by_memory < possible and by_memory <= by_processes:
         return by_memory, (
             f"{by_memory} of {wanted} jobs at once: {available / GB:.1f} GB of memory are free, and a job is counted "
             f"with {per_job / GB:.1f} GB (`memory-per-job`)"
         )
-    if by_processes < wanted:
+    if by_processes < possible:
         return by_processes, f"{by_processes} of {wanted} jobs at once: only {left} more processes may be started here"
-    return wanted, None
+    return possible, None if possible == wanted else f"{possible} of {wanted} jobs at once: that is the most"
 
 
 def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:

@@ -30,7 +30,7 @@ ERRORS = 10
 _PLACES = (
     re.compile(r"^\s*(?P<file>[^\s:(][^:(\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$"),
     re.compile(r"^\s*(?P<file>[^\s:(][^:(\n]*)\((?P<line>\d+)\): error: (?P<text>.*)$"),
-    re.compile(r"^\s*CMake Error at (?P<file>[^:\n]+):(?P<line>\d+) \((?P<text>[^)]*\).*)$"),
+    re.compile(r"^\s*CMake Error at (?P<file>[^:\n]+):(?P<line>\d+) \([^)]*\):? ?(?P<text>.*)$"),
 )
 
 
@@ -73,7 +73,11 @@ class GitHub(Plain):
 
 
 def places(message: str, source: Path, workspace: Path, *, title: str) -> Iterator[str]:
-    """Yield the commands that annotate the source lines which ``message`` names with its errors."""
+    """Yield the commands that annotate the source lines which ``message`` names with its errors, each line once.
+
+    The last lines of a program's output repeat the first errors, CMake's without their sentence.
+    """
+    known: set[str] = set()
     for line in message.splitlines():
         for pattern in _PLACES:
             if (match := pattern.match(line)) is not None:
@@ -82,7 +86,9 @@ def places(message: str, source: Path, workspace: Path, *, title: str) -> Iterat
                 inside = os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
                 column = f",col={found['column']}" if found.get("column") else ""
                 place = f"file={_property(inside)},line={found['line']}{column},title={_property(title)}"
-                yield f"::error {place}::{_escaped(found['text'])}"
+                if place not in known:
+                    yield f"::error {place}::{_escaped(found['text'] or line.strip())}"
+                known.add(place)
                 break
 
 
