@@ -79,15 +79,34 @@ def test_all_entries_together_stay_within_the_jobs(shared: Path, tmp_path: Path)
     assert {event["jobs"] for event in project.events("begun")} == {2}
 
 
+MAKES = "add_custom_command(OUTPUT made.c COMMAND {} -f ${{CMAKE_CURRENT_SOURCE_DIR}}/Makefile made.c)\n"
+EXTERNAL = """
+include(ExternalProject)
+ExternalProject_Add(other SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR}/other CMAKE_GENERATOR "Unix Makefiles"
+  INSTALL_COMMAND "")
+add_custom_command(OUTPUT made.c COMMAND ${CMAKE_COMMAND} -E touch made.c DEPENDS other)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
-def test_a_make_inside_works_whatever_its_version(shared: Path, tmp_path: Path) -> None:
-    """GNU make before 4.4 ends with an internal error if MAKEFLAGS name a FIFO: it gets no FIFO."""
-    making = CMAKE.replace(
-        "add_library",
-        "add_custom_command(OUTPUT made.c COMMAND make -f ${CMAKE_CURRENT_SOURCE_DIR}/Makefile made.c)\nadd_library",
-    ).replace("plain.c)", "plain.c made.c)")
-    files = {"csrc/CMakeLists.txt": making, "csrc/Makefile": "made.c:\n\t@echo 'int made;' > $@\n"}
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(MAKES.format("make"), id="by-ninja"),
+        pytest.param(MAKES.format("sh ${CMAKE_CURRENT_SOURCE_DIR}/make.sh"), id="by-a-script"),
+        pytest.param(EXTERNAL, id="by-cmake"),
+    ],
+)
+def test_a_make_inside_works_whatever_its_version(step: str, shared: Path, tmp_path: Path) -> None:
+    """GNU make before 4.4 ends with an internal error if MAKEFLAGS name a FIFO: it gets no FIFO, whoever starts it."""
+    making = CMAKE.replace("add_library", f"{step}add_library").replace("plain.c)", "plain.c made.c)")
+    files = {
+        "csrc/CMakeLists.txt": making,
+        "csrc/Makefile": "made.c:\n\t@echo 'int made;' > $@\n",
+        "csrc/make.sh": 'make "$@"\n',
+        "csrc/other/CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\nproject(other NONE)\n",
+    }
     project = Project(tmp_path / "project", shared, files=files)
     done = project.build(HATCH_TORCH_EXT_ONLY="matrix.2.8")
     assert done.returncode == 0, done.stdout + done.stderr

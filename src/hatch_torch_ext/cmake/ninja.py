@@ -35,6 +35,7 @@ _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
 _LINK = re.compile(r"^: && | -dlink ")
 _FAILED = re.compile(r"FAILED: \[code=-?\d+\] ")
 _REFUSED = f"FAILED: [code={once.REFUSED}]"
+_OLD_MAKE = re.compile(r"internal error: invalid --jobserver-auth string 'fifo:")
 _MAKE = re.compile(rb"(?:^|[\s/])g?make(?:\s|$)", re.MULTILINE)
 KILLED = re.compile(
     r"Killed signal terminated program|^Killed$|^FAILED: \[code=(?:137|-9)\]|: out of memory allocating"
@@ -174,16 +175,22 @@ class Fixed:
 def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
     """Run Ninja. If a compiler is killed because memory is short, run it again with one compiler, alone in the build.
 
+    If some program that Ninja runs started a make that is too old for the jobserver, Ninja runs again without one.
     Raises ``ProcessError`` if it fails.
     """
-    with slots.share(_clients(job, env, slots)) as share:
+    clients = _clients(job, env, slots)
+    try:
         try:
-            _run(job, env, share, slots)
+            _run_shared(job, env, clients, slots)
         except ProcessError as error:
-            if error.returncode is None or not KILLED.search(error.output):
+            if clients is Clients.NONE or not _OLD_MAKE.search(error.output):
                 raise
-        else:
-            return
+            _run_shared(job, env, Clients.NONE, slots)
+    except ProcessError as error:
+        if error.returncode is None or not KILLED.search(error.output):
+            raise
+    else:
+        return
     report(
         f"{job.entry.name}: a compiler was killed, most likely because memory ran out: compilation continues with "
         "one file at a time, and no other entry compiles meanwhile. `memory-per-job` prevents this"
@@ -217,6 +224,11 @@ def threads(flags: Iterable[tuple[str, str]]) -> str | None:
 def command(job: Job, share: Share) -> list[str]:
     """Return the command line of Ninja."""
     return [str(job.toolchain.ninja.path), "-C", str(job.build), *share.arguments]
+
+
+def _run_shared(job: Job, env: Mapping[str, str | None], clients: Clients, slots: Slots) -> None:
+    with slots.share(clients) as share:
+        _run(job, env, share, slots)
 
 
 def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) -> None:
