@@ -36,9 +36,12 @@ def shared_object(
     machine: str = "x86_64",
     executable_stack: bool = False,
     text_relocations: bool = False,
+    constructor: bytes = b"",
     data: bytes = b"",
 ) -> bytes:
     """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` follows all tables.
+
+    ``constructor`` is the code of one, whose address stands in a relocation alone.
 
     An undefined name may require one of the ``versions``, as in ``memcpy@GLIBC_2.14``. The file has no sections, so a
     reader must use the program headers, as the dynamic linker does.
@@ -75,6 +78,9 @@ def shared_object(
         ("hashes", hashes),
         ("needs", needs),
         ("versions", of_symbols),
+        ("constructor", constructor),
+        ("constructors", bytes(8)),
+        ("relocations", bytes(24)),
     ):
         body += bytes(-len(body) % 8)
         places[name] = headers + len(body)
@@ -84,6 +90,12 @@ def shared_object(
         tags += [(0x6FFFFFFE, places["needs"]), (0x6FFFFFFF, len(versions)), (0x6FFFFFF0, places["versions"])]
     if text_relocations:
         tags.append((22, 0))
+    if constructor:
+        tags += [(25, places["constructors"]), (27, 8), (7, places["relocations"]), (8, 24)]
+        relative = {"x86_64": 8, "aarch64": 1027}[machine]
+        at = places["relocations"] - headers
+        relocation = struct.pack("<QQQ", places["constructors"], relative, places["constructor"])
+        body = body[:at] + relocation + body[at + 24 :]
     dynamic = b"".join(struct.pack("<QQ", tag, value) for tag, value in [*tags, (0, 0)])
     body += bytes(-len(body) % 8)
     dynamic_at = headers + len(body)

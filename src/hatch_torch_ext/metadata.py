@@ -29,6 +29,8 @@ TABLE = "tool.hatch.metadata.hooks.torch-ext"
 BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
 OPTIONS = ("dependencies",)
 EXAMPLE = '`dependencies = ["numpy>=2"]`'
+PACKED = "PKG-INFO"
+"""The file of an sdist from which hatchling takes what the project declares dynamic, whoever wrote it."""
 OPTIONAL = "optional-dependencies"
 EXTRA = "build"
 """The extra that installs what a build at first use needs."""
@@ -60,7 +62,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
         written = builder.metadata.config["project"]
         own = self._own()
         _check_fields(written, own)
-        if "dependencies" in metadata and (Path(self.root) / "PKG-INFO").is_file():
+        if "dependencies" in metadata and (Path(self.root) / PACKED).is_file():
             return  # an unpacked sdist: its metadata were computed when it was made
         entries, selection = self._entries(builder)
         open_ended = selection.builds_anywhere
@@ -239,8 +241,8 @@ def check(found: Agreement, served: str, *, place: str) -> None:
         raise ConfigurationError(
             [
                 f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
-                f"(`{served}`): nobody could install such a wheel. Remove it, since the "
-                f"matrix says which torch is served, or correct the matrix."
+                f"(`{served}`): nobody could install such a wheel. Remove it{' (the file)' * (place == PACKED)}, since "
+                f"the matrix says which torch is served, or correct the matrix."
             ]
         )
 
@@ -277,16 +279,20 @@ def judge(
     if any(entry.torch is None for entry in entries):  # unknown until torch is resolved; the wheel adds it
         return Judgement(suffices=False, notes=tuple(notes))
     dependencies = metadata.core.dependencies
-    place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
     found = agreement.compare(dependencies, entries, open_ended=open_ended)
     served = agreement.requirement(entries, open_ended=open_ended)
+    own = agreement.compare(hook.config.get("dependencies", []) if hook else [], entries, open_ended=open_ended)
+    place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
+    if hook is not None and own.kind == "absent" and (Path(metadata.root) / PACKED).is_file():
+        place = PACKED
     check(found, served, place=place)
     if hook is not None and found.kind != "absent":
-        own = agreement.compare(hook.config.get("dependencies", []), entries, open_ended=open_ended)
         if own.kind in {"agrees", "wider"}:
             notes.append(f"{_quoted(own)} in {place} is redundant: the matrix says `{served}`. Take it out.")
         if found.kind == "wider":
             notes.append(f"this wheel serves `{served}`, a part of what its metadata require: {_quoted(found)}.")
+            if place == PACKED:
+                notes.append(f"{PACKED} says that; if another tool than hatchling wrote it, remove that file.")
     elif found.kind in {"absent", "wider"}:
         if found.kind == "wider":
             said = f"has {_quoted(found)}, which is wider than the matrix"

@@ -173,6 +173,25 @@ def test_static_thread_local_storage(tmp_path: Path) -> None:
     assert opened(4000)
 
 
+def test_subnormal_numbers(tmp_path: Path) -> None:
+    """What -ffast-math links makes the whole process calculate otherwise; given to the compiler alone, it does not."""
+    lines = "cmake_minimum_required(VERSION 3.18)\nproject(m C)\nadd_library(m SHARED m.c)\n"
+    (tmp_path / "m.c").write_text("double twice(double x) { return 2 * x; }")
+    linked = subprocess.run(["gcc", "-print-file-name=crtfastmath.o"], check=True, capture_output=True, text=True)
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(sys.float_info.min / 2 > 0)"
+
+    def said(more: str) -> tuple[list[str], str]:
+        path = built(tmp_path, lines + more) / "libm.so"
+        subject = Subject(variant="label", binaries=(AuditedBinary(place=path.name, elf=elf.read(path)),), ours=True)
+        found = [each.message for each in binary.check(subject) if each.code == "fast-math"]
+        run = subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True)
+        return found, run.stdout.strip()
+
+    message = "makes the processor take subnormal numbers for zero, for all of the process that opens it"
+    assert said(f"target_link_libraries(m PRIVATE {linked.stdout})") == ([message], "False")
+    assert said("target_compile_options(m PRIVATE -ffast-math)") == ([], "True")
+
+
 def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
     """CASE 50: the properties that the remedy names give the file the module's name."""
     (tmp_path / "m.c").write_text("void *PyInit__C(void) { return 0; }")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import zipfile
 from typing import TYPE_CHECKING
@@ -290,8 +291,83 @@ def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
     assert cpu.metadata["name"] == "pkg"
     asked = "torch._C.parse_schema, torch.distributed.tensor.DTensor, torch.autograd, torch.jit, torch.mps.current_"
     assert [note.text.startswith(f"asks torch for {asked}") for note in cpu.notes] == [True]
-    text = "import torch\nfrom setuptools import setup\nsetup(name=str(hasattr(torch, 'npu')))\n"
-    assert recording.record(project(tmp_path / "asks-not", text))[0].metadata["name"] == "False"
+
+
+def test_what_a_setup_takes_for_missing_is_told(tmp_path: Path) -> None:
+    """A setup.py that goes another way where torch lacks a name says nothing: the note is all that tells of it."""
+    text = (
+        "import torch\nfrom setuptools import setup\nfrom torch.utils import cpp_extension\n"
+        "try:\n    from torch.distributed import rpc\nexcept ImportError:\n    rpc = None\n"
+        "known = 'OpenMP' in torch._C._parallel_info() and hasattr(torch.version, 'hip')\n"
+        "setup(name=str([known, rpc, hasattr(torch, 'npu'), getattr(cpp_extension, 'NEW', 'old')]))\n"
+    )
+    cpu, cuda = recording.record(project(tmp_path, text))
+    assert cpu.metadata["name"] == cuda.metadata["name"] == "[True, None, False, 'old']"
+    asked = "torch.distributed, torch.npu, torch.utils.cpp_extension.NEW"
+    note = Note(line=0, text=f"asks torch for {asked}, which a recording does not know: told that there is none")
+    assert cpu.notes == cuda.notes == (note,)
+
+
+def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
+    """Arguments of setup() and options of `build_ext` hold for each: a lost macro computes otherwise."""
+    text = (
+        "from setuptools import setup, Extension\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "setup(name='pkg', packages=['pkg'], ext_package='pkg', include_dirs=['third'], libraries=[('helper', {})],\n"
+        "      options={'build_ext': {'undef': 'NDEBUG'}}, ext_modules=[\n"
+        "    CppExtension('_C', ['c.cpp'], include_dirs=['own'], define_macros=[('A', '2')]),\n"
+        "    Extension('plain', ['p.c'])])\n"
+    )
+    configured = "[build_ext]\ndefine = WITH_X,N\nlibrary-dirs = a:b\nlibraries = m z\n"
+    cpu, _ = recording.record(project(tmp_path, text, **{"setup.cfg": configured}))
+    first, second = cpu.extensions
+    assert (first.name, second.name) == ("pkg._C", "pkg.plain")
+    assert (first.include_dirs, second.include_dirs) == (("own", "third"), ("third",))
+    assert (first.macros, second.macros) == ((("A", "2"), ("WITH_X", "1"), ("N", "1")), (("WITH_X", "1"), ("N", "1")))
+    for each in cpu.extensions:
+        assert (each.undefined, each.library_dirs, each.libraries) == (("NDEBUG",), ("a", "b"), ("m", "z"))
+    assert [note.text for note in cpu.notes] == [
+        "builds the static library `helper` by the argument `libraries` of setup()"
+    ]
+    (tmp_path / "setup.cfg").unlink()
+    text = "[tool.distutils.build_ext]\ninclude-dirs = 'other'\ndefine = 'FROM_TOML'\n"
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    cpu, _ = recording.record(tmp_path)
+    assert [each.include_dirs for each in cpu.extensions] == [("own", "other"), ("other",)]
+    assert cpu.extensions[1].macros == (("FROM_TOML", "1"),)
+
+
+def test_a_setup_whose_schemes_are_functions(tmp_path: Path) -> None:
+    """Options of setuptools-scm go to hatch-vcs; what is a function is named, since pyproject.toml cannot hold it."""
+    text = (
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "setup(name='pkg', packages=['pkg'], ext_modules=[CppExtension('pkg._C', ['c.cpp'])], use_scm_version={\n"
+        "    'version_scheme': lambda version: '1', 'local_scheme': 'no-local-version', 'relative_to': __file__})\n"
+    )
+    said = command(project(tmp_path, text, **{"c.cpp": "PYBIND11_MODULE(_C, m) {}\n"}), "--dry-run")
+    table = '+[tool.hatch.version]\n+source = "vcs"\n+\n+[tool.hatch.version.raw-options]\n'
+    assert f'{table}+local_scheme = "no-local-version"\n' in said.stdout
+    assert "by hand: the option `version_scheme` of setuptools-scm is code" in said.stderr
+
+
+def test_a_module_that_is_no_package(tmp_path: Path) -> None:
+    """An extension beside a single module needs a package: the module becomes one, as the message says."""
+    text = (
+        "import ops_of_mine\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "setup(name='ops-of-mine', version=ops_of_mine.__version__, py_modules=['ops_of_mine'],\n"
+        "      ext_modules=[CppExtension('ops_cpp', ['c.cpp'])])\n"
+    )
+    sources = {"c.cpp": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"}
+    module = "__version__ = '1.2'\ndef f():\n    import ops_cpp\n"
+    root = project(tmp_path, text, **sources, **{"ops_of_mine.py": module})
+    shutil.rmtree(root / "pkg")
+    said = command(root, "--dry-run", check=False).stderr
+    assert "Move `ops_of_mine.py` to `ops_of_mine/__init__.py`: its import stays `ops_of_mine`." in said
+    (root / "ops_of_mine").mkdir()
+    (root / "ops_of_mine.py").rename(root / "ops_of_mine" / "__init__.py")
+    turned = command(root, "--dry-run")
+    assert '+packages = ["ops_of_mine"]\n' in turned.stdout
+    assert "+    from ops_of_mine import ops_cpp\n" in turned.stdout
+    assert '+version = "1.2"\n' in turned.stdout
 
 
 def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:

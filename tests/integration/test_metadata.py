@@ -312,6 +312,23 @@ def test_only_the_sdist_knows_the_metadata_that_it_was_made_with(tmp_path: Path)
     assert json.loads(here.stdout) == ["torch<2.9,>=2.8"]
 
 
+@pytest.mark.parametrize(("required", "refused"), [("torch<2.8,>=2.7", True), ("torch>=2.4", False)])
+def test_metadata_of_another_tool(required: str, *, refused: bool, tmp_path: Path) -> None:
+    """A PKG-INFO by setuptools has the say until it is removed: the message says so, and the matrix has it then."""
+    root = write(tmp_path)
+    (root / "PKG-INFO").write_text(f"Metadata-Version: 2.4\nName: my_pkg\nVersion: 1\nRequires-Dist: {required}\n")
+    told = said(hatchling(root, "build", "-t", "wheel"))
+    if refused:
+        assert "`torch<2.8,>=2.7` in PKG-INFO admits no torch that the matrix is built for" in told
+        assert "Remove it (the file), since the matrix says which torch is served" in told
+    else:
+        assert "a part of what its metadata require: `torch>=2.4`" in told
+        assert "PKG-INFO says that; if another tool than hatchling wrote it, remove that file." in told
+    (root / "PKG-INFO").unlink()
+    assert "PKG-INFO" not in said(hatchling(root, "build", "-t", "wheel"))
+    assert json.loads(hatchling(root, "metadata", "dependencies").stdout) == [TORCH]
+
+
 def test_metadata_need_none_of_the_folders(tmp_path: Path) -> None:
     """``uv sync --no-install-project`` in a container reads metadata before the sources are copied."""
     root = write(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import elves
 from hatch_torch_ext import elf
 from hatch_torch_ext.errors import ElfError
 
@@ -204,3 +205,21 @@ def test_any_bytes_give_facts_or_an_elf_error(tmp_path: Path, changes: list[tupl
         data[at : at + len(value)] = value
     with contextlib.suppress(ElfError):
         read(tmp_path, bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("machine", "code", "found"),
+    [
+        ("x86_64", "f30f1efa 0fae5c24fc 814c24fc40800000 0fae5424fc c3", True),
+        ("x86_64", "f30f1efa 0fae5c24fc 814c24fc00800000 0fae5424fc c3", False),
+        ("x86_64", "c3 0fae5c24fc 814c24fc40800000 0fae5424fc c3", False),
+        ("aarch64", "0020a052 00441bd5 c0035fd6", True),
+        ("aarch64", "0020a052 c0035fd6", False),
+    ],
+    ids=["crtfastmath.o", "one bit of two", "the next function", "crtfastmath.o of AArch64", "no write"],
+)
+def test_constructors_that_change_how_it_calculates(machine: str, code: str, *, found: bool, tmp_path: Path) -> None:
+    """The code of GCC's crtfastmath.o, by both machines, where linkers write addresses into relocations alone."""
+    path = tmp_path / "lib.so"
+    path.write_bytes(elves.shared_object(machine=machine, constructor=bytes.fromhex(code)))
+    assert elf.read(path).takes_subnormals_for_zero is found

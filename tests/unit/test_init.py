@@ -391,8 +391,12 @@ def test_releases_that_are_named() -> None:
     [
         ('[tool.setuptools.dynamic]\nversion = {attr = "pkg.about.__version__"}', {}, "3.4"),
         ('[tool.setuptools.dynamic]\nversion = {file = "VERSION"}', {}, "5.6"),
-        ('[tool.setuptools_scm]\nversion_file = "pkg/_v.py"', {}, None),
-        ("", {"use_scm_version": {"write_to": "pkg/_v.py"}}, None),
+        ('[tool.setuptools_scm]\nlocal_scheme = "no-local-version"\nversion_file = "pkg/_v.py"', {}, None),
+        (
+            "",
+            {"use_scm_version": {"local_scheme": "no-local-version", "write_to": "pkg/_v.py", "root": None}},
+            None,
+        ),
     ],
     ids=["an attribute", "a file", "tags", "tags, by setup()"],
 )
@@ -407,7 +411,7 @@ def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written
     assert tables["project"] == {"name": "p", "dynamic": ["dependencies", "version"]}
     asked = tables["tool"]["hatch"]["version"]
     if written is None:
-        assert asked == {"source": "vcs"}
+        assert asked == {"source": "vcs", "raw-options": {"local_scheme": "no-local-version"}}
         assert tables["tool"]["hatch"]["build"]["hooks"] == {"vcs": {"version-file": "pkg/_v.py"}}
         assert "hatch-vcs" in tables["build-system"]["requires"]
     else:

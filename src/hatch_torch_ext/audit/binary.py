@@ -86,6 +86,9 @@ def _segments(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             f"that a process opens after its start"
         )
         yield finding("static-tls", binary.place, message, variant=subject.variant, warning=not never)
+    if binary.elf.takes_subnormals_for_zero:
+        message = "makes the processor take subnormal numbers for zero, for all of the process that opens it"
+        yield finding("fast-math", binary.place, message, variant=subject.variant)
 
 
 def _versions(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:

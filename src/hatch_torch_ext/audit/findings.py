@@ -84,6 +84,11 @@ CODES = {
     "executable-stack": Code(
         remedy="Link with -Wl,-z,noexecstack; assembler files need a .note.GNU-stack section.",
     ),
+    "fast-math": Code(
+        warning=True,
+        remedy="Give -ffast-math (-Ofast, -funsafe-math-optimizations) to the compiler alone, by "
+        "target_compile_options: in CMAKE_CXX_FLAGS or CXXFLAGS the linker gets it too.",
+    ),
     "generic-namespace": Code(
         warning=True,
         remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one "

@@ -9,6 +9,7 @@ import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from hatch_torch_ext.elf import floatingpoint
 from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
 from hatch_torch_ext.errors import ElfError
 
@@ -67,6 +68,8 @@ class ElfFile:
     symbol_versions: tuple[tuple[str, str], ...] = ()
     static_tls: int = 0
     """Bytes of thread-local storage that need the static block, which is laid out when the process starts."""
+    takes_subnormals_for_zero: bool = False
+    """Whether opening it makes the processor do so (``-ffast-math`` at the link step)."""
 
 
 def is_elf(path: Path) -> bool:
@@ -153,6 +156,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
         executable_stack=_executable_stack(image, machine),
         text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
         static_tls=_static_tls(image) if first.get(DT_FLAGS, 0) & DF_STATIC_TLS else 0,
+        takes_subnormals_for_zero=floatingpoint.takes_subnormals_for_zero(image, first),
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
         build_id=_build_id(image),

@@ -132,6 +132,7 @@ def migrate(
     notes += [
         *matrix.notes,
         *_about_the_version(root, existing, metadata, tables),
+        *_about_what_is_packed(root),
         *_about_variables(asked),
         *(note for each in reversed(recordings) for note in each.notes),
         *left_out,
@@ -187,6 +188,14 @@ def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, 
             '`path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
         )
         yield Note(line=0, text=text)
+    for name in project.scm_options(tomlkit.parse(existing or ""), metadata)[1]:
+        yield Note(line=0, text=f"the option `{name}` of setuptools-scm is code, and versions are made without it")
+
+
+def _about_what_is_packed(root: Path) -> Iterator[Note]:
+    """Note the metadata that setuptools wrote into a source distribution: hatchling prefers them to the matrix."""
+    if (root / "PKG-INFO").is_file():
+        yield Note(line=0, text="PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file")
 
 
 def _about_variables(asked: Sequence[str]) -> Iterator[Note]:
@@ -268,16 +277,17 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
     named = name.replace("-", "_")
-    there = [named] if any((root / base / named).is_dir() for base in ("", "src")) else []
+    modules = [str(each) for each in metadata.get("py_modules") or [] if "." not in str(each)]
+    there = [each for each in (named, *modules) if any((root / base / each).is_dir() for base in ("", "src"))]
     own = sorted(parents, key=lambda each: (each.partition(".")[0] not in found, each))
     candidates = [*own, *([named] if named in packages else []), *packages, *there]
     if not candidates:
-        raise ConfigurationError(
-            [
-                f"setup.py in {root} names no package: extensions need one to lie in. Make a folder `{named}` with an "
-                "empty `__init__.py`, or give setup() its `packages`."
-            ]
-        )
+        remedy = f"Make a folder `{named}` with an empty `__init__.py`, or give setup() its `packages`."
+        # An empty folder would hide a module of its name; and what imports the extension lies in the module.
+        lying = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
+        if module := next(lying, None):
+            remedy = f"Move `{module}.py` to `{module}/__init__.py`: its import stays `{module}`."
+        raise ConfigurationError([f"setup.py in {root} names no package: extensions need one to lie in. {remedy}"])
     return candidates[0]
 
 

@@ -101,6 +101,19 @@ def computed(metadata: Mapping[str, Any], root: Path) -> str | None:
     return given if given and not any(given in text for text in said) else None
 
 
+NOT_FOR_HATCH = frozenset({"relative_to", "version_file", "version_file_template", "write_to", "write_to_template"})
+"""Options of setuptools-scm that hatch-vcs answers itself, or has a build hook for."""
+
+
+def scm_options(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of setuptools-scm, hatch-vcs's ``raw-options``; and names of those that are code."""
+    given = metadata.get("use_scm_version")
+    tables = {**document.get("tool", {}).get("setuptools_scm", {}), **(given if isinstance(given, dict) else {})}
+    options = {key: tables[key] for key in sorted({*tables} - NOT_FOR_HATCH) if tables[key] is not None}
+    code = [key for key, value in options.items() if isinstance(value, str) and value.startswith("<")]
+    return {key: value for key, value in options.items() if key not in code}, code
+
+
 def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
     """Return the file that setuptools-scm writes the version to."""
     given = metadata.get("use_scm_version")

@@ -66,7 +66,8 @@ def text(
     of_each = list(pythons) if for_each_python(targets) else []
     about["envs"]["matrix"] |= served.matrix(torch, of_each, backends)
     if version:
-        about = {"version": version, **about}
+        options, _ = project.scm_options(document, metadata) if version.get("source") == "vcs" else ({}, [])
+        about = {"version": {**version, **({"raw-options": options} if options else {})}, **about}
     if version.get("source") == "vcs" and (written := project.version_file(document, metadata)):
         about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)

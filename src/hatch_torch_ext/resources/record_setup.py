@@ -46,24 +46,53 @@ def note(text):
         notes.append(entry)
 
 
-def recorded(extension):
-    """Return the declaration of one extension."""
+SEPARATED = {
+    "include_dirs": os.pathsep, "library_dirs": os.pathsep, "rpath": os.pathsep, "define": ",", "undef": ",",
+    "libraries": r"[,\s]", "link_objects": r"[,\s]",
+}  # fmt: skip
+"""Options of the command ``build_ext`` that every extension gets besides its own -> what separates their parts."""
+
+
+def for_all(keywords):
+    """Return these options, from setup.cfg, pyproject.toml and the arguments of ``setup()``."""
+    parser = configparser.RawConfigParser()
+    parser.read("setup.cfg", encoding="utf-8")
+    given = dict(parser.items("build_ext")) if parser.has_section("build_ext") else {}
+    if os.path.isfile("pyproject.toml"):
+        from setuptools.config.pyprojecttoml import load_file
+
+        distutils = load_file("pyproject.toml").get("tool", {}).get("distutils", {})
+        given.update(distutils.get("build_ext", distutils.get("build-ext", {})))
+    given.update((keywords.get("options") or {}).get("build_ext", {}))
+    found = {"include_dirs": keywords.get("include_dirs") or []}
+    found.update({name.replace("-", "_"): value for name, value in given.items() if value})
+    for name, separator in SEPARATED.items():
+        value = found.get(name) or []
+        parts = re.split(separator, value) if isinstance(value, str) else [os.fspath(each) for each in value]
+        found[name] = [each.strip() for each in parts if each.strip()]
+    return found
+
+
+def recorded(extension, common, package):
+    """Return the declaration of one extension of ``ext_package``; ``common`` is what every one gets."""
     compiled = getattr(extension, "torch_ext_compile_args", None)
     if compiled is None:
         compiled = extension.extra_compile_args or []
     flags = compiled if isinstance(compiled, dict) else {"cxx": compiled, "nvcc": compiled}
     macros = [[pair[0], None if len(pair) < 2 or pair[1] is None else str(pair[1])] for pair in extension.define_macros]
     return {
-        "name": extension.name,
+        "name": "{}.{}".format(package, extension.name) if package else extension.name,
         "kind": getattr(extension, "torch_ext_kind", "other"),
         "sources": [os.fspath(source) for source in extension.sources],
-        "include_dirs": [os.fspath(folder) for folder in extension.include_dirs],
-        "define_macros": macros,
-        "undef_macros": list(extension.undef_macros),
-        "library_dirs": [os.fspath(folder) for folder in extension.library_dirs],
-        "libraries": list(extension.libraries),
-        "runtime_library_dirs": [os.fspath(folder) for folder in extension.runtime_library_dirs or []],
-        "extra_objects": [os.fspath(each) for each in extension.extra_objects],
+        "include_dirs": [os.fspath(folder) for folder in [*extension.include_dirs, *common["include_dirs"]]],
+        "define_macros": [*macros, *([name, "1"] for name in common["define"])],
+        "undef_macros": [*extension.undef_macros, *common["undef"]],
+        "library_dirs": [os.fspath(folder) for folder in [*extension.library_dirs, *common["library_dirs"]]],
+        "libraries": [*extension.libraries, *common["libraries"]],
+        "runtime_library_dirs": [
+            os.fspath(each) for each in [*(extension.runtime_library_dirs or []), *common["rpath"]]
+        ],
+        "extra_objects": [os.fspath(each) for each in [*extension.extra_objects, *common["link_objects"]]],
         "cxx": [str(flag) for flag in flags.get("cxx", [])],
         "nvcc": [str(flag) for flag in flags.get("nvcc", [])],
         "link": [str(flag) for flag in extension.extra_link_args],
@@ -152,7 +181,10 @@ def setup(*args, **keywords):
     metadata = {name: keywords[name] for name in PLAIN if name in keywords}
     metadata.update(configured())
     metadata = {**of_pyproject(metadata), **metadata}
-    extensions = [recorded(each) for each in keywords.get("ext_modules") or []]
+    common, package = for_all(keywords), keywords.get("ext_package")
+    for name, _ in keywords.get("libraries") or []:
+        note("builds the static library `{}` by the argument `libraries` of setup()".format(name))
+    extensions = [recorded(each, common, package) for each in keywords.get("ext_modules") or []]
     finish({"extensions": extensions, "metadata": plain(tidied(metadata))})
     raise Done
 
@@ -246,7 +278,8 @@ def finish(found):
     found["asked"] = sorted(name for name in asked if name not in ANSWERED and name not in GIVEN)
     unknown = getattr(sys.modules.get("torch._unknown"), "ASKED", [])
     if unknown:
-        what = "asks torch for {}, which a recording does not know: taken for nothing".format(", ".join(unknown))
+        told = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "told that there is none"
+        what = "asks torch for {}, which a recording does not know: {}".format(", ".join(unknown), told)
         notes.append({"line": 0, "text": what})
     found["notes"] = notes
     with open(RESULT, "w", encoding="utf-8") as stream:

@@ -26,12 +26,17 @@ def _module(name, **content):
     return module
 
 
+def _parallel_info(*_):
+    return "ATen/Parallel:\n\tat::get_num_threads() : 2\nATen parallel backend: OpenMP\n"
+
+
 _C = _module(
     "_C",
     _GLIBCXX_USE_CXX11_ABI=True,
     _PYBIND11_COMPILER_TYPE="_gcc",
     _PYBIND11_STDLIB="_libstdcpp",
     _PYBIND11_BUILD_ABI="_cxxabi1018",
+    _parallel_info=_parallel_info,
 )
 version = _module(
     "version",
@@ -45,7 +50,7 @@ version = _module(
 __config__ = _module(
     "__config__",
     show=lambda: "PyTorch built with:\n  - GCC 13.3\n  - OpenMP 201511\n",
-    parallel_info=lambda: "ATen/Parallel:\n\tat::get_num_threads() : 2\nATen parallel backend: OpenMP\n",
+    parallel_info=_parallel_info,
 )
 _nccl = _module("cuda.nccl", version=lambda *_: (2, 27, 3), is_available=lambda *_: WITH_CUDA)
 cuda = _module(
@@ -72,11 +77,12 @@ xpu = _module("xpu", is_available=lambda: False, device_count=lambda: 0)
 mps = _module("mps", is_available=lambda: False)
 
 
-if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN"):
-    # Asked only where a first run failed for want of a name: until then `hasattr` tells what torch has.
-    from torch import _unknown
+from torch import _unknown  # noqa: E402 -- these modules are those that it completes
+from torch.utils import cpp_extension as _cpp_extension  # noqa: E402, F401
 
-    for _each in [_known for _name, _known in list(sys.modules.items()) if _name.split(".")[0] == "torch"]:
-        if not hasattr(_each, "__getattr__"):
-            _each.__getattr__ = _unknown.attribute_of(_each.__name__)
-    sys.meta_path.append(_unknown.Finder())
+# Names are taken for nothing only where a first run failed for want of one: until then `hasattr` tells what torch has.
+_accepted = bool(os.environ.get("TORCH_EXT_RECORDING_UNKNOWN"))
+for _each in [_known for _name, _known in list(sys.modules.items()) if _name.split(".")[0] == "torch"]:
+    if not hasattr(_each, "__getattr__"):
+        _each.__getattr__ = _unknown.attribute_of(_each.__name__, accepted=_accepted)
+sys.meta_path.append(_unknown.Finder(accepted=_accepted))

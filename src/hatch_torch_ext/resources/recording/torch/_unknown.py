@@ -1,6 +1,7 @@
-"""Names of torch that the recording torch lacks: each is an object that accepts any use, and is kept for a note.
+"""Names of torch that the recording torch lacks: each is kept for a note, since ``setup.py`` may depend on the answer.
 
-``setup.py`` may import a module of its package, which uses names of torch that do not affect what it declares.
+Where they are accepted, each is an object that takes any use: ``setup.py`` may import a module of its package, which uses
+names of torch that do not affect what it declares. Otherwise there is no such name, which ``setup.py`` may catch.
 """
 
 import abc
@@ -66,33 +67,45 @@ class Nothing(metaclass=Kind):
         pass
 
 
-def attribute_of(module):
+def keep(name):
+    """Keep a name that was asked for."""
+    if name not in ASKED:
+        ASKED.append(name)
+
+
+def attribute_of(module, accepted):
     """Return the ``__getattr__`` of a module of torch."""
 
     def answer(name):
         if name.startswith("__"):
             raise AttributeError(name)
-        full = "{}.{}".format(module, name)
-        if full not in ASKED:
-            ASKED.append(full)
+        keep("{}.{}".format(module, name))
+        if not accepted:
+            raise AttributeError("module {!r} has no attribute {!r}".format(module, name))
         return Nothing
 
     return answer
 
 
 class Finder:
-    """Finds an empty module for every module that the recording torch lacks."""
+    """Finds an empty module for every module that the recording torch lacks, if they are accepted."""
+
+    def __init__(self, accepted):
+        self.accepted = accepted
 
     def find_spec(self, name, path=None, target=None):
         """Answer Python's import."""
         if name.split(".")[0] != "torch":
+            return None
+        if not self.accepted:
+            keep(name)
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
         """Make the module."""
         module = types.ModuleType(spec.name)
-        module.__getattr__ = attribute_of(spec.name)
+        module.__getattr__ = attribute_of(spec.name, accepted=True)
         return module
 
     def exec_module(self, module):
