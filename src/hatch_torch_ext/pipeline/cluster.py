@@ -125,6 +125,7 @@ class Cluster:
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
         by_future = {}
         for task in tasks:
+            task.log.unlink(missing_ok=True)
             order = Order(name=task.name, environ=self._environ, topic=topic, builder=builder(), sources=digest)
             future = client.submit(
                 build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,

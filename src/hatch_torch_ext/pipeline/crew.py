@@ -94,6 +94,7 @@ class Crew:
     def _built(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         began = time.monotonic()
         own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=means.family)
+        task.log.unlink(missing_ok=True)  # of an earlier build, with errors that may be mended
         try:
             if not acquired.done():
                 held.give()
