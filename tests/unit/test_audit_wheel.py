@@ -357,6 +357,85 @@ def test_a_package_that_forgets_to_load(extra: dict[str, bytes], message: str | 
         assert "never-loaded" not in {item.code for item in audit.audit_wheel(path)}
 
 
+def imported(
+    files: dict[str, str], modules: tuple[str, ...] = (), elsewhere: tuple[str, ...] = ()
+) -> list[tuple[str, str]]:
+    """Return code and message of what the Python files of `my_pkg` (name -> text) import and open."""
+    texts = {f"my_pkg/{name}.py": text for name, text in {"__init__": "", **files}.items()}
+    found = audit.check_imports("my_pkg", texts, modules=modules, elsewhere=elsewhere)
+    return [(each.code, each.message) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("from . import _C", "my_pkg._C"),
+        ("from my_pkg import _C as native", "my_pkg._C"),
+        ("import my_pkg._C", "my_pkg._C"),
+        ("from ._C import add", "my_pkg._C"),
+        ("from my_pkg.gone import add", "my_pkg.gone"),
+        ("from .gone.deeper import add", "my_pkg.gone.deeper"),
+        ("from . import sub, _variants, name, _core", None),
+        ("from .sub.deep import f", None),
+        ("from .sub import from_star, deep", None),
+        ("try:\n    from . import _C\nexcept ImportError:\n    _C = None", None),
+        ("def f():\n    from . import _C", None),
+        ("import torch.gone, another", None),
+        ("import _core", "_core"),
+        ("from ._core import anything", None),
+    ],
+)
+def test_modules_that_nothing_has(line: str, missing: str | None) -> None:
+    """`import my_pkg` fails at a module that is no file of the package and in no variant."""
+    files = {"use": line, "name": "", "sub/__init__": "from math import *", "sub/deep": "def f(): ..."}
+    found = imported(files, ("_core",))
+    where = "is `my_pkg._core` in the wheel" if missing == "_core" else "neither the package nor a variant has"
+    assert found == ([("missing-module", f"line 1 imports `{missing}`, which {where}")] if missing else [])
+
+
+def test_names_of_a_package_are_no_modules() -> None:
+    """What `__init__` binds may be imported of it: by assignment, import, definition, or by a `__getattr__`."""
+    binds = "from .a import x\nimport b.c\nfrom . import _C as d\ne: int = 1\ndef f(): ...\n"
+    wanted = "from . import x, b, d, e, f"
+    assert imported({"__init__": binds, "a": "x = 1", "use": wanted}, ("_C",)) == []
+    assert imported({"__init__": "def __getattr__(name): ...", "use": "from . import _C"}) == []
+    assert imported({"use": "from . import _C"}, elsewhere=("my_pkg/_C.cpython-311-x86_64-linux-gnu.so",)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('torch.ops.load_library(Path(__file__).with_name("libx.so"))', 1),
+        ('here = Path(__file__).parent\nfor each in here.glob("*.so"):\n    torch.ops.load_library(each)', 3),
+        ("def place():\n    return os.path.dirname(__file__)\nlib = ctypes.CDLL(os.path.join(place(), 'x.so'))", 3),
+        ("spec = find_spec(__spec__.parent + '._C')\npath = spec.origin\ntorch.ops.load_library(path)", 3),
+        ("here = Path(__file__)\nctypes.CDLL('libcuda.so.1')\nctypes.CDLL(None)", None),
+        ("ctypes.CDLL(_variants.path('libx.so'))", None),
+        ("path = _variants.path(__file__)\ntorch.ops.load_library(path)", None),
+    ],
+)
+def test_libraries_that_lie_elsewhere(text: str, line: int | None) -> None:
+    """A package that opened its library beside its files: that fails, unless another tool put one there."""
+    message = f"line {line} opens a library by a path beside the file, where the wheel has none"
+    assert imported({"__init__": text}) == ([("own-path", message)] if line else [])
+    assert imported({"__init__": text}, elsewhere=("my_pkg/libx.so",)) == []
+
+
+def test_a_wheel_whose_package_imports_what_it_lacks(tmp_path: Path) -> None:
+    """Both are warnings about the wheel; what the remedies say makes them vanish."""
+    data = library()
+    old = b"from my_pkg import _C, _variants\nimport torch\ntorch.ops.load_library(__file__[:-11] + 'libx.so')\n"
+
+    def said(text: bytes) -> list[tuple[str, str, bool]]:
+        extra = {"my_pkg/__init__.py": text}
+        path = wheels.ours(tmp_path, [(wheels.variant("l", {"l/libx.so": data}), {"l/libx.so": data})], extra=extra)
+        codes = {"missing-module", "own-path"}
+        return [(each.code, each.file, each.warning) for each in audit.audit_wheel(path) if each.code in codes]
+
+    assert said(old) == [("missing-module", "my_pkg/__init__.py", True), ("own-path", "my_pkg/__init__.py", True)]
+    assert said(LOADS) == []
+
+
 def test_a_package_without_init() -> None:
     """CASE 51: a folder of files without `__init__.py` is imported, and nothing is run."""
     (found,) = audit.check_loading("my_pkg.sub", {"my_pkg/__init__.py": "", "my_pkg/sub/ops.py": "_variants"})

@@ -99,7 +99,8 @@ def test_plain_lines() -> None:
 
 def test_what_is_to_be_added_stands_in_the_line() -> None:
     """A message that gives lines to add is whole in the line of the failed entry, not cut off at the colon."""
-    message = "CMake installs nothing. Add to CMakeLists.txt:\n  install(TARGETS a\n    DESTINATION .)\nThe whole log is x"
+    lines = "  install(TARGETS a\n    DESTINATION .)"
+    message = f"CMake installs nothing. Add to CMakeLists.txt:\n{lines}\nThe whole log is x"
     said: list[str] = []
     feed(Plain(said.append), [told()[0], (101.0, Failed(entry="m.1", message=message, seconds=1.0, log="x"))])
     added = "CMake installs nothing. Add to CMakeLists.txt: install(TARGETS a DESTINATION .); whole log: x"

@@ -4,8 +4,19 @@
 """
 
 from hatch_torch_ext.audit.findings import CODES, Code, Finding, settle, text
+from hatch_torch_ext.audit.imported import check as check_imports
 from hatch_torch_ext.audit.loading import check as check_loading
 from hatch_torch_ext.audit.variants import audit_variant
 from hatch_torch_ext.audit.wheels import audit_wheel
 
-__all__ = ["CODES", "Code", "Finding", "audit_variant", "audit_wheel", "check_loading", "settle", "text"]
+__all__ = [
+    "CODES",
+    "Code",
+    "Finding",
+    "audit_variant",
+    "audit_wheel",
+    "check_imports",
+    "check_loading",
+    "settle",
+    "text",
+]

@@ -109,6 +109,11 @@ CODES = {
         remedy="Install the library below the install prefix so that it is grafted, link it statically, or name it "
         "in `exclude`.",
     ),
+    "missing-module": Code(
+        warning=True,
+        remedy="Remove the import where it only registered operators, which `_variants.load()` does; else give the "
+        "module that name in CMake (Python_add_library).",
+    ),
     "missing-symbol": Code(
         warning=True,
         remedy="Add the source that defines it to the library (`add_library`, `target_sources`), or link the library "
@@ -137,6 +142,11 @@ CODES = {
     "operator-twice": Code(
         remedy="Use TORCH_LIBRARY once for each namespace, TORCH_LIBRARY_FRAGMENT elsewhere, and define each "
         "operator once.",
+    ),
+    "own-path": Code(
+        warning=True,
+        remedy="Remove what opens the library, since `_variants.load()` does it; a library that the package opens "
+        "itself lies at `_variants.path(NAME)`, and its NAME belongs in the option `unopened`.",
     ),
     "partial-wheel": Code(
         warning=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, foreign, wheel
-from hatch_torch_ext.audit import loading, opening, operators, policies
+from hatch_torch_ext.audit import imported, loading, opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
@@ -64,6 +64,7 @@ def audit_wheel(
         texts = dict(_python_texts(read))
         for package in sorted({item.package for item in listed}):
             found += loading.check(package, texts)
+            found += _imported(package, texts, listed, elves)
         used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
@@ -75,6 +76,18 @@ def audit_wheel(
         found += policies.check(read.tags, elves.values())
         found = list(_unaccepted(found, listed))
     return settle(found, ignore=ignore)
+
+
+def _imported(
+    package: str, texts: Mapping[str, str | None], listed: Sequence[Listed], elves: Collection[str]
+) -> Iterator[Finding]:
+    """Compare what the package imports and opens with what its variants have."""
+    own = [item for item in listed if item.package == package]
+    modules = {file.module for item in own for file in item.files.values() if file.module}
+    of_variants = {path for item in listed for path in item.files}
+    folder = package.replace(".", "/")
+    elsewhere = [path for path in elves if path.startswith(f"{folder}/") and path not in of_variants]
+    return imported.check(package, texts, modules=modules, elsewhere=elsewhere)
 
 
 def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.opening_calls import CTYPES, LOADS
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.init.targets import Target
 
-LOADS = {"torch.ops.load_library", "torch.classes.load_library", "ops.load_library", "classes.load_library"}
-CTYPES = {"ctypes.CDLL", "CDLL", "ctypes.cdll.LoadLibrary", "cdll.LoadLibrary", "ctypes.PyDLL"}
 IMPORT = "from {package} import _variants"
 CALL = "_variants.load()"
 

@@ -182,7 +182,11 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
         f"{folder}/{target}": path.read_text(encoding="utf-8", errors="replace")
         for target, path in sorted({**installed, **own}.items())
     }
-    found = audit.settle(audit.check_loading(config.package, files), ignore=config.ignore)
+    modules = {file.module for placed in layout.variants for file in placed.variant.files if file.module}
+    compiled = (path.relative_to(config.package_dir) for path in config.package_dir.rglob("*.so"))
+    elsewhere = [f"{folder}/{path.as_posix()}" for path in compiled if path.parts[0] != "_torch_ext"]
+    of_imports = audit.check_imports(config.package, files, modules=modules, elsewhere=elsewhere)
+    found = audit.settle([*audit.check_loading(config.package, files), *of_imports], ignore=config.ignore)
     if found:
         report(audit.text(found))
 

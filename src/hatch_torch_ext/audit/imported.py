@@ -1,0 +1,143 @@
+"""What a package's Python files import and open: compiled files that are nowhere end its import in an error."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.facts.opening_calls import CTYPES, LOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+OWN_PLACE = frozenset({"__file__", "__path__", "__spec__"})
+"""Names that say where a module or its package lies."""
+MAX_NODES = 200_000
+"""Limit for one file; a larger one is not looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    path: str
+    base: str
+    """The package that relative imports count from, dotted."""
+    tree: ast.Module
+
+
+def check(
+    package: str, files: Mapping[str, str | None], *, modules: Collection[str], elsewhere: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Find imports of modules that nothing has, and calls that open a library at a place where there is none.
+
+    ``files`` are as in ``loading.check``. ``modules`` are the names below the package of the modules that variants
+    have, ``elsewhere`` the paths of the package's compiled files that no variant has.
+    """
+    folder = package.replace(".", "/")
+    known = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files if path.endswith(".py")
+    }
+    known |= {f"{package}.{module}" for module in (*modules, "_variants")}
+    places = (path.rpartition("/") for path in elsewhere)
+    known |= {f"{parent}/{name.partition('.')[0]}".replace("/", ".") for parent, _, name in places}
+    known |= {".".join(name.split(".")[:count]) for name in known for count in range(1, name.count(".") + 1)}
+    trees = {path: tree for path, text in files.items() if text is not None and (tree := _tree(text)) is not None}
+    for path, tree in sorted(trees.items()):
+        if not path.startswith(f"{folder}/") or path == f"{folder}/_variants.py":
+            continue
+        file = _File(path=path, base=path.rpartition("/")[0].replace("/", "."), tree=tree)
+        yield from _imports(file, package, known, modules, trees)
+        if not elsewhere:
+            yield from _opened(file)
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if sum(1 for _ in ast.walk(tree)) < MAX_NODES else None
+
+
+def _imports(
+    file: _File, package: str, known: Collection[str], modules: Collection[str], trees: Mapping[str, ast.Module]
+) -> Iterator[Finding]:
+    """Find imports that are done whenever the file is imported: those inside of `try`, `if` and functions may fail."""
+    for statement in file.tree.body:
+        if isinstance(statement, ast.Import):
+            wanted = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            parent = file.base.split(".")[: file.base.count(".") + 2 - statement.level] if statement.level else []
+            base = ".".join([*parent, *([statement.module] if statement.module else [])])
+            names = [alias.name for alias in statement.names if alias.name != "*"]
+            wanted = [f"{base}.{name}" for name in names if not _has(base, name, trees)] if base in known else [base]
+        else:
+            continue
+        for name in wanted:
+            if name in known:
+                continue
+            if name.startswith(f"{package}."):
+                message = f"line {statement.lineno} imports `{name}`, which neither the package nor a variant has"
+                yield finding("missing-module", file.path, message)
+            elif name in modules:
+                message = f"line {statement.lineno} imports `{name}`, which is `{package}.{name}` in the wheel"
+                yield finding("missing-module", file.path, message, remedy=f"Import it as `{package}.{name}`.")
+
+
+def _has(base: str, name: str, trees: Mapping[str, ast.Module]) -> bool:
+    """Return whether the module ``base`` binds ``name``, or may; what it imports of itself would be a submodule."""
+    place = base.replace(".", "/")
+    tree = next((trees[path] for path in (f"{place}/__init__.py", f"{place}.py") if path in trees), None)
+    if tree is None:
+        return True
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            itself = (node.level == 1 and node.module is None) or (node.level == 0 and node.module == base)
+            bound = {alias.asname or alias.name for alias in node.names if not itself or alias.asname}
+        elif isinstance(node, ast.Import):
+            bound = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound = {node.name}
+        elif isinstance(node, ast.Name):
+            bound = set() if isinstance(node.ctx, ast.Load) else {node.id}
+            bound |= {"*"} if node.id in {"globals", "exec", "setattr"} else set()
+        else:
+            continue
+        if bound & {name, "*", "__getattr__"}:
+            return True
+    return False
+
+
+def _opened(file: _File) -> Iterator[Finding]:
+    """Find calls that open a library by a path that is made of the file's own place."""
+    places = set(OWN_PLACE)
+    while grown := _made_of(file.tree, places) - places:
+        places |= grown
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in LOADS | CTYPES:
+            named = _names(node.args[0])
+            if named & places and "_variants" not in named:
+                message = f"line {node.lineno} opens a library by a path beside the file, where the wheel has none"
+                yield finding("own-path", file.path, message)
+
+
+def _made_of(tree: ast.Module, places: Collection[str]) -> set[str]:
+    """Return the names of variables and functions that are made of one of ``places``."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For)):
+            value = node.iter if isinstance(node, ast.For) else node.value
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            used = _names(value) if value is not None else set()
+            if not used.isdisjoint(places) and "_variants" not in used:
+                found |= {name for target in targets for name in _names(target)}
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
+            if any(not _names(each).isdisjoint(places) for each in returned):
+                found.add(node.name)
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
