@@ -399,6 +399,8 @@ def test_names_of_a_package_are_no_modules() -> None:
     wanted = "from . import x, b, d, e, f"
     assert imported({"__init__": binds, "a": "x = 1", "use": wanted}, ("_C",)) == []
     assert imported({"__init__": "def __getattr__(name): ...", "use": "from . import _C"}) == []
+    assert imported({"__init__": "import sys\nsys.modules['my_pkg.x.y'] = z", "use": "from .x.y import moved"}) == []
+    assert imported({"__init__": "from .use import __doc__, __file__", "use": ""}) == []
     assert imported({"use": "from . import _C"}, elsewhere=("my_pkg/_C.cpython-311-x86_64-linux-gnu.so",)) == []
 
 

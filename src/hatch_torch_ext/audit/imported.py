@@ -70,19 +70,28 @@ def _imports(
         elif isinstance(statement, ast.ImportFrom):
             parent = file.base.split(".")[: file.base.count(".") + 2 - statement.level] if statement.level else []
             base = ".".join([*parent, *([statement.module] if statement.module else [])])
-            names = [alias.name for alias in statement.names if alias.name != "*"]
+            names = [alias.name for alias in statement.names if alias.name != "*" and not alias.name.startswith("__")]
             wanted = [f"{base}.{name}" for name in names if not _has(base, name, trees)] if base in known else [base]
         else:
             continue
         for name in wanted:
             if name in known:
                 continue
-            if name.startswith(f"{package}."):
+            if name.startswith(f"{package}.") and not _made_up(name, trees):
                 message = f"line {statement.lineno} imports `{name}`, which neither the package nor a variant has"
                 yield finding("missing-module", file.path, message)
             elif name in modules:
                 message = f"line {statement.lineno} imports `{name}`, which is `{package}.{name}` in the wheel"
                 yield finding("missing-module", file.path, message, remedy=f"Import it as `{package}.{name}`.")
+
+
+def _made_up(name: str, trees: Mapping[str, ast.Module]) -> bool:
+    """Return whether a module above ``name`` may make modules by itself, as ``six.moves``."""
+    parts = name.split(".")
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    found = [trees[path] for each in above for path in (f"{each}.py", f"{each}/__init__.py") if path in trees]
+    makers = {"meta_path", "modules", "module_from_spec"}
+    return any(isinstance(node, ast.Attribute) and node.attr in makers for tree in found for node in ast.walk(tree))
 
 
 def _has(base: str, name: str, trees: Mapping[str, ast.Module]) -> bool:
