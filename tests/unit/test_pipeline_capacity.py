@@ -151,7 +151,7 @@ def test_an_entry_that_wants_all_jobs_gets_those_that_memory_took() -> None:
                 pressure.look()
                 time.sleep(0.01)
             assert not waiting.is_alive()
-            assert (pool.free, pressure.kept_back) == (0, 0)
+            assert (pool.free, pool.kept_back) == (0, 0)
 
 
 def test_short_memory_takes_jobs_out_and_gives_them_back() -> None:

@@ -195,6 +195,33 @@ def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
     assert pool.free == 3
 
 
+def test_alone_waits_for_no_token_that_is_kept_back(pool: Pool) -> None:
+    """The watch on memory has a token and waits for another, which an entry that wants all tokens gets before it."""
+    pool.keep_back()
+    pool.take()
+    pool.take()
+    ended = threading.Event()
+
+    def ask() -> None:
+        with pool.alone():
+            ended.set()
+        pool.give()
+
+    threads = [threading.Thread(target=ask, daemon=True), threading.Thread(target=pool.keep_back, daemon=True)]
+    threads[0].start()
+    deadline = time.monotonic() + 30
+    while not pool.is_wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    threads[1].start()
+    time.sleep(0.1)
+    pool.give()
+    assert ended.wait(30)
+    for thread in threads:
+        thread.join(30)
+    pool.put_back(pool.size)
+    assert pool.free == 3
+
+
 def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool) -> None:
     """After a compiler was killed and its retry failed, the pool has neither a token more than jobs, nor one less."""
     held = pool.held()

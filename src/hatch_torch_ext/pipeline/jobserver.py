@@ -57,6 +57,8 @@ class Pool:
         self._alone = threading.Lock()
         self._taken = 0
         self._waiting = 0
+        self.kept_back = 0
+        """The number of tokens that ``keep_back`` took out of the pool."""
         os.write(self._fd, TOKEN * size)
 
     def take(self) -> None:
@@ -94,6 +96,21 @@ class Pool:
                 return
             self._taken -= 1
             os.write(self._fd, TOKEN)
+
+    def keep_back(self) -> None:
+        """Wait for a token, and take it out of the pool until ``put_back``, or until an entry wants all tokens."""
+        self.take()
+        with self._lock:
+            self.kept_back += 1
+
+    def put_back(self, most: int) -> None:
+        """Put back tokens that were taken out of the pool, ``most`` of them at most."""
+        with self._lock:
+            if self._closed or not (count := min(most, self.kept_back)):
+                return
+            self.kept_back -= count
+            self._taken -= count
+            os.write(self._fd, TOKEN * count)
 
     @contextlib.contextmanager
     def token(self) -> Iterator[None]:
@@ -156,6 +173,7 @@ class Pool:
         self.give()  # two that want all tokens would wait for each other's
         try:
             with self._alone:
+                self.put_back(self.size)  # the watch on memory may wait for one more, which is taken here
                 taken = 0
                 try:
                     for _ in range(self.size):

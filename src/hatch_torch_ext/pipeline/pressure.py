@@ -32,7 +32,6 @@ class Pressure:
         self._pool, self._capacity, self._per_job, self._emit = pool, capacity, per_job, emit
         self._ended = threading.Event()
         self._told = float("-inf")
-        self.kept_back = 0
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -47,24 +46,19 @@ class Pressure:
     def look(self) -> None:
         """Take a token if too little memory is available; give one back if there is enough for another job."""
         available = self._capacity.available()
-        before = self.kept_back
+        before = self._pool.kept_back
         if self._pool.wants_all:  # for one compiler: there cannot be fewer
-            while self.kept_back:
-                self._pool.give()
-                self.kept_back -= 1
-        elif available < RESERVE and self.kept_back < self._pool.size - 1:
-            self._pool.take()
-            self.kept_back += 1
-        elif self.kept_back and available > RESERVE + self._per_job:
-            self._pool.give()
-            self.kept_back -= 1
-        if before != self.kept_back or time.monotonic() - self._told >= TELL:
+            self._pool.put_back(self._pool.size)
+        elif available < RESERVE and before < self._pool.size - 1:
+            self._pool.keep_back()
+        elif available > RESERVE + self._per_job:
+            self._pool.put_back(1)
+        if before != (kept_back := self._pool.kept_back) or time.monotonic() - self._told >= TELL:
             self._told = time.monotonic()
-            self._emit(events.Machine(jobs=self._pool.size, kept_back=self.kept_back, available=available))
+            self._emit(events.Machine(jobs=self._pool.size, kept_back=kept_back, available=available))
 
     def _watch(self) -> None:
         with contextlib.suppress(Stopped):
             while not self._ended.wait(LOOK):
                 self.look()
-        for _ in range(self.kept_back):
-            self._pool.give()
+        self._pool.put_back(self._pool.size)
