@@ -264,6 +264,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "Take it out.",
     ),
     "integration/test_patchelf.py::test_a_missing_strip_is_said": ('set `debug-symbols = "keep"`',),
+    "integration/test_places.py::test_data_that_a_library_may_look_for_beside_itself": (
+        "let CMake install the file and name it in `variant-data`",
+    ),
     "integration/test_places.py::test_an_rpath_that_cannot_be_kept_is_said": ("Let CMake install what it is for",),
     "integration/test_repair.py::test_a_library_of_another_machine_is_refused": ("compile it for that",),
     "integration/test_repair.py::test_a_lower_policy_that_is_asked_for_is_refused": ("{} or set it to `{}`",),

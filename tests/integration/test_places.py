@@ -203,6 +203,24 @@ def test_data_of_the_variant_lies_beside_its_library(site: Site) -> None:
     assert len([file for file in layout.files if file.target.endswith(("libops.so", "kernel.ptx"))]) == 4
 
 
+def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
+    """Data goes into the package unless `variant-data` names it: a library that may look beside itself is told."""
+    literal = '"data/kernel.ptx"'  # a variable, so that no compiler makes numbers of the text
+    site.add("libops.so", f"static const char *volatile name = {literal};{READER.replace(literal, 'name')}")
+    kernel = site.prefix / "data" / "kernel.ptx"
+    kernel.parent.mkdir()
+    kernel.write_text("A", encoding="utf-8")
+    told = (
+        "e: `libops.so` asks where it lies (dladdr) and names data/kernel.ptx, which the wheel has once, in `pkg`, and "
+        "not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
+    )
+    assert answer(installed(site, site.repair())) == -2
+    assert site.said.count(told) == 1
+    built = site.repair(config=site.config(variant_data=("data/*.ptx",)))
+    assert answer(installed(site, built)) == ord("A")
+    assert site.said.count(told) == 1
+
+
 def test_data_that_differs_per_entry_names_the_option(site: Site, tmp_path: Path) -> None:
     """Without the option, two entries that install different data are refused; the message's remedy is the option."""
     builds = []

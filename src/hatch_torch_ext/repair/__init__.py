@@ -104,6 +104,8 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         with_data=bool(found.variant_data),
         report=lambda line: report(f"{entry.name}: {line}"),
     )
+    for line in runpaths.misplaced(links, [place for place, _ in found.data], around):
+        report(f"{entry.name}: {line}")
     writer = Writer(
         entry=entry.name,
         config=config,

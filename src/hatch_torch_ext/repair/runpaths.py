@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext.facts.variant import FOLDER
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 ORIGIN = re.compile(r"\$(?:ORIGIN(?=/|$)|\{ORIGIN\})")
 OPENS_BY_NAME = frozenset({"dlopen", "dlmopen"})
 FINDS_ITSELF = frozenset({"dladdr", "dladdr1", "dlinfo"})
+NO_DATA = frozenset((
+    ".py", ".pyi", ".pyc", ".h", ".hpp", ".hh", ".cuh", ".c", ".cc", ".cpp", ".cu", ".cmake", ".pc", ".so",
+))  # fmt: skip
+"""Suffixes of files that a library does not read while it runs."""
 OURS = ("torch", "nvidia")
 """Folders of site-packages whose RPATHs the repair itself sets, from what is needed."""
 _LABEL = ":label:"  # stands for the variant's folder, whose name is not known yet
@@ -105,6 +109,30 @@ def ties(
     if with_data:
         anchored |= {each for each in own if each.kind == "module" or not FINDS_ITSELF.isdisjoint(_taken(each))}
     return Ties(kept=kept, anchored=frozenset(anchored), named=frozenset(named))
+
+
+def misplaced(links: Mapping[VariantBinary, Links], data: Collection[str], around: Surroundings) -> Iterator[str]:
+    """Report each file that asks where it lies, and names data which lies in the package: it may look beside itself.
+
+    ``data`` are the places in the package of what CMake installs there.
+    """
+    own = {path.relative_to(around.package_dir).as_posix() for path in around.package_dir.rglob("*") if path.is_file()}
+    places = sorted(place for place in {*data, *own} if PurePosixPath(place).suffix not in NO_DATA)
+    for binary in sorted(links, key=lambda each: each.place):
+        if binary.kind == "graft" or FINDS_ITSELF.isdisjoint(_taken(binary)):
+            continue
+        text = binary.source.read_bytes()
+        if named := [place for place in places if _names(text, posixpath.basename(place))]:
+            yield (
+                f"`{binary.place}` asks where it lies (dladdr) and names {', '.join(named[:3])}, which the wheel has "
+                f"once, in `{around.package}`, and not beside it. If it looks there, let CMake install the file and "
+                f"name it in `variant-data`"
+            )
+
+
+def _names(text: bytes, name: str) -> bool:
+    """Return whether a literal of a compiled file is ``name``, or a path that ends with it."""
+    return any(start + name.encode() + b"\0" in text for start in (b"\0", b"/"))
 
 
 def _kept(
