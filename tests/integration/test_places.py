@@ -203,22 +203,41 @@ def test_data_of_the_variant_lies_beside_its_library(site: Site) -> None:
     assert len([file for file in layout.files if file.target.endswith(("libops.so", "kernel.ptx"))]) == 4
 
 
-def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
-    """Data goes into the package unless `variant-data` names it: a library that may look beside itself is told."""
-    literal = '"data/kernel.ptx"'  # a variable, so that no compiler makes numbers of the text
-    site.add("libops.so", f"static const char *volatile name = {literal};{READER.replace(literal, 'name')}")
+def with_data(site: Site, code: str) -> None:
+    """Add a library of this code, and data that it may look for."""
+    site.add("libops.so", code)
     kernel = site.prefix / "data" / "kernel.ptx"
     kernel.parent.mkdir()
     kernel.write_text("A", encoding="utf-8")
-    told = (
-        "e: `libops.so` asks where it lies (dladdr) and names data/kernel.ptx, which the wheel has once, in `pkg`, and "
-        "not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
-    )
+
+
+TOLD = (
+    "e: `libops.so` asks where it lies (dladdr) and names data/kernel.ptx, which the wheel has once, in `pkg`, and "
+    "not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
+)
+
+
+def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
+    """Data goes into the package unless `variant-data` names it: a library that may look beside itself is told."""
+    literal = '"data/kernel.ptx"'  # a variable, so that no compiler makes numbers of the text
+    with_data(site, f"static const char *volatile name = {literal};{READER.replace(literal, 'name')}")
     assert answer(installed(site, site.repair())) == -2
-    assert site.said.count(told) == 1
+    assert site.said.count(TOLD) == 1
     built = site.repair(config=site.config(variant_data=("data/*.ptx",)))
+    shutil.rmtree(site.root / "site" / "pkg" / "_torch_ext")
     assert answer(installed(site, built)) == ord("A")
-    assert site.said.count(told) == 1
+    assert site.said.count(TOLD) == 1
+
+
+@pytest.mark.parametrize(
+    ("literal", "told"), [("/data/kernel.p", True), ("/lib/kernel.pt", True), ("../data/kern", True), ("/data", False)]
+)
+def test_the_literals_of_copies(literal: str, *, told: bool, site: Site) -> None:
+    """The end of a literal that a compiler copies by itself lies in the code, as numbers."""
+    code = f'static const char *volatile name = "{literal}"; int dladdr(void *, void *);'
+    with_data(site, f"{code} int f(void) {{ return dladdr(0, 0) + *name; }}")
+    site.repair()
+    assert (TOLD in site.said) is told
 
 
 def test_data_that_differs_per_entry_names_the_option(site: Site, tmp_path: Path) -> None:

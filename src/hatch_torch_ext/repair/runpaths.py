@@ -116,13 +116,13 @@ def misplaced(links: Mapping[VariantBinary, Links], data: Collection[str], aroun
 
     ``data`` are the places in the package of what CMake installs there.
     """
-    own = {path.relative_to(around.package_dir).as_posix() for path in around.package_dir.rglob("*") if path.is_file()}
-    places = sorted(place for place in {*data, *own} if PurePosixPath(place).suffix not in NO_DATA)
+    of_sources = () if any(each.is_relative_to(around.package_dir) for each in around.machine_folders) else _own(around)
+    places = sorted(place for place in {*data, *of_sources} if PurePosixPath(place).suffix not in NO_DATA)
     for binary in sorted(links, key=lambda each: each.place):
         if binary.kind == "graft" or FINDS_ITSELF.isdisjoint(_taken(binary)):
             continue
         text = binary.source.read_bytes()
-        if named := [place for place in places if _names(text, posixpath.basename(place))]:
+        if named := [place for place in places if _names(text, place)]:
             yield (
                 f"`{binary.place}` asks where it lies (dladdr) and names {', '.join(named[:3])}, which the wheel has "
                 f"once, in `{around.package}`, and not beside it. If it looks there, let CMake install the file and "
@@ -130,9 +130,22 @@ def misplaced(links: Mapping[VariantBinary, Links], data: Collection[str], aroun
             )
 
 
-def _names(text: bytes, name: str) -> bool:
-    """Return whether a literal of a compiled file is ``name``, or a path that ends with it."""
-    return any(start + name.encode() + b"\0" in text for start in (b"\0", b"/"))
+def _own(around: Surroundings) -> Iterator[str]:
+    for path in around.package_dir.rglob("*"):
+        if path.is_file():
+            yield path.relative_to(around.package_dir).as_posix()
+
+
+def _names(text: bytes, place: str) -> bool:
+    """Return whether a literal of a compiled file ends with a place or its name.
+
+    A compiler that copies a literal itself may keep its last bytes apart, as numbers in the code: `tables/table.bi`.
+    """
+    folder, slash, name = place.rpartition("/")
+    cut = [name[:end] for end in range(name.find(".") + 2, len(name) + 1) if "." in name]
+    cut += [place[:end] for end in range(max(len(folder) + 3, len(place) - 7), len(place)) if slash]
+    whole = [b"\0" + each + b"\0" for each in (name.encode(), place.encode())]
+    return any(each in text for each in (*whole, *(f"/{each}".encode() for each in cut)))
 
 
 def _kept(
