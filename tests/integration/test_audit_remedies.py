@@ -144,6 +144,29 @@ def test_a_forgotten_extern_c(tmp_path: Path) -> None:
     assert judged(compiled(tmp_path, "libl.so", "user.o", kernel__cpp='extern "C" void launch(float*) {}')) == []
 
 
+def test_a_name_in_torchs_scopes_that_no_header_has(tmp_path: Path) -> None:
+    """Without torch's exports its headers tell: a helper in `namespace at` whose source was forgotten is a warning."""
+    header = tmp_path / "include" / "ATen" / "core" / "TensorBody.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("namespace at { int of_torch(int); }")
+    declared = "namespace at { int of_torch(int); int of_mine(int); }"
+    user = f"{declared} int user() {{ return at::of_torch(1) + at::of_mine(1); }}"
+    facts = {"torch": "2.8.0", "headers": tmp_path / "include"}
+
+    def said(**sources: str) -> list[Finding]:
+        path = compiled(tmp_path, "libuser.so", "-fvisibility=hidden", user__cpp=user, **sources)
+        return [each for each in checked(path, **facts) if each.code == "undefined-symbol"]
+
+    (found,) = said()
+    assert found.message == "needs at::of_mine, which no header of torch 2.8.0 declares, and no file defines"
+    assert found.warning
+    assert found.remedy.startswith("Add the source that defines it to the library")
+    assert said(mine__cpp=f"{declared} int at::of_mine(int x) {{ return x; }}") == []
+    header.rename(header.with_name("Other.h"))  # not all headers: nothing is known
+    (tmp_path / "mine.cpp").unlink()
+    assert said() == []
+
+
 def test_static_thread_local_storage(tmp_path: Path) -> None:
     """What no process has room for is a fault, what some have none for a warning; the usual model has no limit."""
     source = "static __thread char kept[%s] %s; char *f(void) { return kept; }"

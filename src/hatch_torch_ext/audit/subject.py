@@ -86,6 +86,8 @@ class Subject:
     cxx11_abi: bool | None = None
     exports: Mapping[str, frozenset[str]] | None = None
     """SONAME -> exported names of torch's own libraries; those of a missing one are unknown."""
+    headers: Path | None = None
+    """The folder of that torch's headers, which tell of its names where ``exports`` is None."""
     others: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """The exports of other torch releases, by version, which make a message more precise."""
     cuda: str | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import glibc
-from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.errors import ElfError
 from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
@@ -64,6 +64,9 @@ _INSIDE_TORCH_C = re.compile(
 )
 """C names that torch's own libraries contain and export (MKL with BLAS and LAPACK, and others), or load (OpenMP, C++).
 """
+
+_IN_ALL_HEADERS = "ATen/core/TensorBody.h"
+"""A header of every torch: a folder without it has not all of them."""
 
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 """Libraries of torch that only load others, or of which no extension uses a symbol."""
@@ -149,6 +152,7 @@ def _stable(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Itera
 def _exported(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     """Compare the symbols with the exports of the torch that the file is for, as far as they are known."""
     if subject.exports is None:
+        yield from _undeclared(binary, wanted, subject)
         return
     reached = _reached(binary.elf.needed)
     known = reached & subject.exports.keys()
@@ -168,6 +172,24 @@ def _exported(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Ite
         torch = f"torch {subject.torch}" if subject.torch else "its torch"
         message = f"needs {some(nowhere)}, which {torch} does not export{_others(nowhere, subject)}"
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
+
+
+def _undeclared(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+    """Find C++ names in torch's scopes that stand in none of its headers: sources of the project declare them."""
+    if subject.headers is None or not (subject.headers / _IN_ALL_HEADERS).is_file():
+        return
+    names = {symbol: plain(symbol) for symbol in wanted if symbol.startswith("_Z")}
+    left = {name.rpartition("::")[2].encode() for name in names.values()}
+    for header in sorted(subject.headers.rglob("*.h*")):
+        if not left:
+            return
+        text = header.read_bytes()
+        left = {name for name in left if name not in text}
+    found = sorted({name for name in names.values() if name.rpartition("::")[2].encode() in left})
+    if found:
+        message = f"needs {some(found)}, which no header of torch {subject.torch} declares, and no file defines"
+        remedy = CODES["missing-symbol"].remedy
+        yield finding("undefined-symbol", binary.place, message, variant=subject.variant, remedy=remedy, warning=True)
 
 
 def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:

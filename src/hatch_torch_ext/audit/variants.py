@@ -65,6 +65,7 @@ def audit_variant(
         torch=sdk.version,
         cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
+        headers=sdk.prefix / "include",
         others={} if others is None else others,
         cuda=sdk.cuda,
         cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
