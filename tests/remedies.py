@@ -45,6 +45,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_versions_of_a_library_that_is_not_needed": ("patchelf --replace-needed",),
     "integration/test_audit_remedies.py::test_what_the_repair_leaves_out": ("ook's repair does so.",),
     "integration/test_available.py::test_the_edit_serves_all": ("add to the matrix:",),
+    "integration/test_ci.py::test_the_whole_sequence": ("add `--github`",),
     "integration/test_cluster.py::test_a_cluster_that_is_not_there": (
         "add one, as in `dask worker",
         "give that worker's CXX",

@@ -23,7 +23,7 @@ from hatch_torch_ext.remote import index, pipfiles, settings
 from hatch_torch_ext.remote.http import Http, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .projects import Edit, Project
 
@@ -190,6 +190,16 @@ def build(root: Path, out: Path, environ: Mapping[str, str | None]) -> Path:
     return wheel
 
 
+def _check_others(project: Project, folder: Path) -> None:
+    for key in project.beside:
+        if not any(_wheels(key, folder)):
+            raise AssertionError(f"its check needs the wheel of {key}: name that before it")
+
+
+def _wheels(key: str, folder: Path) -> Iterator[Path]:
+    return (folder / key.replace(":", "-") / "dist").glob("*.whl")
+
+
 def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) -> str:
     """Install the wheel into a fresh environment that sees ``torch``, a Python that has one; run the check there.
 
@@ -200,8 +210,7 @@ def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) 
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
     python = folder / "bin" / "python"
     install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
-    others = [work / key.replace(":", "-") / "dist" for key in project.beside]
-    process.run([*install, "--no-deps", wheel, *(each for other in others for each in other.glob("*.whl"))])
+    process.run([*install, "--no-deps", wheel, *(each for key in project.beside for each in _wheels(key, work))])
     if project.dependencies or project.needs:
         process.run([*install, *project.dependencies, *project.needs])
     said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
@@ -232,6 +241,7 @@ def run(
     try:
         prepare(project, fetch(project, folder), root, list(torches), outcome)
         if project.built and not turn_alone:
+            _check_others(project, folder)
             start = time.monotonic()
             wheel = build(root, root / "dist", environ)
             outcome.seconds = time.monotonic() - start

@@ -89,6 +89,9 @@ def test_the_whole_sequence(tmp_path: Path, once: Callable[[str, Callable[[Path]
     runner.run("merge")
     assert project.build("whole").returncode == 0
     assert project.digest() == project.digest("whole")
+    done = project.cli("matrix", "--tests")
+    assert (done.returncode, "add `--github`" in done.stderr) == (1, True)
+    assert json.loads(project.cli("matrix", "--tests", "--github").stdout)["include"]
 
 
 @pytest.mark.parametrize("file", [*sorted(WORKFLOWS.glob("*.yml")), "wheels.yml"], ids=lambda file: Path(file).name)

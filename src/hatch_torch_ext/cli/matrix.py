@@ -46,10 +46,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import project
+    from hatch_torch_ext.errors import ConfigurationError
     from hatch_torch_ext.facts import releases
     from hatch_torch_ext.pipeline import github, selection
     from hatch_torch_ext.pipeline.history import History
 
+    if options.tests and not options.github:
+        raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])
     found = project.read()
     config = found.config
     entries = selection.expand(config, distribution=found.name)
