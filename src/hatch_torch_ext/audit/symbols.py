@@ -16,6 +16,7 @@ from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
@@ -67,6 +68,10 @@ _INSIDE_TORCH_C = re.compile(
 
 _IN_ALL_HEADERS = "ATen/core/TensorBody.h"
 """A header of every torch: a folder without it has not all of them."""
+_HEADERS = ("c10/util/*.h", "c10/core/*.h", "torch/*.h", "ATen/core/**/*.h", "**/*.h*")
+"""Headers, those first that declare most of what a library needs: all of torch's are 9,000 files."""
+_declared: dict[bytes, str] = {}
+"""Names, and a header of torch in which each stood."""
 
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 """Libraries of torch that only load others, or of which no extension uses a symbol."""
@@ -174,17 +179,28 @@ def _exported(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Ite
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
 
 
+def _headers(folder: Path, names: Sequence[bytes]) -> Iterator[Path]:
+    """Yield torch's headers, those first in which ``names`` stood for other releases."""
+    for place in dict.fromkeys(_declared[name] for name in names if name in _declared):
+        if (header := folder / place).is_file():
+            yield header
+    for pattern in _HEADERS:
+        yield from folder.glob(pattern)
+
+
 def _undeclared(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
     """Find C++ names in torch's scopes that stand in none of its headers: sources of the project declare them."""
     if subject.headers is None or not (subject.headers / _IN_ALL_HEADERS).is_file():
         return
     names = {symbol: plain(symbol) for symbol in wanted if symbol.startswith("_Z")}
     left = {name.rpartition("::")[2].encode() for name in names.values()}
-    for header in sorted(subject.headers.rglob("*.h*")):
+    for header in _headers(subject.headers, sorted(left)):
         if not left:
             return
         text = header.read_bytes()
-        left = {name for name in left if name not in text}
+        for name in [name for name in left if name in text]:
+            _declared[name] = header.relative_to(subject.headers).as_posix()
+            left.discard(name)
     found = sorted({name for name in names.values() if name.rpartition("::")[2].encode() in left})
     if found:
         message = f"needs {some(found)}, which no header of torch {subject.torch} declares, and no file defines"
