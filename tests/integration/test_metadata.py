@@ -324,6 +324,8 @@ def test_metadata_of_another_tool(required: str, *, refused: bool, tmp_path: Pat
     else:
         assert "a part of what its metadata require: `torch>=2.4`" in told
         assert "PKG-INFO says that; if another tool than hatchling wrote it, remove that file." in told
+    (root / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: my_pkg\nVersion: 1\n")  # without the lines
+    assert json.loads(hatchling(root, "metadata", "dependencies").stdout) == [TORCH]
     (root / "PKG-INFO").unlink()
     assert "PKG-INFO" not in said(hatchling(root, "build", "-t", "wheel"))
     assert json.loads(hatchling(root, "metadata", "dependencies").stdout) == [TORCH]

@@ -195,7 +195,8 @@ def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, 
 def _about_what_is_packed(root: Path) -> Iterator[Note]:
     """Note the metadata that setuptools wrote into a source distribution: hatchling prefers them to the matrix."""
     if (root / "PKG-INFO").is_file():
-        yield Note(line=0, text="PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file")
+        text = "PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file"
+        yield Note(line=0, text=f"{text}, or its lines `Requires-Dist` where its version is needed")
 
 
 def _about_variables(asked: Sequence[str]) -> Iterator[Note]:
