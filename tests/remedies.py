@@ -10,6 +10,10 @@ from __future__ import annotations
 PERFORMED: dict[str, tuple[str, ...]] = {
     "e2e/test_machines.py::test_it_is_right_under_emulation": ("into the option `cross.",),
     "e2e/test_machines.py::test_one_build_gives_a_wheel_for_each": ('take `sdk = "thin"`, or build this',),
+    "integration/test_audit.py::test_a_python_without_torch": (
+        "Install one, such as",
+        "Name the Python itself",
+    ),
     "integration/test_audit.py::test_what_was_compiled_anew_opens": (
         "Compile it against the same torch release",
         "Link the library that is missing",

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 import subprocess
+import venv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uv
 
+import fake_torch
 import wheels
-from hatch_torch_ext import audit, elf
+from hatch_torch_ext import audit, elf, process
 from hatch_torch_ext.audit import opening, operators
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Environment, Interpreter
+from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.matrix import Entry
@@ -203,13 +208,41 @@ def test_a_crash_at_the_end_and_one_that_never_ends(torch_cpu_python: Path, tmp_
     ]
 
 
+TORCH = """
+import types
+from torch import version
+__version__ = version.__version__
+_C = types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True, _dispatch_get_all_op_names=list)
+"""
+
+
 def test_a_python_without_torch(tmp_path: Path) -> None:
-    """Where there is no torch there is nothing to say, but a wheel's audit that was asked to open it says that."""
+    """A path that is none, and a Python without torch, are errors with a remedy; an environment is its Python."""
     assert opening.probe(tmp_path / "python") is None
     path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)
-    ((code, file, message),) = told(audit.audit_wheel(path, open_with=tmp_path / "python"))
-    assert (code, file) == ("cannot-open", path.name)
-    assert message == f"{tmp_path}/python has no torch that can be imported, so nothing was opened"
+    with pytest.raises(ConfigurationError) as caught:
+        audit.audit_wheel(path, open_with=tmp_path / "python")
+    assert str(caught.value) == (
+        f"`--python`: {tmp_path}/python is not a program. Name the Python itself, by its path."
+    )
+    venv.create(tmp_path / "an env", symlinks=True)
+    python = tmp_path / "an env" / "bin" / "python"
+    with pytest.raises(ConfigurationError) as caught:
+        audit.audit_wheel(path, open_with=tmp_path / "an env")
+    command = f"uv pip install --python '{python}' torch"
+    assert str(caught.value) == (
+        f"`--python`: {python} has no torch that can be imported, so that nothing can be opened. Install one, such as "
+        f"by `{command}`, or name another Python."
+    )
+    (tmp_path / "index").mkdir()
+    files = fake_torch.contents("2.8.0+cpu", cuda=None, extra={"torch/__init__.py": TORCH.encode()})
+    (tmp_path / "index" / "torch-2.8.0+cpu-py3-none-any.whl").write_bytes(fake_torch.wheel(files))
+    program, *arguments = shlex.split(command)
+    assert program == "uv"
+    settings = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path / "index"), "UV_NO_CONFIG": "1"}
+    process.run([uv.find_uv_bin(), *arguments], env_changes={**settings, "UV_CACHE_DIR": str(tmp_path / "cache")})
+    assert audit.audit_wheel(path, open_with=tmp_path / "an env") == ()
+    assert audit.audit_wheel(path, open_with=python) == ()
 
 
 @pytest.mark.slow

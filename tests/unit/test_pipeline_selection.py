@@ -1,4 +1,4 @@
-"""Which entries an editable install builds, where the environment has no torch."""
+"""Which entries are built: those of an editable install without torch, and where it stands that none is."""
 
 from __future__ import annotations
 
@@ -43,3 +43,27 @@ def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
     )
     for machine in (None, here):
         assert built(other, replace(other, name="matrix.here", machine=machine)) == ["matrix.here"]
+
+
+@pytest.mark.parametrize("option", ["only", "skip"])
+def test_a_selection_of_nothing_names_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Globs of a variable, which a shell keeps for hours, are not looked for in the options."""
+    entry = Entry(
+        name="matrix.2.8", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, torch="2.8"
+    )
+    glob = {"only": "matrix.3*", "skip": "*"}[option]
+    config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
+    config = replace(config, only=(glob,)) if option == "only" else replace(config, skip=(glob,))
+
+    def said() -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            selection.select(config, [entry], report=lambda _: None)
+        return str(caught.value).partition(" leaves")[0]
+
+    variable = f"HATCH_TORCH_EXT_{option.upper()}"
+    monkeypatch.delenv(variable, raising=False)
+    assert said() == f"option `{option}` (`{glob}`)"
+    monkeypatch.setenv(variable, glob)
+    assert said() == f"the variable `{variable}`{' (`--only` sets it)' if option == 'only' else ''} (`{glob}`)"

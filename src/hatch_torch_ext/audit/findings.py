@@ -162,8 +162,8 @@ CODES = {
     ),
     "process-runtime": Code(
         warning=True,
-        remedy="To test it, preload the library (LD_PRELOAD=$(gcc -print-file-name=libasan.so) python ...). To "
-        "publish, build without it (-fsanitize and the like), or name it in `exclude` if every user's process has it.",
+        remedy="To test it, preload the library that is named. To publish, build without it (-fsanitize and the like), "
+        "or name it in `exclude` if every user's process has it.",
     ),
     "pybind11-internals": Code(
         warning=True,

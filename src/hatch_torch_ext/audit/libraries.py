@@ -64,7 +64,10 @@ def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
         what = sonames.process_runtime(name)
         if what is None or name in subject.own_names or subject.external.get(name) == "author":
             continue
-        message = f"needs {name}, {what}, which is left to the process that opens the file"
+        message = (
+            f"needs {name}, {what}, which is left to the process that opens the file; to preload it: "
+            f"LD_PRELOAD=$(gcc -print-file-name={name}) python ..."
+        )
         yield finding("process-runtime", binary.place, message, variant=subject.variant)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, set
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.audit.variants import check
-from hatch_torch_ext.errors import ElfError, WheelError
+from hatch_torch_ext.errors import ConfigurationError, ElfError, WheelError
 from hatch_torch_ext.facts import owners, releases, requirements
 from hatch_torch_ext.facts.fallback import SOURCES
 from hatch_torch_ext.facts.sizes import size
@@ -47,7 +49,8 @@ def audit_wheel(
 
     ``open_with`` is a Python with torch; files for that torch are opened in it. ``exports`` maps SONAMEs of the torch
     that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes. ``report`` is told
-    which files were not opened, and why. Raises ``WheelError`` for what is not a wheel.
+    which files were not opened, and why. Raises ``WheelError`` for what is not a wheel, and ``ConfigurationError``
+    where ``open_with`` has no torch.
     """
     settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
@@ -308,11 +311,18 @@ def _open(
     report: Callable[[str], None],
 ) -> Iterator[Opened]:
     """Open the files for the torch of ``python``: variants by the loader's rules, foreign files by what they need."""
+    python = python / "bin" / "python" if python.is_dir() else python
     here = opening.probe(python)
     if here is None:
-        message = f"{python} has no torch that can be imported, so nothing was opened"
-        yield Opened(findings=(finding("cannot-open", read.path.name, message),))
-        return
+        if shutil.which(python) is None:
+            raise ConfigurationError([f"`--python`: {python} is not a program. Name the Python itself, by its path."])
+        install = f"uv pip install --python {shlex.quote(str(python))} torch"
+        raise ConfigurationError(
+            [
+                f"`--python`: {python} has no torch that can be imported, so that nothing can be opened. Install one, "
+                f"such as by `{install}`, or name another Python."
+            ]
+        )
     torch = f"torch {here['torch']} ({here['backend']})"
     variants = {item.variant.label: item for item in listed}
     idle = []

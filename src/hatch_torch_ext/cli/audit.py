@@ -22,7 +22,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("--json", action="store_true")
     command.add_argument("--ignore", metavar="CODE", action="append", default=[])
-    command.add_argument("--python", metavar="PYTHON", type=path, help="a Python with torch, to open the variant in")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="a Python with torch, or its environment")
     command.set_defaults(run=run)
 
 

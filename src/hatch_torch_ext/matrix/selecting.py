@@ -15,17 +15,23 @@ from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.labels import possible, python_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hatch_torch_ext.facts.releases import Minor
     from hatch_torch_ext.matrix.entry import Entry
 
 
-def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Entry, ...]:
+def select(
+    entries: Sequence[Entry],
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    called: Callable[[str], str] = "`{}`".format,
+) -> tuple[Entry, ...]:
     """Return the entries that ``only`` names (all if it is empty) and ``skip`` does not, in their order.
 
     A glob that matches names of entries selects those; any other is compared with every label that an entry may get,
-    since the label is certain only after the build.
+    since the label is certain only after the build. ``called`` gives the words for where the globs of an option stand.
 
     Raises ``ConfigurationError`` if no entry is left, or if the entries that ``skip`` leaves cannot form one wheel: two
     of one label, or a torch that has no builds for its CUDA.
@@ -36,7 +42,7 @@ def select(entries: Sequence[Entry], *, only: Sequence[str] = (), skip: Sequence
     if not chosen and entries:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         said = " and ".join(
-            f"`{option}` ({', '.join(f'`{glob}`' for glob in globs)})"
+            f"{called(option)} ({', '.join(f'`{glob}`' for glob in globs)})"
             for option, globs in (("only", only), ("skip", skip))
             if globs
         )

@@ -44,18 +44,20 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
 
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
     """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
-    selected = matrix.select(entries, only=config.only, skip=config.skip)
+    selected = matrix.select(entries, only=config.only, skip=config.skip, called=named)
     skipped = matrix.reached(entries, config.skip)
     for entry in entries:
         if entry not in selected:
-            report(f"{entry.name}: left out by {_named('skip' if entry.name in skipped else 'only')}")
+            report(f"{entry.name}: left out by {named('skip' if entry.name in skipped else 'only')}")
     return selected
 
 
-def _named(option: str) -> str:
+def named(option: str) -> str:
     """Return where the globs of ``option`` come from: its variable overrides it."""
     variable = f"HATCH_TORCH_EXT_{option.upper()}"
-    return f"the variable `{variable}`" if os.environ.get(variable, "").strip(", \t\n") else f"option `{option}`"
+    if not os.environ.get(variable, "").strip(", \t\n"):
+        return f"option `{option}`"
+    return f"the variable `{variable}`{' (`--only` sets it)' if option == 'only' else ''}"
 
 
 def editable(
@@ -67,7 +69,7 @@ def editable(
     """
     only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
-        return matrix.select(entries, only=only, skip=config.skip)
+        return matrix.select(entries, only=only, skip=config.skip, called=named)
     fitting = _running_here(matrix.select(entries, only=(), skip=config.skip))
     if torch is not None:
         if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
