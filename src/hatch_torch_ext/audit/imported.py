@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 OWN_PLACE = frozenset({"__file__", "__path__", "__spec__"})
 """Names that say where a module or its package lies."""
-MAX_NODES = 200_000
-"""Limit for one file; a larger one is not looked at."""
+LONGEST = 4_000_000
+"""Limit for one file, in characters; a longer one is not looked at."""
+_BINDS_ANYTHING = re.compile(r"\b(?:globals|exec|setattr)\b")
+_GLOBAL = re.compile(r"^[ \t]+global[ \t]+(\w+(?:[ \t]*,[ \t]*\w+)*)", re.MULTILINE)
+_OPENS = re.compile(r"load_library|DLL|LoadLibrary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,34 @@ class _File:
     base: str
     """The package that relative imports count from, dotted."""
     tree: ast.Module
+
+
+class _Sources:
+    """Python files by path. A package may have thousands, and syntax trees that are kept slow Python down."""
+
+    def __init__(self, files: Mapping[str, str | None]) -> None:
+        self._texts = {path: text for path, text in files.items() if text is not None and len(text) <= LONGEST}
+        self._bound: dict[str, frozenset[str]] = {}
+
+    def text(self, path: str) -> str:
+        """Return the text of a file; an empty one where there is none that can be read."""
+        return self._texts.get(path, "")
+
+    def tree(self, path: str) -> ast.Module | None:
+        """Return the syntax tree of a file, or None."""
+        try:
+            return ast.parse(self._texts[path])
+        except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def binds(self, module: str, name: str) -> bool:
+        """Return whether a module binds ``name``, or may; what it imports of itself would be a submodule."""
+        if module not in self._bound:
+            place = module.replace(".", "/")
+            path = next((path for path in (f"{place}/__init__.py", f"{place}.py") if path in self._texts), "")
+            tree = None if _BINDS_ANYTHING.search(self.text(path)) else self.tree(path)
+            self._bound[module] = frozenset("*") if tree is None else _bound(tree, module, self.text(path))
+        return not self._bound[module].isdisjoint({name, "*", "__getattr__"})
 
 
 def check(
@@ -42,26 +74,24 @@ def check(
     places = (path.rpartition("/") for path in elsewhere)
     known |= {f"{parent}/{name.partition('.')[0]}".replace("/", ".") for parent, _, name in places}
     known |= {".".join(name.split(".")[:count]) for name in known for count in range(1, name.count(".") + 1)}
-    trees = {path: tree for path, text in files.items() if text is not None and (tree := _tree(text)) is not None}
-    for path, tree in sorted(trees.items()):
+    tops = "|".join(re.escape(name) for name in sorted({package.partition(".")[0], *modules}))
+    imports = re.compile(rf"^(?:from[ \t]*\.|(?:from|import)[ \t].*\b(?:{tops})\b)", re.MULTILINE)
+    sources = _Sources(files)
+    for path in sorted(files):
         if not path.startswith(f"{folder}/") or path == f"{folder}/_variants.py":
             continue
+        text = sources.text(path)
+        opens = not elsewhere and _OPENS.search(text) is not None
+        if not (opens or imports.search(text)) or (tree := sources.tree(path)) is None:
+            continue
         file = _File(path=path, base=path.rpartition("/")[0].replace("/", "."), tree=tree)
-        yield from _imports(file, package, known, modules, trees)
-        if not elsewhere:
+        yield from _imports(file, package, known, modules, sources)
+        if opens:
             yield from _opened(file)
 
 
-def _tree(text: str) -> ast.Module | None:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return tree if sum(1 for _ in ast.walk(tree)) < MAX_NODES else None
-
-
 def _imports(
-    file: _File, package: str, known: Collection[str], modules: Collection[str], trees: Mapping[str, ast.Module]
+    file: _File, package: str, known: Collection[str], modules: Collection[str], sources: _Sources
 ) -> Iterator[Finding]:
     """Find imports that are done whenever the file is imported: those inside of `try`, `if` and functions may fail."""
     for statement in file.tree.body:
@@ -71,13 +101,13 @@ def _imports(
             parent = file.base.split(".")[: file.base.count(".") + 2 - statement.level] if statement.level else []
             base = ".".join([*parent, *([statement.module] if statement.module else [])])
             names = [alias.name for alias in statement.names if alias.name != "*" and not alias.name.startswith("__")]
-            wanted = [f"{base}.{name}" for name in names if not _has(base, name, trees)] if base in known else [base]
+            wanted = [f"{base}.{name}" for name in names if not sources.binds(base, name)] if base in known else [base]
         else:
             continue
         for name in wanted:
             if name in known:
                 continue
-            if name.startswith(f"{package}.") and not _made_up(name, trees):
+            if name.startswith(f"{package}.") and not _made_up(name, sources):
                 message = f"line {statement.lineno} imports `{name}`, which neither the package nor a variant has"
                 yield finding("missing-module", file.path, message)
             elif name in modules:
@@ -85,37 +115,35 @@ def _imports(
                 yield finding("missing-module", file.path, message, remedy=f"Import it as `{package}.{name}`.")
 
 
-def _made_up(name: str, trees: Mapping[str, ast.Module]) -> bool:
+def _made_up(name: str, sources: _Sources) -> bool:
     """Return whether a module above ``name`` may make modules by itself, as ``six.moves``."""
     parts = name.split(".")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    found = [trees[path] for each in above for path in (f"{each}.py", f"{each}/__init__.py") if path in trees]
+    found = [tree for each in above for end in (".py", "/__init__.py") if (tree := sources.tree(f"{each}{end}"))]
     makers = {"meta_path", "modules", "module_from_spec"}
     return any(isinstance(node, ast.Attribute) and node.attr in makers for tree in found for node in ast.walk(tree))
 
 
-def _has(base: str, name: str, trees: Mapping[str, ast.Module]) -> bool:
-    """Return whether the module ``base`` binds ``name``, or may; what it imports of itself would be a submodule."""
-    place = base.replace(".", "/")
-    tree = next((trees[path] for path in (f"{place}/__init__.py", f"{place}.py") if path in trees), None)
-    if tree is None:
-        return True
-    for node in ast.walk(tree):
+def _bound(tree: ast.Module, module: str, text: str) -> frozenset[str]:
+    """Return the names that a module binds; functions bind those that they declare ``global``."""
+    bound = {name.strip() for found in _GLOBAL.findall(text) for name in found.split(",")}
+    waiting: list[ast.AST] = [*tree.body]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.ImportFrom):
-            itself = (node.level == 1 and node.module is None) or (node.level == 0 and node.module == base)
-            bound = {alias.asname or alias.name for alias in node.names if not itself or alias.asname}
+            itself = (node.level == 1 and node.module is None) or (node.level == 0 and node.module == module)
+            bound |= {alias.asname or alias.name for alias in node.names if not itself or alias.asname}
         elif isinstance(node, ast.Import):
-            bound = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            bound |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound = {node.name}
+            bound.add(node.name)
         elif isinstance(node, ast.Name):
-            bound = set() if isinstance(node.ctx, ast.Load) else {node.id}
-            bound |= {"*"} if node.id in {"globals", "exec", "setattr"} else set()
-        else:
-            continue
-        if bound & {name, "*", "__getattr__"}:
-            return True
-    return False
+            bound |= set() if isinstance(node.ctx, ast.Load) else {node.id}
+        elif not isinstance(node, (ast.Constant, ast.List, ast.Dict, ast.Set)) or isinstance(
+            getattr(node, "ctx", None), ast.Store
+        ):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(bound)
 
 
 def _opened(file: _File) -> Iterator[Finding]:
