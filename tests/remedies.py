@@ -225,6 +225,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "add that package to the dependencies",
     ),
     "integration/test_layouts.py::test_a_python_that_hatch_cannot_get": ("put it on PATH",),
+    "integration/test_layouts.py::test_a_source_that_the_sdist_lacks": ("the project has the file, write",),
     "integration/test_layouts.py::test_an_installed_file_that_the_package_has_otherwise": ("take one of them out",),
     "integration/test_layouts.py::test_python_files_beside_the_package": ("or import it from",),
     "integration/test_layouts.py::test_sources_that_cmake_cannot_fetch": ("FETCHCONTENT_SOURCE_DIR_",),

@@ -280,6 +280,36 @@ def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
         assert "my_pkg-1/csrc/CMakeLists.txt" in archive.getnames()
 
 
+def test_a_source_that_the_sdist_lacks(make: Make) -> None:
+    """A build from the sdist says which file was not packed; the line that it gives packs it."""
+    project = make({"src/my_pkg/__init__.py": INIT, ".gitignore": "/build/\n/dist/\n*.c\n"})
+    tree = project.root
+
+    def from_the_sdist() -> process.Completed:
+        project.root = tree
+        process.run([*COMMAND[:-1], "sdist"], cwd=tree, env_changes=project.environ)
+        with tarfile.open(tree / "dist" / "my_pkg-1.tar.gz") as archive:
+            archive.extractall(tree / "dist", filter="data")
+        project.root = tree / "dist" / "my_pkg-1"
+        return project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+
+    done = from_the_sdist()
+    line = 'artifacts = ["/csrc/plain.c"]'
+    assert done.returncode != 0
+    assert (
+        "`csrc/plain.c` is not in this sdist: hatchling leaves out what git ignores, and what `exclude` names. Where "
+        f"the project has the file, write `{line}` into `[tool.hatch.build.targets.sdist]`, and make the sdist again."
+    ) in said(done)
+    with (tree / "pyproject.toml").open("a", encoding="utf-8") as stream:
+        stream.write(f"[tool.hatch.build.targets.sdist]\n{line}\n")
+    done = from_the_sdist()
+    assert done.returncode == 0, said(done)
+    cmake = tree / "csrc" / "CMakeLists.txt"
+    cmake.write_text(cmake.read_text(encoding="utf-8") + "configure_file(in.c out.h)\n", encoding="utf-8")
+    (tree / "csrc" / "in.c").touch()
+    assert "`csrc/in.c` is not in this sdist: " in said(from_the_sdist())
+
+
 @pytest.mark.slow
 def test_a_python_package_that_cmake_runs_is_added(make: Make, tmp_path: Path) -> None:
     """What CMake's Python lacks is named; among the environment's `dependencies`, as the message says, it is there."""

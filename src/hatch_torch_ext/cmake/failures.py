@@ -72,6 +72,12 @@ _HINTS = (
 _NO_MODULE = re.compile(
     r"No\s+module\s+named\s+'?([A-Za-z_]\w*)|No\s+package\s+metadata\s+was\s+found\s+for\s+([A-Za-z_]\w*)"
 )
+_ABSENT = re.compile(
+    r"Cannot find source file:\s+(/\S[^\n]*)|\bFile\s+(/\S[^\n]*?)\s+does\s+not\s+exist|"
+    r"^ninja: error: '(/[^'\n]+)', needed by",
+    re.MULTILINE,
+)
+"""A file that CMake or Ninja misses, by its path."""
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 _FULL = 1 << 20  # bytes left; CMake and compilers then report anything but a full disk
 _TAKEN = ';"\\$`'  # CMake splits lists and ends strings at these, and a shell or ccache would expand a variable
@@ -104,6 +110,7 @@ def step_failed(
     parts += _not_fetched(output)
     parts += _missing_modules(output, left_out)
     parts += filter(None, [empty_submodules(source)])
+    parts += _not_packed(output, source)
     if shutil.disk_usage(log.parent).free < _FULL:
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
     elif (crowded := faults.crowded(output)) is not None:
@@ -136,6 +143,21 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
             also = ' (if a requirement of torch installs it, set `sdk = "environment"`)' if left_out else ""
             hints.append(f"Python has no `{name}` here: add it to the `dependencies` of the hatch environment{also}.")
     return hints
+
+
+def _not_packed(output: str, source: Path) -> Iterator[str]:
+    """Yield a sentence for each file that is missing where ``source`` lies in an unpacked sdist."""
+    root = next((folder for folder in (source, *source.parents) if (folder / "PKG-INFO").is_file()), None)
+    missing = [Path(next(filter(None, match.groups())).strip()) for match in _ABSENT.finditer(output)]
+    for file in dict.fromkeys(missing):
+        if root is None or not file.is_relative_to(root):
+            continue
+        place = file.relative_to(root).as_posix()
+        yield (
+            f"`{place}` is not in this sdist: hatchling leaves out what git ignores, and what `exclude` names. Where "
+            f'the project has the file, write `artifacts = ["/{place}"]` into `[tool.hatch.build.targets.sdist]`, and '
+            "make the sdist again."
+        )
 
 
 def empty_submodules(source: Path) -> str | None:
