@@ -84,7 +84,7 @@ def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypa
     text += 'file(WRITE ${CMAKE_BINARY_DIR}/runs.txt "${RUNS}")\n'
     text += "install(FILES ${CMAKE_BINARY_DIR}/runs.txt DESTINATION .)\n"
     with monkeypatch.context() as patch:
-        patch.setattr(crosscompiler, "emulator", lambda _machine: ())
+        patch.setattr(crosscompiler, "emulator", lambda *_: ())
         with pytest.raises(CompileError) as caught:
             built(crossed, tmp_path / "p", text + LIBRARY)
         (variable,) = re.findall(r"`cmake.define` \((\w+)\)", str(caught.value))

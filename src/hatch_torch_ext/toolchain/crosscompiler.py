@@ -77,13 +77,15 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
                 + (f" (it is {folder} now)" if folder is not None else ""),
             )
         cc = said.cc if said is not None and said.cc is not None else _c_compiler(tool.path)
+        libraries = _libraries(tool.path, flags) if folder is None else None
+        usual = _usual_sysroot(machine)
         return tool, CrossTarget(
             machine=machine,
             cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
             flags=flags,
             sysroot=folder,
-            libraries=_libraries(tool.path, flags) if folder is None else None,
-            emulator=emulator(machine),
+            libraries=libraries,
+            emulator=emulator(machine, folder or libraries or (usual if usual.is_dir() else None)),
         )
     missing = f"looked for {', '.join(names)} on PATH"
     if asked:
@@ -100,13 +102,12 @@ def programs(machine: str | None) -> tuple[str, ...]:
     return (*_names(machine), f"qemu-{machine}", f"qemu-{machine}-static") if machine is not None else ()
 
 
-def emulator(machine: str) -> tuple[str, ...]:
-    """Return the command that runs programs for ``machine`` here, with its C library as on Debian; else nothing."""
+def emulator(machine: str, root: Path | None) -> tuple[str, ...]:
+    """Return the command that runs programs for ``machine`` here, with the C library below ``root``; else nothing."""
     program = next(filter(None, map(shutil.which, (f"qemu-{machine}", f"qemu-{machine}-static"))), None)
     if program is None:
         return ()
-    root = _usual_sysroot(machine)
-    return (program, "-L", str(root)) if root.is_dir() else (program,)
+    return (program, "-L", str(root)) if root is not None else (program,)
 
 
 def binutil(name: str, tool: Tool, machine: str) -> Path | None:
