@@ -139,11 +139,15 @@ def _bound(tree: ast.Module, module: str, text: str) -> frozenset[str]:
             bound.add(node.name)
         elif isinstance(node, ast.Name):
             bound |= set() if isinstance(node.ctx, ast.Load) else {node.id}
-        elif not isinstance(node, (ast.Constant, ast.List, ast.Dict, ast.Set)) or isinstance(
-            getattr(node, "ctx", None), ast.Store
-        ):
+        elif not _is_data(node):
             waiting += ast.iter_child_nodes(node)
     return frozenset(bound)
+
+
+def _is_data(node: ast.AST) -> bool:
+    """Return whether an expression is a value, which may be long and binds nothing; a list may be assigned to."""
+    is_list = isinstance(node, ast.List) and not isinstance(node.ctx, ast.Store)
+    return is_list or isinstance(node, (ast.Constant, ast.Dict, ast.Set))
 
 
 def _opened(file: _File) -> Iterator[Finding]:
