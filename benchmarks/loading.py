@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -41,11 +41,11 @@ def variant(label: str, torch: str, *, cuda: str | None, library: Path) -> Varia
     file = VariantFile(
         path=f"{label}/libbench.so",
         kind="library",
-        sha256=digest.sha256(library),
+        sha256=content.sha256(library),
         size=library.stat().st_size,
         registers=True,
         installed="libbench.so",
-        ends=digest.ends(library),
+        ends=content.ends(library),
         namespaces=("loading_benchmark",),
     )
     return Variant(

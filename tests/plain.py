@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fake_torch
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
     import signal

@@ -376,7 +376,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_config.py::test_strip_beside_debug_symbols": ("; keep one of the two",),
     "unit/test_config.py::test_unknown_options_suggest_the_known": ("without quotes",),
     "unit/test_emulation.py::test_the_c_library_is_missing": ("or name a sysroot by the option",),
-    "unit/test_fallbacksources.py::test_sources_outside_of_the_project": ("move it below",),
+    "unit/test_first_use_sources.py::test_sources_outside_of_the_project": ("move it below",),
     "unit/test_folders.py::test_nothing_to_be_found": (
         "create it",
         "create one",

@@ -15,7 +15,7 @@ import uv
 import fake_torch
 import hatch_torch_ext
 import plain
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,7 +32,7 @@ __all__ = [
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: dict[str, Any] | None = None) -> str:  # noqa: ARG001 -- PEP 517's
     """Write the ``.dist-info`` folder into ``metadata_directory``, and return its name."""
-    from hatch_torch_ext import metadata
+    from hatch_torch_ext.hooks import metadata
 
     return metadata.write(metadata_directory)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import uv
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import uv
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import install, outside
 

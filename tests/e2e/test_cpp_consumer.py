@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import PROJECT, outside
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import owners
 from hatch_torch_ext.sdk import exports

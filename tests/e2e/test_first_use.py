@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hatch_torch_ext
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import build
 

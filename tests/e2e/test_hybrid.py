@@ -12,7 +12,7 @@ import pytest
 import uv
 from packaging.requirements import Requirement
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import PROJECT, install, outside
 

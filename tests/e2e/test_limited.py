@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError
 
 from .conftest import PROJECT, outside
 

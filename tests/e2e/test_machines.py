@@ -13,7 +13,8 @@ import pytest
 import uv
 from packaging.utils import parse_wheel_filename
 
-from hatch_torch_ext import audit, elf, process
+from hatch_torch_ext import audit, elf
+from hatch_torch_ext.base import process
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import policy
 

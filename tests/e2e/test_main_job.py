@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.requirements import Requirement
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import PROJECT, exact_matrix, outside
 

@@ -13,7 +13,8 @@ import pytest
 import uv
 
 import wheels
-from hatch_torch_ext import audit, process
+from hatch_torch_ext import audit
+from hatch_torch_ext.base import process
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from loopback import served
 

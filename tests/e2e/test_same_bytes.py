@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from hatch_torch_ext.remote import pipfiles
 
 from .conftest import PROJECT

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 from .conftest import copy_example, outside
 

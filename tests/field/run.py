@@ -20,7 +20,7 @@ import uv  # noqa: E402
 
 from field import work  # noqa: E402
 from field.projects import PROJECTS, Project  # noqa: E402
-from hatch_torch_ext import process  # noqa: E402
+from hatch_torch_ext.base import process  # noqa: E402
 
 RESULTS = HERE.parent.parent / "benchmarks" / "results" / "field.md"
 HEAD = """\

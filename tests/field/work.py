@@ -18,7 +18,7 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 from packaging.version import Version
 
 from archives import unpack
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from hatch_torch_ext.remote import index, pipfiles, settings
 from hatch_torch_ext.remote.http import Http, RemoteError
 

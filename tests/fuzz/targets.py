@@ -17,9 +17,10 @@ from rich.console import Console
 
 import elves
 import wheels
-from hatch_torch_ext import audit, elf, printable, report, resolve, store, wheel
+from hatch_torch_ext import audit, elf, report, resolve, store, wheel
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.merge import PlacedVariant, loader
@@ -201,7 +202,7 @@ def _read(path: Path) -> None:
         report.render(described, console)
         _shown(console.file.getvalue())  # type: ignore[attr-defined]
         _shown(page.render(described))
-        assert len(printable.json(report.to_json(described)).encode("ascii")) < 1.1 * MOST_TEXT
+        assert len(escape.json(report.to_json(described)).encode("ascii")) < 1.1 * MOST_TEXT
         _shown(audit.text(audit.audit_wheel(path)))
     except WheelError as error:
         _shown(str(error))

@@ -15,13 +15,14 @@ import uv
 
 import fake_torch
 import wheels
-from hatch_torch_ext import audit, elf, process
+from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import opening, operators
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.matrix import Entry

@@ -16,7 +16,7 @@ from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import binary, python, symbols, variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
-from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.base.errors import RepairError
 from trees import TORCH_CALL, compile_library, file_of, program
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import python
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.config import CMakeConfig
-from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.toolchain import CompilerCache
 from workbench import ENTRY, PACKAGES, QUICK
 

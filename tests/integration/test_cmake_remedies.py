@@ -12,8 +12,8 @@ import pytest
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import python, variants
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import replies
-from hatch_torch_ext.errors import CompileError
 from plain import KILL_NINJA
 from wheels import RECORD
 from workbench import ENTRY, PACKAGES, QUICK

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from hatch_torch_ext import elf, environments, process, toolchain
+from hatch_torch_ext import elf, environments, toolchain
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import Cross
 from hatch_torch_ext.environments import Environment
-from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.sdk import stubs
 from hatch_torch_ext.toolchain import crosscompiler, tools
 from workbench import QUICK

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import cmake, elf, toolchain
+from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import CompileError, ToolchainError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 

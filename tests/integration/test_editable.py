@@ -16,7 +16,7 @@ import pytest
 import uv
 
 import plain
-from hatch_torch_ext import locks, process
+from hatch_torch_ext.base import locks, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable

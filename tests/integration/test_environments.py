@@ -18,9 +18,10 @@ import pytest
 import uv
 
 import fake_torch
-from hatch_torch_ext import environments, locks, process
+from hatch_torch_ext import environments
+from hatch_torch_ext.base import locks, process
+from hatch_torch_ext.base.errors import ConfigurationError, EnvironmentCreationError, SdkError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.errors import ConfigurationError, EnvironmentCreationError, SdkError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import thin

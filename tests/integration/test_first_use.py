@@ -22,7 +22,8 @@ import uv
 
 import plain
 import used
-from hatch_torch_ext import audit, process
+from hatch_torch_ext import audit
+from hatch_torch_ext.base import process
 from hatch_torch_ext.outlets import exact, merging
 from hatch_torch_ext.user import builtcache
 from trees import program

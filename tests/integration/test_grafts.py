@@ -12,7 +12,7 @@ import pytest
 
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit.findings import CODES
-from hatch_torch_ext.errors import RepairError
+from hatch_torch_ext.base.errors import RepairError
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from plain import CMAKE, COMMAND, Project, make_wheels
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import migrating, recording
 from hatch_torch_ext.init.recording import Note
 

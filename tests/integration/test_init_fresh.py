@@ -9,8 +9,9 @@ import pytest
 import tomlkit
 
 from combinations import COMBINATIONS, named
-from hatch_torch_ext import cli, process
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext import cli
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import fresh
 from hatch_torch_ext.init.fresh import Choices

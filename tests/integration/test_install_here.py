@@ -14,7 +14,8 @@ import uv
 
 import plain
 import used
-from hatch_torch_ext import environments, process
+from hatch_torch_ext import environments
+from hatch_torch_ext.base import process
 from hatch_torch_ext.environments.around import Parent
 
 if TYPE_CHECKING:

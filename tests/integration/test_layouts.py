@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import wheels
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from plain import CMAKE, COMMAND, Project, make_wheels
 from trees import TORCH_MODULE, program
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hatch_torch_ext.facts import digest, registered
+from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 
@@ -49,7 +49,7 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     data = source.read_bytes()
     kind: FileKind = "module" if source.name.startswith("_") else "library"
     plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
-    plain["ends"] = digest.ends(source)
+    plain["ends"] = content.ends(source)
     found = registered.read(source)
     spaces = registered.namespaces(found)
     plain["namespaces"] = tuple(sorted(spaces.whole))

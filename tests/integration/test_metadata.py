@@ -15,7 +15,7 @@ import uv
 
 import plain
 from archives import unpack
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

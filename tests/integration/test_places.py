@@ -15,7 +15,7 @@ import pytest
 from hatch_torch_ext import audit, elf, merge
 from hatch_torch_ext.audit import opening
 from hatch_torch_ext.audit.subject import AuditedBinary
-from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.base.errors import MergeError
 from trees import Site, compile_library, file_of, program
 
 if TYPE_CHECKING:

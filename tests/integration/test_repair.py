@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import elf, merge
-from hatch_torch_ext.errors import MergeError, RepairError
-from hatch_torch_ext.facts import digest, sonames
+from hatch_torch_ext.base.errors import MergeError, RepairError
+from hatch_torch_ext.facts import content, sonames
 from trees import TORCH_CALL, Site, compile_library, file_of, opens, program
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_what_the_loader_compares_is_described(site: Site) -> None:
     assert (cxx.operators, none.operators) == (("vision::nms.out",), ())
     assert b"TORCH_LIBRARY" not in built.source(cxx.path).read_bytes()
     for file in cxx, none:
-        assert file.ends == digest.ends(built.source(file.path))
+        assert file.ends == content.ends(built.source(file.path))
 
 
 def test_a_stable_abi_variant_has_no_cxx_abi(site: Site) -> None:

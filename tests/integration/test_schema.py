@@ -14,7 +14,7 @@ from validate_pyproject import api, errors
 
 import declared
 from hatch_torch_ext import config
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads(declared.SCHEMA.read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.elf import read as read_elf
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import SdkError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import check, environment, exports, stubs
 

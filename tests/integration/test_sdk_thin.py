@@ -19,9 +19,9 @@ import pytest
 
 import fake_torch
 from hatch_torch_ext import store
+from hatch_torch_ext.base.errors import ConfigurationError, SdkError, TorchExtError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.environments import Interpreter
-from hatch_torch_ext.errors import ConfigurationError, SdkError, TorchExtError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings

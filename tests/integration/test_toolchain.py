@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from hatch_torch_ext import toolchain
+from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import ToolchainError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import CompilerCache, CudaToolkit, Toolchain, cuda, tools

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import locks, process
+from hatch_torch_ext.base import locks, process
 from hatch_torch_ext.pipeline import folders
 from plain import CMAKE, Project, make_wheels
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
-from hatch_torch_ext import cli, process
+from hatch_torch_ext import cli
+from hatch_torch_ext.base import process
 from hatch_torch_ext.init import fresh
 from workbench import ENTRY
 

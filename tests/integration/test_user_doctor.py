@@ -13,7 +13,8 @@ import pytest
 import uv
 
 import wheels
-from hatch_torch_ext import cli, process
+from hatch_torch_ext import cli
+from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.matrix import Entry, agreement, expand, serving
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from hatch_torch_ext import audit
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, settle, text
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from subjects import Making
 from wheels import RECORD
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import elves
 import wheels
 from hatch_torch_ext import audit
-from hatch_torch_ext.errors import ConfigurationError, WheelError
+from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

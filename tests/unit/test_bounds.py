@@ -14,9 +14,10 @@ import pytest
 
 import elves
 import wheels
-from hatch_torch_ext import audit, cli, printable, report, wheel
+from hatch_torch_ext import audit, cli, report, wheel
 from hatch_torch_ext.audit import wheels as audit_of_wheels
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -188,13 +189,13 @@ def test_findings_of_more_than_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> No
         for number in range(50)
     ]
     settled = audit.settle(found)
-    assert len(printable.json([asdict(each) for each in settled])) < 1_010_000
+    assert len(escape.json([asdict(each) for each in settled])) < 1_010_000
     assert (
         settled[-1].message
         == f"{600 - len(settled) + 1} more findings, of this code and others; more than 1 MB is not told"
     )
     assert not settled[-1].warning
-    monkeypatch.setattr(printable, "JSON", 100_000_000)
+    monkeypatch.setattr(escape, "JSON", 100_000_000)
     assert len(audit.settle(found)) == 600
 
 

@@ -11,8 +11,8 @@ import elves
 import wheels
 from hatch_torch_ext import pipeline
 from hatch_torch_ext.audit.findings import CODES
+from hatch_torch_ext.base.errors import AuditError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.errors import AuditError
 from hatch_torch_ext.merge import Layout, LayoutFile
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.pipeline import github
 

@@ -12,9 +12,9 @@ import pytest
 
 import elves
 import wheels
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import _parser, main
 from hatch_torch_ext.cli.project import read
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

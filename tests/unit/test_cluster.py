@@ -14,7 +14,7 @@ import pytest
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext import config as configuration
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import cluster, record, worker
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.errors import CompileError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk
 from hatch_torch_ext.toolchain import CompilerCache, Tool, Toolchain
@@ -173,7 +173,7 @@ def test_a_folder_that_cmake_cannot_work_in(letter: str, shown: str) -> None:
     with pytest.raises(CompileError) as caught:
         failures.check_folders("matrix.2.11", ROOT, Path(f"/a{letter}b/build"))
     assert str(caught.value) == (
-        f"matrix.2.11: CMake cannot work in {printable.line(f'/a{letter}b/build')}: {shown} in a path has a special "
+        f"matrix.2.11: CMake cannot work in {escape.line(f'/a{letter}b/build')}: {shown} in a path has a special "
         "meaning to CMake or to the tools that it starts. Rename that folder"
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import ninja
-from hatch_torch_ext.errors import ProcessError
 
 
 @pytest.mark.parametrize(

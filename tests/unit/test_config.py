@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hatch_torch_ext import config
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import CMakeConfig, Config, declaration
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import fallback
 from hatch_torch_ext.pipeline import record
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import elves
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.base.errors import ElfError
 
 DYNSYM, DYNSTR, DYNAMIC, VERSYM, VERNEED, INTERP = 0x400, 0x600, 0x800, 0xA00, 0xB00, 0xC00
 SIZE = 0x1000

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import Cross
 from hatch_torch_ext.environments import emulation
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hatch_torch_ext.errors import BuildError, CompileError, ConfigurationError
+from hatch_torch_ext.base.errors import BuildError, CompileError, ConfigurationError
 
 
 def test_what_entries_say_alike_is_written_once() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hatch_torch_ext.base.errors import FatbinError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.errors import FatbinError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.errors import WheelError
 from hatch_torch_ext.facts import fallback
 from hatch_torch_ext.facts.fallback import Fallback
 from hatch_torch_ext.toolchain import cudafit, tools

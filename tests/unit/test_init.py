@@ -10,7 +10,7 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext import config
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import cmakelists, imports, migrating, project, pyproject, served, splitting, targets
 from hatch_torch_ext.init.recording import Extension, Note, Recording
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext import inside
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.matrix import RESERVED, Entry, expand
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("name", ["matrix.2.8", "matrix.2.8-12.8", "cu128", "a_b-c+d"])
 def test_plain_names_stay(name: str) -> None:
     """What hatch usually makes is the folder's name."""
-    assert inside.safe(name) == name
+    assert untrusted.safe(name) == name
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_plain_names_stay(name: str) -> None:
 )
 def test_odd_names_become_safe(name: str, tmp_path: Path) -> None:
     """Traversal, separators, control characters, length: one plain step below the root."""
-    place = inside.place(tmp_path, name)
+    place = untrusted.place(tmp_path, name)
     assert place.parent == tmp_path
     place.mkdir()
     assert [path.name for path in tmp_path.iterdir()] == [place.name]
@@ -37,7 +37,7 @@ def test_odd_names_become_safe(name: str, tmp_path: Path) -> None:
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["a/b", "a_b", "a|b", "..", "lock"]), unique=True, max_size=6))
 def test_no_two_names_share_a_place(names: list[str]) -> None:
     """Different names, different places; the folder's own names are kept free."""
-    places = [inside.safe(name, reserved=RESERVED) for name in names]
+    places = [untrusted.safe(name, reserved=RESERVED) for name in names]
     assert len(set(places)) == len(names)
     assert not {*places} & {*RESERVED, "", ".", ".."}
     assert not any("/" in place for place in places)

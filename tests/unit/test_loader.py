@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.facts import archs, digest, releases
+from hatch_torch_ext.facts import archs, content, releases
 from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
@@ -441,14 +441,14 @@ def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
     """The build and the loader hash the same bytes: a change at either end is noticed, one in the middle is not."""
     file = tmp_path / "lib.so"
     module = module_of(tmp_path)
-    for size in (0, 1, digest.END, digest.END + 1, 2 * digest.END, 2 * digest.END + 2):
+    for size in (0, 1, content.END, content.END + 1, 2 * content.END, 2 * content.END + 2):
         data = bytes(number % 251 for number in range(size))
         file.write_bytes(data)
-        ends = digest.ends(file)
+        ends = content.ends(file)
         assert module._ends(str(file), size) == ends
         for place in {0, size // 2, size - 1} if size else ():
             file.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
-            unseen = digest.END <= place < size - digest.END
+            unseen = content.END <= place < size - content.END
             assert (module._ends(str(file), size) == ends) is unseen
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import locks
+from hatch_torch_ext.base import locks
 from hatch_torch_ext.pipeline import folders
 
 if TYPE_CHECKING:

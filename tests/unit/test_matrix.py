@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hatch_torch_ext import matrix
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.matrix import Entry
 
 PIN = '"torch=={matrix:torch}.*"'

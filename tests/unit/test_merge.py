@@ -13,8 +13,8 @@ import pytest
 
 import elves
 from hatch_torch_ext import merge
+from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.config import grammar
-from hatch_torch_ext.errors import MergeError
 from hatch_torch_ext.facts.variant import BuiltVariant, VariantFile, from_json
 from hatch_torch_ext.merge import sbom
 from unit.test_variant import VARIANT

@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 import wheels
 from hatch_torch_ext import audit, cli
-from hatch_torch_ext.errors import MergeError, WheelError
+from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 
 if TYPE_CHECKING:

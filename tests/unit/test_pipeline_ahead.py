@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.pipeline import ahead
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import ProcessError, Stopped
 from hatch_torch_ext.cmake.ninja import Clients
-from hatch_torch_ext.errors import ProcessError, Stopped
 from hatch_torch_ext.pipeline import capacity
 from hatch_torch_ext.pipeline.jobserver import Pool
 

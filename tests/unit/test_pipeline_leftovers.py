@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
+from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import ahead
 from hatch_torch_ext.pipeline.leftovers import Leftovers
-from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
     from collections.abc import Callable

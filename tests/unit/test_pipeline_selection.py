@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.pipeline import selection
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.cmake.ninja import Clients
-from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
 from hatch_torch_ext.resources import once

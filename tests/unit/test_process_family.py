@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ProcessError, Stopped
-from hatch_torch_ext.process import Family
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError, Stopped
+from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.resources import reaper
 
 BUILDER = """
 import sys
 import signal
-from hatch_torch_ext.process import Family, run
+from hatch_torch_ext.base.process import Family, run
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 family = Family(sys.argv[1])
 with family.guarded(), family.active():

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import environments, scrub
+from hatch_torch_ext import environments
+from hatch_torch_ext.base import redact
 from hatch_torch_ext.environments import Matrix, remembering
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def test_secrets_of_the_matrix_are_not_kept(
     *, value: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An environment variable of an entry that holds a secret is in no file: hatch is asked each time."""
-    monkeypatch.setattr(scrub, "_learned", set())
+    monkeypatch.setattr(redact, "_learned", set())
     matrix = Matrix(
         variables={"m": {}}, dependencies={"m": ()}, pythons={"m": None}, env_vars={"m": (("A_TOKEN", value),)}
     )

@@ -20,8 +20,8 @@ from rich.console import Console
 import elves
 import wheels
 from hatch_torch_ext import report
-from hatch_torch_ext.errors import WheelError
-from hatch_torch_ext.facts import sizes
+from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.report import page, picture, treemap
 from hatch_torch_ext.report.treemap import Box
 
@@ -71,11 +71,11 @@ def test_the_report_of_our_wheel(fat: Path) -> None:
     cpu, cuda = found.variants
     assert (cpu.label, cpu.cuda, cpu.archs, cpu.python, cpu.libc_floor) == (CPU, None, (), None, "glibc 2.17")
     assert (cuda.label, cuda.cuda, cuda.archs, cuda.python) == (CUDA, "12.8", ("8.0", "9.0+PTX"), "cp311")
-    sizes = {row.path.partition("_torch_ext/")[2]: row for row in found.files}
-    assert cuda.own == sizes[f"{CUDA}/libx.so"].size
-    assert cuda.shared == cpu.shared == sizes[HELPER].size
-    assert cuda.share == sizes[f"{CUDA}/libx.so"].compressed / fat.stat().st_size
-    assert sizes[HELPER].variants == (CPU, CUDA)
+    rows = {row.path.partition("_torch_ext/")[2]: row for row in found.files}
+    assert cuda.own == rows[f"{CUDA}/libx.so"].size
+    assert cuda.shared == cpu.shared == rows[HELPER].size
+    assert cuda.share == rows[f"{CUDA}/libx.so"].compressed / fat.stat().st_size
+    assert rows[HELPER].variants == (CPU, CUDA)
     assert (found.distribution, found.version, found.size) == ("my-pkg", "1.0", fat.stat().st_size)
     assert found.requires == ("torch<2.10,>=2.8",)
     assert json.loads(json.dumps(asdict(found)))["variants"][0]["label"] == CPU
@@ -185,9 +185,9 @@ def test_the_picture_is_of_the_right_areas(fat: Path) -> None:
         (rect.findtext("title") or "").partition("\n")[0]: float(rect.get("width", 0)) * float(rect.get("height", 0))
         for rect in rects
     }
-    sizes = {row.path: row.compressed for row in found.files}
+    packed = {row.path: row.compressed for row in found.files}
     one, other = f"my_pkg/_torch_ext/{CUDA}/libx.so", f"my_pkg/_torch_ext/{CPU}/libx.so"
-    assert areas[one] / areas[other] == pytest.approx(sizes[one] / sizes[other], rel=0.15)
+    assert areas[one] / areas[other] == pytest.approx(packed[one] / packed[other], rel=0.15)
 
 
 def test_the_page_of_a_foreign_wheel(foreign: Path) -> None:
@@ -211,7 +211,7 @@ def test_the_page_of_a_foreign_wheel(foreign: Path) -> None:
 )
 def test_sizes_for_people(count: int, words: str) -> None:
     """Sizes are in decimal units, as package indexes count."""
-    assert sizes.size(count) == words
+    assert content.size(count) == words
 
 
 @settings(max_examples=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import Sdk, check, facts, narrowed, stubs
 

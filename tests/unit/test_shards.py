@@ -14,8 +14,8 @@ import pytest
 
 import wheels
 from hatch_torch_ext import audit
+from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.outlets import exact, merging, variantwheels

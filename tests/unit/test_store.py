@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext import cli, store
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.store import seal, upkeep
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile, from_json, to_json
 
 VARIANT = Variant(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from hatch_torch_ext import cli, scrub
+from hatch_torch_ext import cli
+from hatch_torch_ext.base import redact
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.events import Begun, Compiled, Done, Ended, Event, Failed, Machine, Note, Progress, Step
 from hatch_torch_ext.views import shown, timeline
@@ -63,7 +64,7 @@ def test_events_survive_the_file(tmp_path: Path) -> None:
     """Every kind is read as it was written, secrets taken out; a line that was cut off is passed over."""
     happened = [*told("log.txt"), LAST, END]
     file = tmp_path / events.FILE
-    scrub.learn("tops3cret")
+    redact.learn("tops3cret")
     times = iter([at for at, _ in happened] + [131.0])
     with file.open("w", encoding="utf-8") as stream:
         record = events.Stream(stream, [], clock=lambda: next(times))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import wheels
 from hatch_torch_ext import wheel
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.wheel import members
 
 NAME = "my_pkg-1.0-py3-none-manylinux_2_28_x86_64.whl"

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.facts.windows import windows
+from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -243,8 +243,8 @@ def finding(
     """Return a finding of ``code``; its remedy and weight are the table's unless given."""
     kind = CODES[code]
     return Finding(
-        code=code, file=printable.name(file), message=printable.line(message), remedy=remedy or kind.remedy,
-        variant=None if variant is None else printable.name(variant),
+        code=code, file=escape.name(file), message=escape.line(message), remedy=remedy or kind.remedy,
+        variant=None if variant is None else escape.name(variant),
         warning=kind.warning if warning is None else warning,
     )  # fmt: skip
 
@@ -252,7 +252,7 @@ def finding(
 def some(names: Sequence[str]) -> str:
     """Return the first few of ``names``, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(printable.name(name) for name in names[:SHOWN]) + more
+    return ", ".join(escape.name(name) for name in names[:SHOWN]) + more
 
 
 def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
@@ -279,7 +279,7 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
         for code, first in rest.items()
     ]
     ordered = sorted((*told, *more), key=lambda found: found.warning)
-    shown, _ = printable.fitting(ordered, printable.JSON)
+    shown, _ = escape.fitting(ordered, escape.JSON)
     if left_out := ordered[len(shown) :]:
         message = f"{len(left_out)} more findings, of this code and others; more than 1 MB is not told"
         shown.append(dataclasses.replace(left_out[0], file="other files", variant=None, message=message))

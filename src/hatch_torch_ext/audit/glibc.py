@@ -12,7 +12,7 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import policy
 
 if TYPE_CHECKING:

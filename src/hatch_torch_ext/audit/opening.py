@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, process
 from hatch_torch_ext.audit import symbols
 from hatch_torch_ext.audit.findings import Finding, finding
-from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.facts import owners, sonames
 from hatch_torch_ext.resources import _variants
 
@@ -173,7 +173,7 @@ def _run(
                 return _Outcome(said=(), returncode=None, printed=())
             returncode = None
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-    said = tuple(foreign.json(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
+    said = tuple(untrusted.json(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(MARK)]
     return _Outcome(said=said, returncode=returncode, printed=tuple(printed))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.subject import PYTHON_MODULE_ENTRY
 from hatch_torch_ext.facts import owners
-from hatch_torch_ext.facts.windows import windows
+from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit import glibc
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
-from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 
 if TYPE_CHECKING:

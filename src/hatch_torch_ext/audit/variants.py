@@ -10,7 +10,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
-from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import releases, sonames
 from hatch_torch_ext.facts.variant import SHARED
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import elf, foreign, wheel
+from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import imported, loading, opening, operators, policies
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.audit.variants import check
-from hatch_torch_ext.errors import ConfigurationError, ElfError, WheelError
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ElfError, WheelError
 from hatch_torch_ext.facts import owners, releases, requirements
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.fallback import SOURCES
-from hatch_torch_ext.facts.sizes import size
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _label(read: Wheel) -> Iterator[Finding]:
     """Compare the label in the name of a variant wheel (PEP 825) with its ``variant.json``."""
     text = read.text(f"{read.dist_info}/variant.json", limit=wheel.MAX_METADATA)
     try:
-        described = foreign.json(text or "{}").get("variants", {})
+        described = untrusted.json(text or "{}").get("variants", {})
         inside = sorted(str(label) for label in described)
     except (ValueError, AttributeError, TypeError, RecursionError):
         inside = []

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__, faults, printable
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import crash_report, escape
+from hatch_torch_ext.base.errors import TorchExtError
 from hatch_torch_ext.cli import (
     audit,
     build,
@@ -26,7 +28,6 @@ from hatch_torch_ext.cli import (
     timeline,
     variants,
 )
-from hatch_torch_ext.errors import TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,17 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         ours = str(error.name).startswith("hatch")
         needs = f"this needs `{error.name}`: pip install 'hatch-torch-ext[build]'"
-        terminal.complain(f"hatch-torch-ext: {faults.sentence(error) if ours else needs}")
+        terminal.complain(f"hatch-torch-ext: {crash_report.sentence(error) if ours else needs}")
         return 1
     except OSError as error:  # a file that the command line names
-        where = printable.line(error.filename or "input or output")
+        where = escape.line(error.filename or "input or output")
         terminal.complain(f"hatch-torch-ext: {where}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback reaches the user
-        if faults.is_ours(error):
-            terminal.complain(f"hatch-torch-ext: {faults.sentence(error)}")
+        if crash_report.is_ours(error):
+            terminal.complain(f"hatch-torch-ext: {crash_report.sentence(error)}")
         else:
             terminal.complain(f"hatch-torch-ext: {error}")
         return 1

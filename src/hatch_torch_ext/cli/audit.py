@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
             continue
         if findings:
             terminal.say(audit.text(findings))
-        terminal.say(f"{printable.name(wheel.name)}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
+        terminal.say(f"{escape.name(wheel.name)}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
     return 1 if faulty else 0

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -91,7 +91,7 @@ def _build(directory: Path) -> list[Path]:
     """Return the wheel that hatchling wrote, and those of other machines that were written beside it."""
     from hatchling.builders.wheel import WheelBuilder
 
-    from hatch_torch_ext.plugin import wheels, written_since
+    from hatch_torch_ext.hooks.build import wheels, written_since
 
     before = wheels(directory)
     asked = [

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse

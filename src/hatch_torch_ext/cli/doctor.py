@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
 
@@ -64,4 +64,4 @@ def _text(found: Diagnosis) -> str:
     lines += [f"problem   {problem}" for problem in found.problems]
     if found.type_next:
         lines.append(f"type      {found.type_next}")
-    return "\n".join(printable.line(line) for line in lines)
+    return "\n".join(escape.line(line) for line in lines)

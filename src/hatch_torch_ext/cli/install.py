@@ -54,8 +54,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext import process
-    from hatch_torch_ext.errors import ConfigurationError
+    from hatch_torch_ext.base import process
+    from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import installing, machine, target

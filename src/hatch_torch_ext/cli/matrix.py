@@ -45,8 +45,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import matrix
+    from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.cli import project
-    from hatch_torch_ext.errors import ConfigurationError
     from hatch_torch_ext.facts import releases
     from hatch_torch_ext.pipeline import github, selection
     from hatch_torch_ext.pipeline.history import History

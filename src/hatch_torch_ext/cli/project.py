@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +44,9 @@ def read() -> Project:
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext import config as configuration
-    from hatch_torch_ext import environments, metadata
-    from hatch_torch_ext.shipping import package_folders
+    from hatch_torch_ext import environments
+    from hatch_torch_ext.hooks import metadata
+    from hatch_torch_ext.hooks.shipping import package_folders
 
     root = Path.cwd()
     if not (root / "pyproject.toml").is_file():
@@ -68,7 +69,7 @@ def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
 
     Raises ``ConfigurationError`` if no user could install the wheel. A metadata hook that fails ends the program.
     """
-    from hatch_torch_ext import metadata
+    from hatch_torch_ext.hooks import metadata
 
     builder = project.builder
     options = metadata.build_hook_options(builder) or {}

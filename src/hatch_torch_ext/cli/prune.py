@@ -33,8 +33,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext.errors import ConfigurationError
-    from hatch_torch_ext.facts.sizes import size
+    from hatch_torch_ext.base.errors import ConfigurationError
+    from hatch_torch_ext.facts.content import size
     from hatch_torch_ext.user import doctor, pruning, target
 
     into = target.find(options.python, os.environ, folder=Path.cwd())

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import store
+    from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.cli import project
-    from hatch_torch_ext.errors import ConfigurationError
-    from hatch_torch_ext.facts import sizes
+    from hatch_torch_ext.facts import content
     from hatch_torch_ext.store import upkeep
 
     place = store.path(os.environ)
@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
         terminal.say_json([asdict(row) for row in rows])
         return 0
     for row in rows:
-        terminal.say(f"{sizes.size(row.size):>8}  {printable.name(row.title)}")
-    total = sizes.size(sum(row.size for row in rows))
+        terminal.say(f"{content.size(row.size):>8}  {escape.name(row.title)}")
+    total = content.size(sum(row.size for row in rows))
     terminal.say(f"{total:>8}  {'in' if options.action == 'list' else 'removed from'} {place}")
     return 0
 
@@ -66,6 +66,6 @@ def _verify(kept: Store, *, as_json: bool) -> int:
         terminal.say_json(asdict(found))
     else:
         for title, what in found.damaged:
-            terminal.say(f"damaged: {printable.name(title)}: {what}; removed, the next build fetches it again")
+            terminal.say(f"damaged: {escape.name(title)}: {what}; removed, the next build fetches it again")
         terminal.say(f"{found.whole} whole, {len(found.damaged)} damaged in {kept.root}")
     return 1 if found.damaged else 0

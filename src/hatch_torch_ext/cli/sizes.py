@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def limit(text: str | None) -> int | None:
 
 def report(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
     """Print for each form whether its largest file fits; return 1 if the last form, that of the smallest, does not."""
-    from hatch_torch_ext.facts.sizes import size
+    from hatch_torch_ext.facts.content import size
 
     if bound is None:
         return 0

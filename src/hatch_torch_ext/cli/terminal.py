@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable, scrub
+from hatch_torch_ext.base import escape, redact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,19 +25,19 @@ def prepare() -> None:
 
 def say(said: object, *, end: str = "\n") -> None:
     """Print a line of the command's answer, without secrets."""
-    print(printable.text(scrub.clean(str(said))), end=end)
+    print(escape.text(redact.clean(str(said))), end=end)
 
 
 def say_json(data: object) -> None:
     """Print the answer as JSON, without secrets."""
-    print(scrub.clean(printable.json(data)))
+    print(redact.clean(escape.json(data)))
 
 
 def complain(said: object) -> None:
     """Print a message to stderr, if it is open, without secrets."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # closed: there is no reader
-            print(printable.text(scrub.clean(str(said))), file=sys.stderr)
+            print(escape.text(redact.clean(str(said))), file=sys.stderr)
 
 
 def table(*columns: str) -> Table:
@@ -54,7 +54,7 @@ def add(made: Table, *cells: str) -> None:
     """Add a row; its cells are plain text, not markup."""
     from rich.text import Text
 
-    made.add_row(*(Text(printable.line(cell)) for cell in cells))
+    made.add_row(*(Text(escape.line(cell)) for cell in cells))
 
 
 def console() -> Console:

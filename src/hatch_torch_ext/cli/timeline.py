@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.paths import path
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import (
     configured,
     cuda,
@@ -36,7 +37,6 @@ from hatch_torch_ext.cmake import (
     written,
 )
 from hatch_torch_ext.cmake.job import Job
-from hatch_torch_ext.errors import CompileError, EntryError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.facts import archs
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import cuda, package, toolchainfile
-from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
     from pathlib import Path

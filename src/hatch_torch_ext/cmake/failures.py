@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import faults, printable, process
-from hatch_torch_ext.errors import CompileError
+from hatch_torch_ext.base import crash_report, escape, process
+from hatch_torch_ext.base.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +113,7 @@ def step_failed(
     parts += _not_packed(output, source)
     if shutil.disk_usage(log.parent).free < _FULL:
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
-    elif (crowded := faults.crowded(output)) is not None:
+    elif (crowded := crash_report.crowded(output)) is not None:
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
     elif killed is not None:
         return "\n".join([*parts, f"{killed}, most likely because memory ran out: {IN_MEMORY}; the whole log is {log}"])
@@ -252,7 +252,7 @@ def check_folders(entry: str, *folders: Path) -> None:
         if taken := [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]:
             raise CompileError(
                 entry,
-                f"CMake cannot work in {printable.line(folder)}: {printable.line(' '.join(taken))} in a path has a "
+                f"CMake cannot work in {escape.line(folder)}: {escape.line(' '.join(taken))} in a path has a "
                 "special meaning to CMake or to the tools that it starts. Rename that folder",
             )
 

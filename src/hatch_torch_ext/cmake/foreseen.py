@@ -6,7 +6,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from packaging.version import Version
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
-from hatch_torch_ext.errors import ProcessError
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:

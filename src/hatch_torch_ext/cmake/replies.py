@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign
+from hatch_torch_ext.base import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -215,5 +215,5 @@ def _one_word(option: str) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = foreign.json(path.read_text(encoding="utf-8"))
+    data: dict[str, Any] = untrusted.json(path.read_text(encoding="utf-8"))
     return data

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cmake import cuda, launchers, prefixes, toolchainfile
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts import content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, 
     for text in filter(None, named):
         for path in (Path.cwd() / text, config.source / text):
             if path.is_file():
-                found[str(path)] = digest.sha256(path)
+                found[str(path)] = content.sha256(path)
                 break
     return found
 

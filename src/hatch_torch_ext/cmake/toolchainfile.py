@@ -8,8 +8,8 @@ import shlex
 import threading
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import CompileError
-from hatch_torch_ext.facts.cmakefiles import cmake_files
+from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.facts.project import cmake_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

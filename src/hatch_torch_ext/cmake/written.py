@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.projectfolders import SIGNS, SKIPPED
+from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

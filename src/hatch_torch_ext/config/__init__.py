@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import folders, kinds
 from hatch_torch_ext.config.declaration import (
     KNOWN,
@@ -23,7 +24,6 @@ from hatch_torch_ext.config.declaration import (
 )
 from hatch_torch_ext.config.kinds import Cross
 from hatch_torch_ext.config.options import Options
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,7 @@ def _unreadable(root: Path) -> list[str]:
         encoding = sys.getfilesystemencoding()
         remedy = "rename the folder" if encoding == "utf-8" else "run `export PYTHONUTF8=1`, or rename the folder"
         return [
-            f"The path of the project, {printable.name(root)}, is not text to this Python, which reads names of files "
+            f"The path of the project, {escape.name(root)}, is not text to this Python, which reads names of files "
             f"as {encoding}: {remedy}"
         ]
     return []

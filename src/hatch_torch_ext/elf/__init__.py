@@ -9,9 +9,9 @@ import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.elf import floatingpoint
 from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
-from hatch_torch_ext.errors import ElfError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

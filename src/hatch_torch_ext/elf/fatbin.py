@@ -16,8 +16,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import FatbinError
 from hatch_torch_ext.elf.image import SHT_NOBITS, Image, Malformed
-from hatch_torch_ext.errors import FatbinError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

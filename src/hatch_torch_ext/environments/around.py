@@ -10,9 +10,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign, process
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.environments import homes, own_hatch
-from hatch_torch_ext.errors import ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -170,7 +170,7 @@ def targets(root: Path, of: Parent | None) -> Iterator[Path]:
         return
     for place in _of_uv(root, of):
         for python in (place, place / "bin" / "python"):
-            if foreign.is_file(python):
+            if untrusted.is_file(python):
                 yield python
 
 
@@ -208,7 +208,7 @@ def _torch_of(python: Path) -> InstalledTorch | None:
         except ProcessError:
             return None
     try:
-        answer = foreign.json(said.splitlines()[-1])
+        answer = untrusted.json(said.splitlines()[-1])
         folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
     except (IndexError, KeyError, OSError, TypeError, ValueError):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts.labels import DEBIAN
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import foreign, locks, process
+from hatch_torch_ext.base import locks, process, untrusted
+from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.environments.values import Environment, Interpreter
-from hatch_torch_ext.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import constraints
 
@@ -88,7 +88,7 @@ def without_torch(
     with locks.held(folder / "lock", what=what, report=report):
         finished = folder / "finished.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: made again
-            said = foreign.json(finished.read_text(encoding="utf-8"))
+            said = untrusted.json(finished.read_text(encoding="utf-8"))
             if Path(said["python"]).exists() and not _missing(said, dependencies):
                 return _parse(said, removal=removal)
         overrides = folder / "overrides.txt"
@@ -111,7 +111,7 @@ def of_python(python: Path) -> Environment:
     """Return the environment of a Python as it is; nothing is made. Raises ``ProcessError``."""
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
         said = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
-    return _parse(foreign.json(said.rpartition(_ANSWER)[2]), removal="")
+    return _parse(untrusted.json(said.rpartition(_ANSWER)[2]), removal="")
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path, *, no_index: bool) -> None:
@@ -149,7 +149,7 @@ def _run(
             raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
-            answer: dict[str, Any] = foreign.json(line.removeprefix(_ANSWER))
+            answer: dict[str, Any] = untrusted.json(line.removeprefix(_ANSWER))
             _check_interpreter(entry, answer, removal=removal)
             return answer
     raise EnvironmentCreationError(

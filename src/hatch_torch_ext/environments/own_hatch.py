@@ -16,8 +16,9 @@ import sysconfig
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable, process, scrub, store
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext import store
+from hatch_torch_ext.base import escape, process, redact
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.remote import pipfiles, settings
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
 def aloud(text: str) -> None:
     """Print to stderr: while metadata are made, hatchling gives hooks no other way to print."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
-        sys.stderr.write(f"torch-ext: {printable.line(scrub.clean(text))}\n")
+        sys.stderr.write(f"torch-ext: {escape.line(redact.clean(text))}\n")
 
 
 def lend() -> None:

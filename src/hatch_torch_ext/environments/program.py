@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
 from hatch_torch_ext.environments import own_hatch
 
 if TYPE_CHECKING:

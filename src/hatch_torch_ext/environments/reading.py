@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import foreign
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.environments.values import Matrix
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
             raise ConfigurationError(
                 [f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\n{remedy}"]
             ) from error
-    answer = foreign.json(shown.stdout.rpartition(_ANSWER)[2])
+    answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]
 
 

@@ -11,7 +11,8 @@ import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__, foreign, scrub
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.environments import homes, own_hatch
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.values import Matrix
@@ -49,12 +50,12 @@ def remembered(
     except OSError:
         return read(root, name, project_name=project_name, optional=optional)
     with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-        return _parse(foreign.json(store.text("resolved", record) or b""))
+        return _parse(untrusted.json(store.text("resolved", record) or b""))
     matrix = read(root, name, project_name=project_name, optional=optional)
     for variables in matrix.env_vars.values():
-        scrub.learn_environ(dict(variables))
+        redact.learn_environ(dict(variables))
     answer = json.dumps(dataclasses.asdict(matrix))
-    if scrub.clean(answer) == answer:  # a secret is not stored: hatch is run again
+    if redact.clean(answer) == answer:  # a secret is not stored: hatch is run again
         with contextlib.suppress(OSError):
             store.set_text("resolved", record, answer.encode())
     return matrix

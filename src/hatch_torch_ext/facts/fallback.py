@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts.variant import FOLDER, is_path
 
 if TYPE_CHECKING:

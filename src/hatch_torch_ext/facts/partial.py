@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

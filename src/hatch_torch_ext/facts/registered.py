@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.windows import windows
+from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

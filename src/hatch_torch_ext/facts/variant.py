@@ -9,8 +9,8 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,7 +214,7 @@ def _decode(kind: type[_Value], data: object, where: str) -> _Value:
         raise WheelError(f"{where} must be an object, not {type(data).__name__}")
     known = _FIELDS[kind]
     if unknown := sorted(data.keys() - known.keys(), key=str):
-        said = printable.name(unknown[0])
+        said = escape.name(unknown[0])
         raise WheelError(f"{where} has the field `{said}`, which this hatch-torch-ext does not know")
     values: dict[str, Any] = {}
     for name, (hint, form, needed) in known.items():
@@ -257,7 +257,7 @@ def _value(hint: Any, form: re.Pattern[str] | None, data: object, where: tuple[o
             return data
     elif type(data) is hint and (not isinstance(data, str) or _is_text(data, form)) and _is_small(data):
         return data
-    raise WheelError(f"{_joined(where)} cannot be {printable.name(reprlib.repr(data))}")
+    raise WheelError(f"{_joined(where)} cannot be {escape.name(reprlib.repr(data))}")
 
 
 def _joined(where: tuple[object, ...]) -> str:

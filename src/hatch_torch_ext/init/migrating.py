@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.init import cmakelists, imports, project, pyproject, recording, served, splitting, targets
 from hatch_torch_ext.init.recording import Note
 

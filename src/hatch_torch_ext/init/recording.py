@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uv
 
-from hatch_torch_ext import foreign, process
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -194,7 +194,7 @@ def _run(copy: Path, command: Sequence[str | Path], backend: str, timeout: float
             [f"setup.py did not finish within {timeout:g} s: it may be waiting for input or for the network."]
         ) from error
     try:
-        said = foreign.json((copy.parent / RESULT).read_text(encoding="utf-8"))
+        said = untrusted.json((copy.parent / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         told = process.tail(done.stdout + done.stderr, 8)
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:

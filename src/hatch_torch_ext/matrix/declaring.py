@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.labels import MACHINES, parse_cuda, python_tag
 from hatch_torch_ext.matrix.entry import Entry

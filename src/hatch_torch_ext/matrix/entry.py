@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import inside
+from hatch_torch_ext.base import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Entry:
     @property
     def folder(self) -> str:
         """Return the name of the entry's folder in the work folder; no value of the matrix can lead out of it."""
-        return inside.safe(self.name, reserved=RESERVED)
+        return untrusted.safe(self.name, reserved=RESERVED)
 
     def variable(self, name: str) -> str | None:
         """Return the value of the matrix variable ``name``, or None."""

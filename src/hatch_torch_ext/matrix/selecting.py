@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.labels import possible, python_tag
 

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import MergeError
-from hatch_torch_ext.facts import digest, fallback, policy, releases, variant
+from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.facts import content, fallback, policy, releases, variant
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 
@@ -83,7 +83,7 @@ def merge(
     """
     if not variants and sources is None:
         raise MergeError("no variant to put into the wheel; let `only` and `skip` leave at least one entry")
-    digests = {path: digest.sha256(path) for built in variants for _, path in built.package_files}
+    digests = {path: content.sha256(path) for built in variants for _, path in built.package_files}
     ordered = _with_own_files(
         sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry)), digests
     )
@@ -338,5 +338,5 @@ def _manifest(
         | ({"variants": list(owners[target])} if owners[target] != labels else {})
         for target, path in package_files.items()
     ]
-    content = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}
-    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    manifest = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}
+    return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -22,14 +22,14 @@ from urllib.parse import quote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from hatch_torch_ext import drafts
 from hatch_torch_ext import wheel as wheels
-from hatch_torch_ext.errors import MergeError, WheelError
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.base import atomic
+from hatch_torch_ext.base.errors import MergeError, WheelError
+from hatch_torch_ext.base.escape import html
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
 from hatch_torch_ext.outlets.variantwheels import refuse_cut
-from hatch_torch_ext.printable import html
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -148,15 +148,15 @@ def _served(path: Path) -> IndexedWheel:
         text = (read.folder / read.dist_info / "METADATA").read_bytes()
     metadata = path.with_name(f"{path.name}.metadata")
     if not metadata.exists() or metadata.read_bytes() != text:  # a kill came before it
-        drafts.write(metadata, text)
+        atomic.write(metadata, text)
     return IndexedWheel(
         path=path,
         project=canonicalize_name(read.distribution),
         version=read.version,
         torch=_folder(variant),
         said=_said(variant),
-        sha256=digest.sha256(path),
-        metadata_sha256=digest.sha256(metadata),
+        sha256=content.sha256(path),
+        metadata_sha256=content.sha256(metadata),
         requires_python=requires_python,
     )
 
@@ -198,13 +198,13 @@ def _write_pages(out: Path, served: Sequence[IndexedWheel]) -> None:
                 _links(project, links, f"../../{up}{FILES}"),
                 _json(project, links, f"../../{up}{FILES}"),
             )
-    drafts.write(out / "index.html", _people(served).encode())
+    atomic.write(out / "index.html", _people(served).encode())
 
 
 def _page(folder: Path, html: str, data: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    drafts.write(folder / "index.html", html.encode())
-    drafts.write(folder / "index.json", f"{json.dumps(data, indent=1, sort_keys=True)}\n".encode())
+    atomic.write(folder / "index.html", html.encode())
+    atomic.write(folder / "index.json", f"{json.dumps(data, indent=1, sort_keys=True)}\n".encode())
 
 
 def _named(projects: Iterable[str]) -> list[dict[str, str]]:

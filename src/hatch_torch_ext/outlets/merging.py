@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import merge
-from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.outlets import parts, writing

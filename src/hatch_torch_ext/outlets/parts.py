@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign, printable
 from hatch_torch_ext import wheel as wheels
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.fallback import SOURCES, Sources
 from hatch_torch_ext.facts.variant import BuiltVariant
@@ -145,13 +145,13 @@ def read(path: Path, *, folder: Path) -> Part:
     except WheelError as error:
         again = "Build the wheel again, or use the hatch-torch-ext that made it"
         raise WheelError(f"{path}: {place}: {error}. {again}") from error
-    head = foreign.json(found.text(place) or "")
+    head = untrusted.json(found.text(place) or "")
     fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
     for name, value in fields.items():
         if not isinstance(value, str):
             raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
         if not _HEAD[name].fullmatch(value):
-            raise WheelError(f"{path}: {place}: `{name}` cannot be `{printable.name(value)}`. Build the wheel again")
+            raise WheelError(f"{path}: {place}: `{name}` cannot be `{escape.name(value)}`. Build the wheel again")
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import drafts
-from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.base import atomic
+from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
 
@@ -85,12 +85,12 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
             written.append((label, wheel))
         fat = out / path.name
         if fat.resolve() != path.resolve():
-            with drafts.replacing(fat) as draft:
+            with atomic.replacing(fat) as draft:
                 shutil.copyfile(path, draft)
         name = path.name.split("-")[0]
         description = out / f"{name}-{part.wheel.version}-variants.json"
         text = json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n"
-        drafts.write(description, text.encode())
+        atomic.write(description, text.encode())
     return VariantWheels(wheels=tuple(written), fat=fat, description=description)
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.tags import parse_tag
 
-from hatch_torch_ext import drafts
-from hatch_torch_ext.errors import MergeError
+from hatch_torch_ext.base import atomic
+from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets import parts
@@ -70,7 +70,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
-    with drafts.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomic.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}, others=others):
             _add(archive, file)
             digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, merge, store
-from hatch_torch_ext.errors import AuditError, BuildError, ConfigurationError
+from hatch_torch_ext.base.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, schedule, shards

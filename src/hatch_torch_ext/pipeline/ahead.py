@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

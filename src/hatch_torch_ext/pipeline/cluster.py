@@ -23,7 +23,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.errors import ConfigurationError, EntryError, WheelError
+from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import digests, events, record, schedule
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same

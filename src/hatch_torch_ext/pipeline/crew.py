@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import EntryError, Stopped
+from hatch_torch_ext.base.errors import EntryError, Stopped
+from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import capacity, events, schedule, stages
 from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.jobserver import Pool
 from hatch_torch_ext.pipeline.leftovers import Leftovers
 from hatch_torch_ext.pipeline.pressure import Pressure
-from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

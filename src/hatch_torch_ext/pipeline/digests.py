@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign
-from hatch_torch_ext.facts import digest
-from hatch_torch_ext.facts.projectfolders import SIGNS, SKIPPED
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.facts import content
+from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 from hatch_torch_ext.pipeline.folders import replace_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Digests:
         self._lock = threading.Lock()
         self._new: dict[str, tuple[int, int, str]] = {}
         try:
-            self._known = {path: tuple(known) for path, known in foreign.json(file.read_text(encoding="utf-8")).items()}
+            known = untrusted.json(file.read_text(encoding="utf-8"))
+            self._known = {path: tuple(each) for path, each in known.items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._known = {}
 
@@ -60,7 +61,7 @@ class Digests:
             found = str(known[2])
         else:
             try:
-                found = digest.sha256(Path(path))
+                found = content.sha256(Path(path))
             except IsADirectoryError:
                 return FOLDER
             except OSError:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from hatch_torch_ext import foreign, printable, scrub
+from hatch_torch_ext.base import escape, redact, untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,7 +157,7 @@ def read(path: Path) -> Iterator[tuple[float, Event]]:
     with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                at, event = from_json(foreign.json(line))
+                at, event = from_json(untrusted.json(line))
                 fields = [getattr(event, field.name) for field in dataclasses.fields(event) if field.name != "last"]
                 last = event.last.values() if isinstance(event, Begun) else ()
                 if math.isfinite(at) and all(map(_is_plain, (*fields, *last))):
@@ -181,7 +181,7 @@ class Stream:
     def __call__(self, event: Event) -> None:
         """Write the event and pass it to the views, without secrets and control characters."""
         texts = {name: value for name, value in dataclasses.asdict(event).items() if isinstance(value, str)}
-        fit = {name: printable.text(scrub.clean(text)) for name, text in texts.items()}
+        fit = {name: escape.text(redact.clean(text)) for name, text in texts.items()}
         event = dataclasses.replace(event, **fit)  # type: ignore[arg-type]
         with self._lock:
             at = self._clock()

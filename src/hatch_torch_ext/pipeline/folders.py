@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import locks, store
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext import store
+from hatch_torch_ext.base import locks
+from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import glob
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import shards
 
 if TYPE_CHECKING:

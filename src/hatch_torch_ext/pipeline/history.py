@@ -7,8 +7,8 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import folders
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class History:
         self._file = work / name
         self._lock = threading.Lock()
         try:
-            said = foreign.json(self._file.read_text(encoding="utf-8"))
+            said = untrusted.json(self._file.read_text(encoding="utf-8"))
             self._took = {name: Took(**each) for name, each in said.items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._took = {}

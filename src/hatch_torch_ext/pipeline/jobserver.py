@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.cmake.ninja import Clients, Share
-from hatch_torch_ext.errors import Stopped
 from hatch_torch_ext.pipeline.tokenserver import TOKEN, TokenServer
 from hatch_torch_ext.pipeline.turns import Turns
 from hatch_torch_ext.resources import once

@@ -8,15 +8,15 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.pipeline import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.process import Family
 
 KEPT = ("debug", "log.txt", "package", record.FILE, "repaired")
 """What stays in an entry's folder: its results and its logs."""

@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf, merge
-from hatch_torch_ext.errors import CompileError
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.facts import content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Planned:
         """Record the files of an entry that is finished already."""
         for target, path in built.package_files:
             entry = built.variant.build.entry
-            self._seen.setdefault((self._wheels[entry], target), (entry, digest.sha256(path)))
+            self._seen.setdefault((self._wheels[entry], target), (entry, content.sha256(path)))
 
     def check(self, entry: str, plan: InstallPlan) -> None:
         """Raise ``CompileError`` if the files of ``entry`` cannot be in one package with those of the others."""
@@ -54,7 +54,7 @@ class Planned:
                 if own.read_bytes() != source.read_bytes():
                     raise CompileError(entry, in_both(target, own))
             elif not merge.may_differ(target):
-                found = digest.sha256(source)
+                found = content.sha256(source)
                 with self._lock:
                     other, first = self._seen.setdefault((self._wheels[entry], target), (entry, found))
                     if other == entry:  # configured again

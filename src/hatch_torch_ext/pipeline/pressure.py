@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.capacity import RESERVE
 

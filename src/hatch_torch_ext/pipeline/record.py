@@ -23,10 +23,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, process, store
+from hatch_torch_ext import store
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
-from hatch_torch_ext.errors import ProcessError, WheelError
-from hatch_torch_ext.facts import digest, variant
+from hatch_torch_ext.facts import content, variant
 from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
@@ -127,15 +128,15 @@ class Records:
 
     def _take(self, folder: Path, inputs: EntryInputs) -> RecordedVariant | None:
         try:
-            said = foreign.json((folder / FILE).read_text(encoding="utf-8"))
-            if said["inputs"] != foreign.json(json.dumps(dataclasses.asdict(inputs))):
+            said = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
+            if said["inputs"] != untrusted.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
             if any(self.digests.of(path) != known for path, known in said["used"].items()):
                 return None
             if any(sorted(_packages(Path(place))) not in ([], known) for place, known in said["packages"].items()):
                 return None
             built = variant.built_from_json(said["built"], folder)
-            if any(digest.sha256(path) != known for path, known in _contents(built, said["hashes"], folder)):
+            if any(content.sha256(path) != known for path, known in _contents(built, said["hashes"], folder)):
                 return None
             return RecordedVariant(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
         except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
@@ -168,7 +169,7 @@ class Records:
             "used": used,
             "packages": {str(site): sorted(_packages(site))},
             "built": variant.built_to_json(built, folder),
-            "hashes": {path.relative_to(folder).as_posix(): digest.sha256(path) for _, path in built.package_files},
+            "hashes": {path.relative_to(folder).as_posix(): content.sha256(path) for _, path in built.package_files},
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
@@ -192,7 +193,7 @@ class Records:
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, an empty one if the file does not exist or is damaged."""
     try:
-        said = foreign.json(path.read_text(encoding="utf-8"))
+        said = untrusted.json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hatch_torch_ext.errors import EntryError, Stopped
+from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.pipeline import ahead
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
+    from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.pipeline.jobserver import Held, Pool
-    from hatch_torch_ext.process import Family
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

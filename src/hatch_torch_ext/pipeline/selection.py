@@ -8,9 +8,10 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import audit, environments, matrix, scrub
+from hatch_torch_ext import audit, environments, matrix
+from hatch_torch_ext.base import redact
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import TorchFolders
-from hatch_torch_ext.errors import ConfigurationError
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.matrix import CURRENT
 
@@ -32,13 +33,13 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
     optional = config.fallback == "build"
     audit.settle((), ignore=config.ignore)  # an unknown code is reported before any work
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
-    scrub.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
+    redact.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     if found is None:
         found = environments.remembered(
             config.root, config.environment, project_name=distribution, optional=optional, environ=os.environ
         )
     for variables in found.env_vars.values():
-        scrub.learn_environ(dict(variables))
+        redact.learn_environ(dict(variables))
     return matrix.expanded(found)
 
 

@@ -14,8 +14,8 @@ import uv
 
 from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
+from hatch_torch_ext.base.errors import EntryError, ProcessError, SdkError
 from hatch_torch_ext.cmake import ninjalog
-from hatch_torch_ext.errors import EntryError, ProcessError, SdkError
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit import Finding
+    from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.cmake.ninja import Clients, Server, Share, Turn
     from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.jobserver import Pool
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.process import Family
     from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.toolchain import Toolchain
 

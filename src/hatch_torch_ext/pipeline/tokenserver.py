@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext.base.errors import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

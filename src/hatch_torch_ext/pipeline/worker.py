@@ -20,10 +20,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import __version__, foreign, process
-from hatch_torch_ext.errors import Stopped
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import Stopped
+from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import events, record
-from hatch_torch_ext.process import Family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,7 +156,7 @@ def _follow(
         last = ended.wait(LOOK)
         with contextlib.suppress(OSError, ValueError):
             lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-            for event in map(foreign.json, lines[told:]):
+            for event in map(untrusted.json, lines[told:]):
                 if event.get("entry") == name and event["event"] in _NAMES:
                     tell(event)
             told = len(lines)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.remote.settings import IndexSettings, public, without_credentials
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
-from hatch_torch_ext import foreign
+from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.remote.http import RemoteError
 from hatch_torch_ext.remote.settings import public
 
@@ -56,7 +56,7 @@ def page(http: Http, url: str) -> tuple[IndexFile, ...]:
 
 def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
     try:
-        for file in foreign.json(body)["files"]:
+        for file in untrusted.json(body)["files"]:
             requires = file.get("requires-python")
             yield IndexFile(
                 name=str(file["filename"]),

@@ -9,7 +9,7 @@ from configparser import Error, RawConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from hatch_torch_ext import foreign, scrub
-from hatch_torch_ext.errors import ConfigurationError, SdkError
+from hatch_torch_ext.base import redact, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class IndexSettings:
                 return None
             if found is None:
                 return None
-            scrub.learn(found[2])
+            redact.learn(found[2])
             return found[0], found[2] or ""
         return None
 
@@ -106,8 +106,8 @@ class IndexSettings:
     def scrub(self, text: str) -> str:
         """Return ``text`` without any password or user name of these addresses."""
         for secret in self.secrets():
-            text = text.replace(secret, scrub.HIDDEN)
-        return scrub.clean(text)
+            text = text.replace(secret, redact.HIDDEN)
+        return redact.clean(text)
 
 
 def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSettings:
@@ -148,10 +148,10 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
         certificates=Path(certificates) if certificates else None,
         proxy=_proxy(environ.get("PIP_PROXY")),
         timeout=_seconds(environ.get("UV_HTTP_TIMEOUT")) or _seconds(environ.get("PIP_DEFAULT_TIMEOUT")) or 30.0,
-        netrc=netrc_file if foreign.is_file(netrc_file) else None,
+        netrc=netrc_file if untrusted.is_file(netrc_file) else None,
     )
     _check_addresses(settings)
-    scrub.learn(*settings.secrets())
+    redact.learn(*settings.secrets())
     return settings
 
 

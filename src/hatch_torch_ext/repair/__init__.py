@@ -11,10 +11,10 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from hatch_torch_ext.base.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.errors import ElfError, FatbinError, RepairError
-from hatch_torch_ext.facts import digest, labels, owners, policy, registered
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts import content, labels, owners, policy, registered
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 from hatch_torch_ext.repair import contents, exported, runpaths, search
 from hatch_torch_ext.repair.contents import matches
@@ -282,7 +282,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> 
         module=binary.module,
         registers=registers,
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
-        ends=digest.ends(facts.path),
+        ends=content.ends(facts.path),
         **(_registered(binary, tree, sdk) if registers else {}),
         origin=binary.origin,
     )
@@ -305,7 +305,7 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
     return VariantFile(
         path=f"{label}/{place}",
         kind="data",
-        sha256=digest.sha256(target),
+        sha256=content.sha256(target),
         size=target.stat().st_size,
         installed=place,
         fixed=True,

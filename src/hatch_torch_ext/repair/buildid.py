@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts import content
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,5 +33,5 @@ def renew(file: Path) -> None:
         at += len(note) - len(old)
         data[at : at + len(old)] = bytes(len(old))
         data.flush()
-        new = bytes.fromhex(digest.sha256(file))
+        new = bytes.fromhex(content.sha256(file))
         data[at : at + len(old)] = (new * (len(old) // len(new) + 1))[: len(old)]

@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import elf, printable
-from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext import elf
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.facts import content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -137,7 +138,7 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
         if not relative.isprintable():
             raise RepairError(
                 entry,
-                f"CMake installed `{printable.name(relative)}`, whose name is not UTF-8 or has control characters, and "
+                f"CMake installed `{escape.name(relative)}`, whose name is not UTF-8 or has control characters, and "
                 "no wheel can hold it; rename the file in the sources, or do not install it",
             )
         path = tree.prefix / relative
@@ -207,7 +208,7 @@ def _module(place: str, facts: ElfFile) -> str | None:
 
 def _add(entry: str, binaries: dict[str, VariantBinary], binary: VariantBinary) -> None:
     other = binaries.setdefault(binary.place, binary)
-    if other is not binary and digest.sha256(other.source) != digest.sha256(binary.source):
+    if other is not binary and content.sha256(other.source) != content.sha256(binary.source):
         raise _taken(entry, binary.place, other.source, binary.source)
 
 
@@ -221,7 +222,7 @@ def _check_machine(entry: str, relative: str, facts: ElfFile, machine: str) -> N
 
 def _place(entry: str, places: dict[str, Path], target: str, source: Path) -> None:
     other = places.setdefault(target, source)
-    if other != source and digest.sha256(other) != digest.sha256(source):
+    if other != source and content.sha256(other) != content.sha256(source):
         raise _taken(entry, target, other, source)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.facts import sonames
 
 if TYPE_CHECKING:

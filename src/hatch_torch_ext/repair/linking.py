@@ -5,8 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.facts import digest, owners, sonames
+from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.facts import content, owners, sonames
 from hatch_torch_ext.repair import licences, placing
 from hatch_torch_ext.repair.contents import VariantBinary
 from hatch_torch_ext.repair.links import Links
@@ -259,7 +259,7 @@ class Linker:
 
 def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
     """Return the graft of ``source``; its name depends on the file as it was found, so all variants agree on it."""
-    name = placing.name_by_content(facts.soname or source.name, digest.sha256(source))
+    name = placing.name_by_content(facts.soname or source.name, content.sha256(source))
     return VariantBinary(
         source=source, place=name, installed=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin
     )

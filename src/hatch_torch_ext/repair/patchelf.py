@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext import process
-from hatch_torch_ext.errors import ProcessError, TorchExtError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError, TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import hashlib
 import posixpath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import FOLDER, SHARED
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def hash_before_names(files: Sequence[Path], needs: Iterable[str]) -> str:
 
 
 def _lines(files: Sequence[Path], needs: Iterable[str]) -> Iterator[str]:
-    yield from (f"{file.name} {digest.sha256(file)}" for file in files)
+    yield from (f"{file.name} {content.sha256(file)}" for file in files)
     yield from sorted(needs)
 
 

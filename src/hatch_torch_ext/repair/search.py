@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import ElfError
+from hatch_torch_ext.base.errors import ElfError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import RepairError
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import SHARED
 from hatch_torch_ext.repair import buildid, patchelf, placing, runpaths
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
@@ -100,13 +100,13 @@ class Writer:
         Those that others need have a hash in their name too, except files that are opened by name.
         """
         files = [self._copy(binary, f"{self._label}/{binary.place}") for binary in group]
-        content = placing.hash_before_names(files, self._needs(group, links))
+        written = placing.hash_before_names(files, self._needs(group, links))
         places = []
         for binary in group:
             folder, _, name = f"{self._label}/{binary.place}".rpartition("/")
             if placing.is_shared(binary, links):
                 if binary not in self._ties.named:
-                    name = placing.name_by_content(name, content)
+                    name = placing.name_by_content(name, written)
                 self._landed[binary] = _Landed(folder, name)
             places.append(f"{folder}/{name}")
         finished = []
@@ -127,15 +127,15 @@ class Writer:
         staged = f"{SHARED}/.staged"
         files = [self._copy(binary, f"{staged}/{binary.name}") for binary in group]
         circle = len(group) > 1
-        content = placing.hash_before_names(files, self._needs(group, links))
-        folder = f"{SHARED}/{content[: placing.HASH_LENGTH]}" if circle else staged
+        written = placing.hash_before_names(files, self._needs(group, links))
+        folder = f"{SHARED}/{written[: placing.HASH_LENGTH]}" if circle else staged
         for binary in group:
-            name = binary.name if binary.kind == "graft" else placing.name_by_content(binary.name, content)
+            name = binary.name if binary.kind == "graft" else placing.name_by_content(binary.name, written)
             self._landed[binary] = _Landed(folder, name)
         for binary, file in zip(group, files, strict=True):
             self._patch(binary, file, f"{folder}/{self._landed[binary].name}", links[binary])
         if not circle:
-            folder = f"{SHARED}/{digest.sha256(files[0])[: placing.HASH_LENGTH]}"
+            folder = f"{SHARED}/{content.sha256(files[0])[: placing.HASH_LENGTH]}"
             self._landed[group[0]] = _Landed(folder, self._landed[group[0]].name)
         (self._root / folder).mkdir(parents=True, exist_ok=True)
         finished = []
@@ -195,4 +195,4 @@ class Writer:
                 f"refuse it; link it with `-Wl,--no-as-needed -l:{lost[0]}`",
             )
         fixed = binary in self._ties.anchored
-        return Written(binary=binary, fixed=fixed, place=place, sha256=digest.sha256(file), elf=facts)
+        return Written(binary=binary, fixed=fixed, place=place, sha256=content.sha256(file), elf=facts)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hatch_torch_ext import elf, printable, wheel
+from hatch_torch_ext import elf, wheel
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.report import table
 from hatch_torch_ext.wheel import listing
@@ -128,7 +129,7 @@ def describe(path: Path) -> WheelReport:
         files=files,
         problems=_few(problems + faults),
     )
-    return printable.every(found)
+    return escape.every(found)
 
 
 def to_json(report: WheelReport, *, whole: bool = False) -> dict[str, object]:
@@ -139,10 +140,10 @@ def to_json(report: WheelReport, *, whole: bool = False) -> dict[str, object]:
     found: dict[str, list[Any]] = {name: list(getattr(report, name)) for name in ("problems", "requires", "variants")}
     found["files"] = sorted(report.files, key=lambda row: row.binary is None and not row.variants)
     left_out: dict[str, int] = {}
-    room = printable.JSON
+    room = escape.JSON
     for name, rows in found.items() if not whole else ():
         share = room if name == "files" else room // 2
-        found[name], left = printable.fitting(rows, share)
+        found[name], left = escape.fitting(rows, share)
         room -= share - left
         left_out |= {name: len(rows) - len(found[name])} if len(rows) > len(found[name]) else {}
     found["files"].sort(key=lambda row: row.path)

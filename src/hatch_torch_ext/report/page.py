@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
-from hatch_torch_ext.printable import html
+from hatch_torch_ext.base.escape import html
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.report import picture
 from hatch_torch_ext.report.table import few, torch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
-from hatch_torch_ext.printable import html
+from hatch_torch_ext.base.escape import html
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.report.treemap import Box, layout
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.facts.content import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def _variant_table(report: WheelReport, width: int) -> Table:
         ("variant", lambda row: Text(row.label, style="bold")),
         ("torch", torch),
         ("CUDA", lambda row: row.cuda or "CPU"),
-        ("archs", lambda row: printable.name(" ".join(row.archs))),
+        ("archs", lambda row: escape.name(" ".join(row.archs))),
         ("Python", lambda row: row.python or "any"),
         ("needs", lambda row: row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
         ("own", lambda row: size(row.own)),
@@ -108,7 +108,7 @@ def _binary_table(report: WheelReport) -> RenderableType:
             Text(row.path, style="bold"),
             row.kind,
             _torch_needs(row) or "-",
-            printable.name(" ".join(facts.archs)) or "-",
+            escape.name(" ".join(facts.archs)) or "-",
             facts.libc_floor or "-",
             size(row.size),
             size(row.compressed),

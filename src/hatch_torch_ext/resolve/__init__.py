@@ -20,8 +20,8 @@ import uv
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from hatch_torch_ext import process, scrub
-from hatch_torch_ext.errors import ProcessError, SdkError
+from hatch_torch_ext.base import process, redact
+from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.remote import constraints
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 from hatch_torch_ext.resolve import explain
@@ -73,7 +73,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
     _check_asked(scope, requirements, found)
-    if all(scrub.without_tokens(wheel.url) == wheel.url for wheel in found):  # a token is not stored, and may expire
+    if all(redact.without_tokens(wheel.url) == wheel.url for wheel in found):  # a token is not stored, and may expire
         answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
         scope.store.set_text("resolved", name, json.dumps(answer).encode())
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.facts.labels import parse_cuda
 from hatch_torch_ext.facts.releases import TORCH_INDEX
 

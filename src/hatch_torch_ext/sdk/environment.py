@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign, process
 from hatch_torch_ext import store as sdk_store
-from hatch_torch_ext.errors import ProcessError, SdkError
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import Sdk, facts, stubs
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
 def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ...]]:
     try:
         answer = process.run([environment.python, "-I", PROBE], timeout=PROBE_TIMEOUT).stdout
-        found = foreign.json(answer)
+        found = untrusted.json(answer)
     except ProcessError as error:
         raise SdkError(
             entry.name,

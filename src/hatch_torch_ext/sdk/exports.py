@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.errors import TorchExtError
+from hatch_torch_ext.base.errors import TorchExtError
 from hatch_torch_ext.remote import progress
 from hatch_torch_ext.remote.archive import ArchiveError, copy
 from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, Limits, RemoteError

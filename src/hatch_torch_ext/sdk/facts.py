@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
         raise FactError("version.py does not say __version__")
     for name, form in _FORMS.items():
         if (said := values.get(name)) is not None and not form.fullmatch(said):
-            raise FactError(f"version.py has {printable.name(f'{name} = {said!r}')}, as no torch has")
+            raise FactError(f"version.py has {escape.name(f'{name} = {said!r}')}, as no torch has")
     try:
         Version(version)
     except InvalidVersion as error:

@@ -7,7 +7,7 @@ import errno
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.digest import sha256
+from hatch_torch_ext.facts.content import sha256
 from hatch_torch_ext.remote import archive, progress
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError

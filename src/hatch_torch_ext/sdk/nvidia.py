@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from hatch_torch_ext import resolve
-from hatch_torch_ext.facts.cmakefiles import cmake_files
+from hatch_torch_ext.facts.project import cmake_files
 from hatch_torch_ext.sdk import fetch, stubs
 from hatch_torch_ext.sdk.fetch import FetchError
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext import store as sdk_store
-from hatch_torch_ext.errors import SdkError
+from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.remote.http import Http, Limits
 from hatch_torch_ext.resolve.values import ResolvedWheel, Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import scrub
+from hatch_torch_ext.base import redact
 from hatch_torch_ext.remote.archive import ArchiveMember
 from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.resolve.values import ResolvedWheel
@@ -38,7 +38,7 @@ class ThinRecord:
     def marker(self) -> dict[str, object]:
         """Return the record as the marker's content, with a title for listings."""
         name = public(self.wheel.url).rpartition("/")[2]
-        stored = replace(self, wheel=replace(self.wheel, url=scrub.without_tokens(self.wheel.url)))
+        stored = replace(self, wheel=replace(self.wheel, url=redact.without_tokens(self.wheel.url)))
         return {"title": f"torch {self.facts.version} ({name})", **asdict(stored)}
 
     @classmethod

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hatch_torch_ext import locks
+from hatch_torch_ext.base import locks
 from hatch_torch_ext.store import blobs, leases, privacy, seal
 from hatch_torch_ext.store.leases import release, using
 from hatch_torch_ext.store.privacy import NotPrivateError, private

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign
+from hatch_torch_ext.base import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ def record(data: bytes) -> dict[str, Any]:
     if len(data) > LARGEST:
         raise RecordError("it is too large")
     try:
-        said = foreign.json(data.decode())
+        said = untrusted.json(data.decode())
         if b"\\" in data and b"\\ud" in data.lower():  # a lone surrogate cannot be encoded
             json.dumps(said, ensure_ascii=False).encode()
     except (ValueError, RecursionError, MemoryError) as error:

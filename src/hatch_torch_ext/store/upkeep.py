@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import locks
+from hatch_torch_ext.base import locks
 from hatch_torch_ext.store import FAULTS, remove, seal
 from hatch_torch_ext.store.privacy import KINDS
 from hatch_torch_ext.store.seal import MARKER, ChangedError, record

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import uv
 
-from hatch_torch_ext import process
 from hatch_torch_ext import store as stores
-from hatch_torch_ext.errors import ProcessError, ToolchainError
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.store import RecordError, record
 from hatch_torch_ext.toolchain import tools

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.errors import ElfError, ProcessError, ToolchainError
+from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
+from hatch_torch_ext.base.process import run
 from hatch_torch_ext.facts.labels import MACHINES
-from hatch_torch_ext.process import run
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.toolchain.values import CrossTarget, Tool
 

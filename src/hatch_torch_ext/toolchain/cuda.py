@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign
-from hatch_torch_ext.errors import ProcessError
-from hatch_torch_ext.process import answer, run
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ProcessError
+from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.toolchain.cudafit import (
     FIRST_WHEEL_MAJOR,
     Unfit,
@@ -121,7 +121,7 @@ def _choose(
     refused = []
     newer = None
     for candidate in _candidates(config, environment, cuda, environ):
-        if not foreign.is_file(candidate.nvcc):
+        if not untrusted.is_file(candidate.nvcc):
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not exist")
             continue
         tool = _describe(candidate.nvcc)
@@ -150,12 +150,12 @@ def _candidates(config: Config, environment: Environment, cuda: str, environ: Ma
     name = "the entry's environment"
     for nvcc in sorted(environment.site_packages.glob("nvidia/cu*/bin/nvcc"), reverse=True):
         yield Candidate(nvcc=nvcc, source=name, wheels=True)
-    if foreign.is_file(nvcc := environment.bin / "nvcc"):
+    if untrusted.is_file(nvcc := environment.bin / "nvcc"):
         yield Candidate(nvcc=nvcc, source=name)
     if config.cuda_home is not None:
         folder = Path(config.cuda_home.format(cuda=cuda, cuda_major=major(cuda)))
         nvcc = config.root / folder / "bin" / "nvcc"
-        if not foreign.is_file(nvcc):
+        if not untrusted.is_file(nvcc):
             raise Unfit(
                 f"CMake asks for CUDA, and option `cuda-home` gives {folder} for CUDA {cuda}, but {nvcc} does not "
                 "exist: install that toolkit, or correct the option"
@@ -174,7 +174,7 @@ def _system(cuda: str) -> Iterator[Candidate]:
         SYSTEM.glob(f"cuda-{major(cuda)}.*"), key=lambda path: minor(path.name[len("cuda-") :]), reverse=True
     )
     for folder in (exact, *others, SYSTEM / f"cuda-{major(cuda)}", SYSTEM / "cuda"):
-        if foreign.is_file(nvcc := folder / "bin" / "nvcc"):
+        if untrusted.is_file(nvcc := folder / "bin" / "nvcc"):
             yield Candidate(nvcc=nvcc, source="the system")
     if found := shutil.which("nvcc"):
         yield Candidate(nvcc=Path(found), source="the system")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.errors import ToolchainError
+from hatch_torch_ext.base.errors import ToolchainError
+from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import archs
-from hatch_torch_ext.process import answer, run
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
 from hatch_torch_ext.toolchain.values import CudaToolkit, Tool
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.errors import ProcessError, ToolchainError
-from hatch_torch_ext.faults import crowded
-from hatch_torch_ext.process import answer
+from hatch_torch_ext.base.crash_report import crowded
+from hatch_torch_ext.base.errors import ProcessError, ToolchainError
+from hatch_torch_ext.base.process import answer
 from hatch_torch_ext.toolchain.values import Tool
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, printable, store
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext import store
+from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +42,7 @@ def check_place(cache: Path) -> None:
     try:
         str(cache).encode()
     except UnicodeEncodeError as error:
-        raise ConfigurationError([f"the name of the cache {printable.name(cache)} is not text. {ELSEWHERE}"]) from error
+        raise ConfigurationError([f"the name of the cache {escape.name(cache)} is not text. {ELSEWHERE}"]) from error
     if os.statvfs(cache).f_flag & os.ST_NOEXEC:
         raise ConfigurationError(
             [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
@@ -53,7 +54,7 @@ def is_whole(cache: Store, request: Request) -> bool:
     folder = cache.root / VIEWS / request.view
     try:
         said = (folder / VARIANT).read_text(encoding="utf-8")
-        files = [(folder / file["path"], file["size"]) for file in foreign.json(said)["variant"]["files"]]
+        files = [(folder / file["path"], file["size"]) for file in untrusted.json(said)["variant"]["files"]]
         own = all(
             path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
         )
@@ -167,7 +168,7 @@ def _builds(cache: Store) -> Iterator[_CachedBuild]:
     views: dict[str, list[Path]] = {}
     for file in (cache.root / VIEWS).glob(f"*/{VARIANT}"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            views.setdefault(foreign.json(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
+            views.setdefault(untrusted.json(file.read_text(encoding="utf-8"))["key"], []).append(file.parent)
     for folder in (cache.root / BUILT).glob("*/"):
         own = views.get(folder.name, [])
         times = [0.0]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import __version__, foreign, printable, process, scrub
-from hatch_torch_ext.errors import ProcessError
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import escape, process, redact, untrusted
+from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.user import drivers, pruning
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Diagnosis:
     def to_json(self, environ: Mapping[str, str]) -> str:
         """Return the diagnosis as JSON for a bug report, without the user's name, home folder and secrets."""
         data = {**asdict(self), "packages": [{**asdict(each), "works": each.works} for each in self.packages]}
-        return private(printable.json(data), environ)
+        return private(escape.json(data), environ)
 
 
 def private(text: str, environ: Mapping[str, str]) -> str:
@@ -94,7 +95,7 @@ def private(text: str, environ: Mapping[str, str]) -> str:
         text = text.replace(home, "~")
     if len(user) > 2 and user != "root":  # noqa: PLR2004 - shorter ones are parts of words
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])", "user", text)
-    return scrub.clean(text)
+    return redact.clean(text)
 
 
 def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
@@ -126,7 +127,7 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
 def _torch(target: TargetPython) -> dict[str, Any]:
     try:
         done = process.run([target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
-        answer = foreign.json(done.stdout.splitlines()[-1])
+        answer = untrusted.json(done.stdout.splitlines()[-1])
     except (ProcessError, ValueError, IndexError):
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("sites"), list):
@@ -152,7 +153,7 @@ def health(target: TargetPython, installed: pruning.InstalledPackage) -> Package
             [target.python, module, "--json"], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}
         )
         told = done.stderr.strip()
-        said = foreign.json(done.stdout)
+        said = untrusted.json(done.stdout)
     except (ProcessError, ValueError):
         pass
     if not isinstance(said, dict):
@@ -187,7 +188,7 @@ def _first_command(lines: object) -> str | None:
     """Return the first command among the lines of a loader's remedy."""
     if not isinstance(lines, list):
         return None
-    return next((printable.line(line.strip()) for line in map(str, lines) if line.startswith("  ")), None)
+    return next((escape.line(line.strip()) for line in map(str, lines) if line.startswith("  ")), None)
 
 
 def _items(data: object) -> Iterable[tuple[str, object]]:

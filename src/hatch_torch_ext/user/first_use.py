@@ -22,8 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import foreign, locks, store
-from hatch_torch_ext.errors import ConfigurationError, EntryError, TorchExtError
+from hatch_torch_ext import store
+from hatch_torch_ext.base import locks, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError
 from hatch_torch_ext.user import builtcache
 from hatch_torch_ext.user.request import Request
 
@@ -67,9 +68,9 @@ def build(data: Mapping[str, Any], *, say: Say) -> str:
 
 
 def _unexpected(error: Exception) -> str:
-    from hatch_torch_ext import faults
+    from hatch_torch_ext.base import crash_report
 
-    return faults.sentence(error)
+    return crash_report.sentence(error)
 
 
 def _of_the_system(error: OSError, request: Request) -> str:
@@ -161,7 +162,7 @@ def _fallback(request: Request) -> Fallback:
 
     manifest = request.root / "manifest.json"
     try:
-        return fallback.from_json(foreign.json(manifest.read_text(encoding="utf-8"))["fallback"])
+        return fallback.from_json(untrusted.json(manifest.read_text(encoding="utf-8"))["fallback"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
 
@@ -175,7 +176,7 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
 
     Nothing is written into the package, and none of its links is followed.
     """
-    from hatch_torch_ext.facts import digest
+    from hatch_torch_ext.facts import content
 
     for path, sha256 in fallback.files:
         source, target = request.root / "sources" / path, project / path
@@ -184,7 +185,7 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
             shutil.copy(source, target)
         except FileNotFoundError as error:
             raise ConfigurationError([f"{source} is missing: {_again(request)}"]) from error
-        if digest.sha256(target) != sha256:
+        if content.sha256(target) != sha256:
             raise ConfigurationError([f"{source} is damaged or was changed: {_again(request)}"])
     return project
 

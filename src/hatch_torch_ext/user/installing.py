@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign, process
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts import archs
 from hatch_torch_ext.user import drivers
 
@@ -151,7 +151,7 @@ def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -
     keep = {name: environ.get(name) for name in ("LD_LIBRARY_PATH",)}
     try:
         done = process.run([sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False)
-        answer = foreign.json(done.stdout) if done.returncode == 0 else None
+        answer = untrusted.json(done.stdout) if done.returncode == 0 else None
     except ProcessError:
         draft.problems.append(f"{library} did not answer within {timeout:g} s: the NVIDIA driver hangs")
         return {}

@@ -14,8 +14,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from hatch_torch_ext import foreign
-from hatch_torch_ext.errors import ConfigurationError, WheelError
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 from hatch_torch_ext.facts import variant as variant_facts
 from hatch_torch_ext.merge import PlacedVariant, loader
 from hatch_torch_ext.remote import archive, index
@@ -173,7 +173,7 @@ def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
         texts = [data for _, data in archive.extract(source, wanted)]
         found = []
         for text in texts:
-            for item in foreign.json(text)["variants"]:
+            for item in untrusted.json(text)["variants"]:
                 described = {name: value for name, value in item.items() if name != "places"}
                 found.append(loader.fields(PlacedVariant(variant=variant_facts.from_json(described), places=())))
     except (ArchiveError, ValueError, KeyError, TypeError, AttributeError) as error:

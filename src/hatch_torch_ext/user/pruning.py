@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import drafts, foreign, printable
-from hatch_torch_ext.errors import ConfigurationError, WheelError
+from hatch_torch_ext.base import atomic, escape, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class InstalledPackage:
     def origin(self) -> Mapping[str, Any]:
         """Return where the package was installed from (direct_url.json); empty if that was an index."""
         try:
-            found = foreign.json(foreign.text(self.record.with_name("direct_url.json"), listing.MAX_BYTES))
+            found = untrusted.json(untrusted.text(self.record.with_name("direct_url.json"), listing.MAX_BYTES))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
@@ -89,7 +89,7 @@ class InstalledPackage:
             vcs = origin.get("vcs_info")
             prefix = f"{vcs.get('vcs')}+" if isinstance(vcs, dict) else ""
             requirement = self.requirement or f"{self.distribution} @ {prefix}{origin['url']}"
-        return f"pip install --force-reinstall --no-deps {shlex.quote(printable.line(requirement))}"
+        return f"pip install --force-reinstall --no-deps {shlex.quote(escape.line(requirement))}"
 
     @property
     def problem(self) -> str:
@@ -126,9 +126,9 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     pruned: list[str] = []
     fault = ""
     try:
-        text = foreign.text(place, listing.MAX_BYTES)
+        text = untrusted.text(place, listing.MAX_BYTES)
         variants = tuple((each.variant, tuple(sorted(each.files))) for each in listing.parse(text, MANIFEST).variants)
-        head = foreign.json(text)
+        head = untrusted.json(text)
         json.dumps(head, ensure_ascii=False).encode()  # checks that it can be written again
         pruned = head.get("pruned", [])
         if not isinstance(pruned, list) or not all(isinstance(label, str) for label in pruned):
@@ -139,7 +139,7 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     except WheelError as error:
         fault = f"is invalid ({error})"
     except (OSError, ValueError) as error:
-        fault = f"cannot be read: {printable.name(error)}"
+        fault = f"cannot be read: {escape.name(error)}"
     return InstalledPackage(
         distribution=name,
         version=version,
@@ -177,7 +177,7 @@ def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool =
         if not _is_inside(file, installed.root) or os.path.normpath(file) not in listed:
             raise ConfigurationError(
                 [
-                    f"{installed.distribution}: its manifest lists {printable.name(file)}, which is no file of this "
+                    f"{installed.distribution}: its manifest lists {escape.name(file)}, which is no file of this "
                     f"package. Nothing is removed. Install it anew: {installed.again}"
                 ]
             )
@@ -208,8 +208,8 @@ def apply(pruning: Pruning) -> None:
     manifest["pruned"] = sorted({*installed.pruned, *removed})
     text = (json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
     place = installed.root / MANIFEST
-    drafts.write(place, text)
-    drafts.write(installed.record, _record(installed.record, site, set(pruning.files), place, text).encode())
+    atomic.write(place, text)
+    atomic.write(installed.record, _record(installed.record, site, set(pruning.files), place, text).encode())
     for file in pruning.files:
         file.unlink(missing_ok=True)
     folders = {parent for file in pruning.files for parent in file.parents if parent.is_relative_to(place.parent)}
@@ -235,6 +235,6 @@ def _record(record: Path, site: Path, gone: set[Path], manifest: Path, text: byt
 
 def _rows(record: Path) -> list[list[str]]:
     try:
-        return list(csv.reader(foreign.text(record, MAX_RECORD).splitlines()))
+        return list(csv.reader(untrusted.text(record, MAX_RECORD).splitlines()))
     except (OSError, csv.Error, ValueError):
         return []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 
-from hatch_torch_ext import foreign, process
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
     # PYTHONSAFEPATH: a file in the current folder must not be imported as torch
     done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
     try:
-        facts = foreign.json(done.stdout)["facts"]
+        facts = untrusted.json(done.stdout)["facts"]
     except (ValueError, KeyError, TypeError):
         return None
     return facts if isinstance(facts, dict) else None

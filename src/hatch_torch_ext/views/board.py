@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.views.board import clock
 from hatch_torch_ext.views.plain import Plain
@@ -68,7 +68,7 @@ class GitHub(Plain):
             return
         self._command(f"::group::{_escaped(title)}")
         # The runner must not take a compiler's line for a command; it ends lines at a carriage return too.
-        self._command(_COMMAND.sub(r"\g<0> ", printable.text(text, LONGEST)))
+        self._command(_COMMAND.sub(r"\g<0> ", escape.text(text, LONGEST)))
         self._command("::endgroup::")
 
 

@@ -13,7 +13,7 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.views.board import Board, EntryState, clock, failure, summary
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.views.board import Board, clock, counted, failure, summary
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.sizes import size
+from hatch_torch_ext.base.escape import html
+from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.printable import html
 from hatch_torch_ext.views.board import Board, clock, summary
 
 if TYPE_CHECKING:

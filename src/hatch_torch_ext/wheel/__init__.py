@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import parse_wheel_filename
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.wheel import members
 from hatch_torch_ext.wheel.members import Problem, Problems
 
@@ -194,7 +194,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     except FileNotFoundError as error:
         raise WheelError(f"{path}: no such file. Give the path of a wheel") from error
     except (*_DAMAGE, OverflowError) as error:
-        said = printable.name(error)
+        said = escape.name(error)
         raise WheelError(
             f"{path}: is not a zip archive, or its end is missing ({said}). Build or fetch the wheel again"
         ) from error
@@ -229,7 +229,7 @@ def _dist_info(path: Path, infos: Iterable[zipfile.ZipInfo]) -> str:
         {info.filename.split("/")[0] for info in infos if info.filename.split("/")[0].endswith(".dist-info")}
     )
     if len(found) != 1:
-        names = ", ".join(map(printable.name, found[:3])) + (", ..." if len(found) > 3 else "")  # noqa: PLR2004 -- a few
+        names = ", ".join(map(escape.name, found[:3])) + (", ..." if len(found) > 3 else "")  # noqa: PLR2004 -- a few
         has = "no .dist-info folder" if not found else f"{len(found)} .dist-info folders ({names})"
         raise WheelError(f"{path}: has {has}, and a wheel has one. Build or fetch the wheel again")
     return found[0]
@@ -325,8 +325,8 @@ def _record_fault(
         return "record-unknown-file", name, "RECORD does not list the file"
     algorithm, expected = record[name]
     if algorithm not in RECORD_HASHES:
-        said = f"the hash `{printable.name(algorithm)}`" if algorithm else "no hash"
+        said = f"the hash `{escape.name(algorithm)}`" if algorithm else "no hash"
         return "record-hash", name, f"RECORD gives {said}; sha256 or stronger is asked for"
     if digest != expected.rstrip("="):
-        return "record-hash", name, f"its {algorithm} is {digest}, but RECORD says {printable.name(expected)}"
+        return "record-hash", name, f"its {algorithm} is {digest}, but RECORD says {escape.name(expected)}"
     return None

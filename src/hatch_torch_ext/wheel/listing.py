@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import foreign, printable
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import fallback as fallbacks
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import variant as variants
@@ -76,9 +76,9 @@ def read(wheel: Wheel, place: str) -> Manifest:
 def parse(text: str, place: str) -> Manifest:
     """Return the content of the ``text`` of the manifest at the member ``place``. Raises ``WheelError``."""
     try:
-        data = foreign.json(text)
+        data = untrusted.json(text)
     except ValueError as error:
-        raise WheelError(f"is not JSON: {printable.name(error)}") from error
+        raise WheelError(f"is not JSON: {escape.name(error)}") from error
     if not isinstance(data, dict) or not isinstance(data.get("variants"), list):
         raise WheelError("must be an object with a list `variants`")
     if len(data["variants"]) > MAX_VARIANTS:

@@ -8,8 +8,8 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable
-from hatch_torch_ext.errors import WheelError
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.base.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class Problems:
         """Record a problem; ``file`` and ``message`` may hold any text."""
         self._counts[code] = self._counts.get(code, 0) + 1
         if self._counts[code] <= SHOWN:
-            self._told.append(Problem(code=code, file=printable.name(file), message=printable.line(message)))
+            self._told.append(Problem(code=code, file=escape.name(file), message=escape.line(message)))
 
     def all(self) -> tuple[Problem, ...]:
         """Return the problems in the order in which they were found, those that were only counted at the end."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.errors import ConfigurationError, TorchExtError
+from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

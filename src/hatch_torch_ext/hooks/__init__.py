@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from hatchling.plugin import hookimpl
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.emulated import MachineEnvironment
-    from hatch_torch_ext.metadata import TorchExtMetadataHook
-    from hatch_torch_ext.plugin import TorchExtBuildHook
+    from hatch_torch_ext.hooks.build import TorchExtBuildHook
+    from hatch_torch_ext.hooks.environment import MachineEnvironment
+    from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
 
 
 @hookimpl
 def hatch_register_build_hook() -> list[type[TorchExtBuildHook]]:
     """Return the class of the build hook ``torch-ext``, and the class that refuses the misspelling ``torch_ext``."""
-    from hatch_torch_ext.plugin import Misspelt, TorchExtBuildHook
+    from hatch_torch_ext.hooks.build import Misspelt, TorchExtBuildHook
 
     return [TorchExtBuildHook, Misspelt]
 
@@ -23,7 +23,7 @@ def hatch_register_build_hook() -> list[type[TorchExtBuildHook]]:
 @hookimpl
 def hatch_register_metadata_hook() -> type[TorchExtMetadataHook]:
     """Return the class of the metadata hook ``torch-ext``."""
-    from hatch_torch_ext.metadata import TorchExtMetadataHook
+    from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
 
     return TorchExtMetadataHook
 
@@ -34,6 +34,6 @@ def hatch_register_environment() -> type[MachineEnvironment]:
 
     Only hatch asks for it; hatchling does not.
     """
-    from hatch_torch_ext.emulated import MachineEnvironment
+    from hatch_torch_ext.hooks.environment import MachineEnvironment
 
     return MachineEnvironment

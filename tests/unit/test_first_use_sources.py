@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import config, fallbacksources
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext import config
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.hooks import first_use_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     def taken(source: str) -> list[str]:
         table = {"fallback": "build", "source": source}
         found = config.parse(table, root=root, project_name="my-pkg", environ={})
-        gathered = fallbacksources.gather(found, (), options=table, version="1", work=tmp_path / "work")
+        gathered = first_use_sources.gather(found, (), options=table, version="1", work=tmp_path / "work")
         return [place for place, _ in gathered.fallback.files]
 
     with pytest.raises(ConfigurationError) as caught:

@@ -1,13 +1,19 @@
-"""Data that others wrote, or that a killed process left incomplete: read whole, or refused with one kind of error."""
+"""What others wrote, or a killed process left incomplete: data read whole or refused, and names made into paths.
+
+No path leaves its root, and no two names get the same path.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json as _json
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 
@@ -43,3 +49,25 @@ def text(path: Path, limit: int) -> str:
     if len(data) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
     return data.decode("utf-8")
+
+
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
+KEPT = 60  # characters of an unsafe name that stay readable
+MARK = "~"
+"""Separates the readable part from the hash. It stands in no safe name, so no replaced name equals a safe one."""
+
+
+def safe(name: str, *, reserved: Collection[str] = ()) -> str:
+    """Return a file name for ``name``: the name itself if it is safe, else its safe characters and a hash.
+
+    ``reserved`` are names that the folder uses for its own files.
+    """
+    if SAFE.fullmatch(name) and name not in reserved:
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_+-]+", "_", name)[:KEPT].strip("_") or "name"
+    return f"{plain}{MARK}{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def place(root: Path, name: str, *, reserved: Collection[str] = ()) -> Path:
+    """Return the path of ``name`` directly inside the folder ``root``, whatever characters the name has."""
+    return root / safe(name, reserved=reserved)

@@ -8,7 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import locks
+from hatch_torch_ext.base import locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

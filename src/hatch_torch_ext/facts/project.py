@@ -1,4 +1,4 @@
-"""The CMake files of a project."""
+"""The folders of an author's project: its CMake files, and what tools made there."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def cmake_files(source: Path) -> Iterator[Path]:
             continue
         folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in LEFT_OUT)
         yield from (here / name for name in sorted(names) if name == "CMakeLists.txt" or name.endswith(".cmake"))
+
+
+SKIPPED = ("__pycache__", "node_modules")
+SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
+"""Files that mark their folder as generated."""

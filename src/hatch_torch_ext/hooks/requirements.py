@@ -13,9 +13,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from hatch_torch_ext import process
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import own_hatch
-from hatch_torch_ext.errors import ConfigurationError, ProcessError
 
 EXTRA = "build"
 _PROGRAMS = ("cmake", "ninja")

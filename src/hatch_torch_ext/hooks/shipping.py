@@ -10,7 +10,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from pathspec import GitIgnoreSpec
 
-from hatch_torch_ext.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

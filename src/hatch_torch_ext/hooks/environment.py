@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hatch.env.plugin.interface import EnvironmentInterface
 from hatch.env.virtual import VirtualEnvironment
 
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import kinds
 from hatch_torch_ext.config.options import Options
 from hatch_torch_ext.environments import emulation
-from hatch_torch_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hatch_torch_ext.config import Cross

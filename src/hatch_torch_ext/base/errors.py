@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import printable, scrub
+from hatch_torch_ext.base import escape, redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ class TorchExtError(Exception):
 
     def __str__(self) -> str:
         """Return the message without secrets and with characters that a terminal cannot show escaped."""
-        return printable.text(scrub.clean(super().__str__()))
+        return escape.text(redact.clean(super().__str__()))
 
 
 class ConfigurationError(TorchExtError):

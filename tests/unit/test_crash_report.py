@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from hatch_torch_ext import audit, cli, plugin, scrub
+from hatch_torch_ext import audit, cli
+from hatch_torch_ext.base import redact
+from hatch_torch_ext.hooks import build
 
 SENTENCE = re.compile(
     r"hatch-torch-ext: this is a fault of hatch-torch-ext \((.*)\); please report it, with the file (\S+)\n?"
@@ -20,17 +22,17 @@ SENTENCE = re.compile(
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(scrub, "_learned", set())
+    monkeypatch.setattr(redact, "_learned", set())
 
 
 def broken(*_: object, **__: object) -> None:
     """Fail with an unexpected exception that contains a secret."""
-    scrub.learn("S3CRET-value")
+    redact.learn("S3CRET-value")
     raise KeyError("\x1b[2J" + "S3CRET-value")
 
 
 @pytest.fixture
-def hook(tmp_path: Path) -> tuple[plugin.TorchExtBuildHook, list[str]]:
+def hook(tmp_path: Path) -> tuple[build.TorchExtBuildHook, list[str]]:
     """Return a hook whose application keeps its messages."""
     said: list[str] = []
 
@@ -43,7 +45,7 @@ def hook(tmp_path: Path) -> tuple[plugin.TorchExtBuildHook, list[str]]:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "__init__.py").touch()
     builder: Any = WheelBuilder(str(tmp_path))
-    hook = plugin.TorchExtBuildHook(
+    hook = build.TorchExtBuildHook(
         str(tmp_path),
         {},
         builder.config,
@@ -94,7 +96,7 @@ def test_whatever_it_is(
     assert f"({error.__name__}: " in capsys.readouterr().err
 
 
-def test_the_hook(hook: tuple[plugin.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hook(hook: tuple[build.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected exception in a build aborts it with the same message."""
     builds, said = hook
     monkeypatch.setattr(builds, "_initialize", broken)
@@ -104,7 +106,7 @@ def test_the_hook(hook: tuple[plugin.TorchExtBuildHook, list[str]], monkeypatch:
 
 
 def test_a_wheel_that_was_not_looked_at_is_removed(
-    hook: tuple[plugin.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hook: tuple[build.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When looking at the finished wheel fails in any way, it cannot be published."""
     builds, said = hook
@@ -118,7 +120,7 @@ def test_a_wheel_that_was_not_looked_at_is_removed(
 
 
 def test_a_kill_leaves_no_wheel_that_was_not_audited(
-    hook: tuple[plugin.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hook: tuple[build.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it is audited the wheel is not where wheels are published from; afterwards it is, and nothing else."""
     builds, _ = hook
@@ -135,7 +137,7 @@ def test_a_kill_leaves_no_wheel_that_was_not_audited(
         return [aside, other]
 
     monkeypatch.setattr(builds, "_finalize", audited)
-    aside = wheel.parent / plugin.UNAUDITED
+    aside = wheel.parent / build.UNAUDITED
     aside.mkdir()
     (aside / "x.whl").write_text("of a build that was killed")
     builds.finalize("standard", {}, str(wheel))
@@ -146,7 +148,7 @@ def test_a_kill_leaves_no_wheel_that_was_not_audited(
 
 
 def test_wheels_of_several_machines_are_put_into_place_together(
-    hook: tuple[plugin.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hook: tuple[build.TorchExtBuildHook, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where one cannot be moved, none stays, and the error names the place and what helps."""
     builds, said = hook
@@ -171,7 +173,7 @@ def test_wheels_of_several_machines_are_put_into_place_together(
 
 
 def test_what_hatchling_refuses_is_its_own_message(
-    hook: tuple[plugin.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch
+    hook: tuple[build.TorchExtBuildHook, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that hatchling raises is not called our fault."""
     builds, said = hook

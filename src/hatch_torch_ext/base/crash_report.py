@@ -11,7 +11,8 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from hatch_torch_ext import __version__, printable, scrub
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import escape, redact
 
 LONGEST = 200
 """Longest part of the exception's own text in the message, in characters; the file holds all of it."""
@@ -46,8 +47,8 @@ def crowded(said: object) -> str | None:
 def sentence(error: BaseException) -> str:
     """Write the traceback to a file, and return the message that tells the user what to do with it."""
     if (helps := crowded(error)) is not None:
-        return f"{printable.line(error)}. {helps}"
-    said = printable.line(scrub.clean(str(error)), LONGEST)
+        return f"{escape.line(error)}. {helps}"
+    said = escape.line(redact.clean(str(error)), LONGEST)
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     file = _write(error)
     where = f", with the file {file}" if file is not None else ""
@@ -63,7 +64,7 @@ def _write(error: BaseException) -> Path | None:
     try:
         descriptor, name = tempfile.mkstemp(prefix="hatch-torch-ext-fault-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(scrub.clean("".join(lines)))
+            stream.write(redact.clean("".join(lines)))
     except OSError:
         return None
     return Path(name)

@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from hatch_torch_ext import faults, scrub
-from hatch_torch_ext.errors import ProcessError, Stopped
+from hatch_torch_ext.base import crash_report, redact
+from hatch_torch_ext.base.errors import ProcessError, Stopped
 from hatch_torch_ext.resources import reaper
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ def command_line(command: Sequence[str], env_changes: Mapping[str, str | None] |
     changes = sorted((env_changes or {}).items())
     removed = [f"-u {shlex.quote(name)}" for name, value in changes if value is None]
     given = [
-        f"{name}={scrub.HIDDEN if scrub.is_secret_name(name) else shlex.quote(value)}"
+        f"{name}={redact.HIDDEN if redact.is_secret_name(name) else shlex.quote(value)}"
         for name, value in changes
         if value is not None
     ]
     prefix = ["env", *removed, *given] if changes else []  # env expects its options before the variables
-    return scrub.clean(" ".join([*prefix, shlex.join(command)]))
+    return redact.clean(" ".join([*prefix, shlex.join(command)]))
 
 
 def tail(output: str, lines: int = TAIL_LINES) -> str:
@@ -156,7 +156,7 @@ def run(
             env.pop(name, None)
         else:
             env[name] = value
-    scrub.learn_environ(env)
+    redact.learn_environ(env)
     typed = command_line(arguments, env_changes)
     if family is not None and family.stopped:
         raise Stopped
@@ -166,14 +166,14 @@ def run(
         else:
             completed = _logged(arguments, env, cwd, log, typed, line, timeout)
     except (FileNotFoundError, PermissionError, BlockingIOError) as error:
-        why = faults.crowded(error) or error.strerror
+        why = crash_report.crowded(error) or error.strerror
         raise ProcessError(f"cannot start `{arguments[0]}`: {why}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error
     if family is not None and family.stopped:
         raise Stopped  # whatever the exit status: an interrupted ninja may exit with 0
     if check and completed.returncode != 0:
-        output = scrub.clean(completed.stdout + completed.stderr)
+        output = redact.clean(completed.stdout + completed.stderr)
         raise ProcessError(
             f"`{typed}` failed with exit status {completed.returncode}", returncode=completed.returncode, output=output
         )
@@ -226,7 +226,7 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
     timeout: float | None,
 ) -> Completed:
     log.parent.mkdir(parents=True, exist_ok=True)
-    cleaner = scrub.Cleaner()
+    cleaner = redact.Cleaner()
 
     def kept(raw: bytes) -> bytes | None:
         said = raw.decode("utf-8", errors="replace")

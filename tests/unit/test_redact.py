@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from hatch_torch_ext import process, scrub
-from hatch_torch_ext.errors import EntryError, ProcessError
+from hatch_torch_ext.base import process, redact
+from hatch_torch_ext.base.errors import EntryError, ProcessError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ SECRET = "it's-S3CRET/+"  # noqa: S105
 
 @pytest.fixture(autouse=True)
 def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrub, "_learned", set())
+    monkeypatch.setattr(redact, "_learned", set())
 
 
 @pytest.mark.parametrize(
@@ -43,21 +43,21 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_of_secrets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable of the process that is named as secrets are: its value is in no message."""
     monkeypatch.setenv(name, SECRET)
-    assert scrub.clean(f"cannot log in with {SECRET}!") == "cannot log in with ****!"
+    assert redact.clean(f"cannot log in with {SECRET}!") == "cannot log in with ****!"
 
 
 @pytest.mark.parametrize("name", ["PWD", "KEYBOARD", "GIT_AUTHOR_NAME", "PATH", "MONKEY", "PYTHONPATH", "BYPASSED"])
 def test_names_of_no_secrets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that merely look alike hide nothing."""
     monkeypatch.setenv(name, "an ordinary value")
-    assert scrub.clean("an ordinary value") == "an ordinary value"
+    assert redact.clean("an ordinary value") == "an ordinary value"
 
 
 @pytest.mark.parametrize("value", ["true", "abc", "123", "", "  ", "/", "/tmp"])  # noqa: S108
 def test_what_would_deface_every_line(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain word, a short value, a path that exists: not taken out, whatever the variable is called."""
     monkeypatch.setenv("MY_TOKEN", value)
-    assert scrub.clean(f"is true of abc 123 in /tmp {value}") == f"is true of abc 123 in /tmp {value}"
+    assert redact.clean(f"is true of abc 123 in /tmp {value}") == f"is true of abc 123 in /tmp {value}"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_would_deface_every_line(value: str, monkeypatch: pytest.MonkeyPatc
 def test_every_way_of_writing_it(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quoted for a shell, in JSON, in an address: it is the same secret."""
     monkeypatch.setenv("MY_TOKEN", SECRET)
-    assert "S3CRET" not in scrub.clean(written)
+    assert "S3CRET" not in redact.clean(written)
 
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://user:p%40ssword@host/simple")
     monkeypatch.setenv("UV_INDEX", "https://tok-12345@host/simple")
     said = "p%40ssword p@ssword tok-12345 dXNlcjpwQHNzd29yZA== https://other:unknown@host/ user"
-    assert scrub.clean(said) == "**** **** **** **** https://****@host/ user"
+    assert redact.clean(said) == "**** **** **** **** https://****@host/ user"
 
 
 @pytest.mark.parametrize(
@@ -90,26 +90,26 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_secrets_in_any_address(written: str, shown: str) -> None:
     """What an address says of its user, and a token in its query, is hidden although no variable holds it."""
-    assert scrub.clean(written) == shown
-    assert scrub.Cleaner()(written.encode()) == shown.encode()
+    assert redact.clean(written) == shown
+    assert redact.Cleaner()(written.encode()) == shown.encode()
 
 
 def test_a_key_of_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is written line by line: each line of a key is hidden."""
     monkeypatch.setenv("SIGNING_KEY", "-----BEGIN-----\nMIIBVgIBADANBg\n-----END-----\n")
-    assert scrub.Cleaner()(b"now: MIIBVgIBADANBg\n") == b"now: ****\n"
+    assert redact.Cleaner()(b"now: MIIBVgIBADANBg\n") == b"now: ****\n"
 
 
 def test_fields_of_the_configuration() -> None:
     """What came in by ``{env:…}`` is a secret, whatever the variable is called."""
     text = 'index-url = "https://host/{env:MY_FOLDER}/simple"\nx = "{env:OTHER:default}"'
-    scrub.learn_fields([text], {"MY_FOLDER": "k4h5j6", "OTHER": "opaque", "ELSE": "visible"})
-    assert scrub.clean("k4h5j6 opaque visible") == "**** **** visible"
+    redact.learn_fields([text], {"MY_FOLDER": "k4h5j6", "OTHER": "opaque", "ELSE": "visible"})
+    assert redact.clean("k4h5j6 opaque visible") == "**** **** visible"
 
 
 def test_messages() -> None:
     """An error says no secret, wherever its text comes from."""
-    scrub.learn(SECRET)
+    redact.learn(SECRET)
     assert str(EntryError("matrix.2.8", f"uv says: {SECRET}")) == "matrix.2.8: uv says: ****"
 
 

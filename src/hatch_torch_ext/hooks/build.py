@@ -16,18 +16,18 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import faults, printable, scrub
-from hatch_torch_ext.errors import ConfigurationError, TorchExtError
+from hatch_torch_ext.base import crash_report, escape, redact
+from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
 from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hatch_torch_ext import editable
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import InstalledTorch
+    from hatch_torch_ext.hooks import editable
+    from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
     from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.metadata import TorchExtMetadataHook
     from hatch_torch_ext.pipeline import Product
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -62,12 +62,13 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """Return the requirements of building a wheel; the front end installs them into the build environment."""
-        from hatch_torch_ext import environments, needs
+        from hatch_torch_ext import environments
+        from hatch_torch_ext.hooks import requirements
 
         if self.target_name != "wheel":
             return []
         environments.adopt(environments.parent())
-        return needs.of_a_wheel()
+        return requirements.of_a_wheel()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
@@ -143,9 +144,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _abort_at(self, error: BaseException) -> NoReturn:
         """Abort with a message and a report file for a defect of ours; raise an exception of hatchling again."""
-        if not isinstance(error, Exception) or not faults.is_ours(error):
+        if not isinstance(error, Exception) or not crash_report.is_ours(error):
             raise error
-        self.app.abort(f"hatch-torch-ext: {faults.sentence(error)}")
+        self.app.abort(f"hatch-torch-ext: {crash_report.sentence(error)}")
         raise error
 
     # The imports below are inside the functions: hatchling loads every hook, even for `hatch version`.
@@ -158,7 +159,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             raise ConfigurationError([environments.RECURSION])
         environments.adopt(environments.parent())
         own_hatch.lend()
-        from hatch_torch_ext import editable, fallbacksources, matrix, metadata, pipeline, shipping, views
+        from hatch_torch_ext import matrix, pipeline, views
+        from hatch_torch_ext.hooks import editable, first_use_sources, metadata, shipping
         from hatch_torch_ext.pipeline import selection
 
         pipeline.check_platform()
@@ -182,7 +184,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         promised = self._promised(config, entries, hook)
         held = None
         if config.fallback == "build" and version != "editable":
-            held = fallbacksources.gather(
+            held = first_use_sources.gather(
                 config, entries, options=self.config, version=str(self.metadata.version), work=work
             )
             self._offer_extra(config)
@@ -233,7 +235,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def _include_editable(
         self, config: Config, product: Product, compiled: editable.Sources, build_data: dict[str, Any]
     ) -> None:
-        from hatch_torch_ext import editable, pipeline
+        from hatch_torch_ext import pipeline
+        from hatch_torch_ext.hooks import editable
 
         pipeline.check_package(config, product.layout, report=self._say)
         if config.package_dir.is_dir():
@@ -258,7 +261,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _offer_extra(self, config: Config) -> None:
         """Declare the extra `build`, which installs what a build at first use needs, unless the author declares one."""
-        from hatch_torch_ext.metadata import EXTRA, at_first_use
+        from hatch_torch_ext.hooks.metadata import EXTRA, at_first_use
 
         extras = self.metadata.core.optional_dependencies
         if EXTRA not in extras:
@@ -287,7 +290,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _finalize(self, wheel: Path) -> list[Path]:
         """Audit ``wheel``; return it and the wheels of other machines, which are written from it and audited too."""
-        from hatch_torch_ext import pipeline, shipping
+        from hatch_torch_ext import pipeline
+        from hatch_torch_ext.hooks import shipping
 
         if self._built is None:
             return [wheel]
@@ -330,7 +334,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         Raises ``ConfigurationError`` if no user could install the wheel.
         """
-        from hatch_torch_ext import matrix, metadata
+        from hatch_torch_ext import matrix
+        from hatch_torch_ext.hooks import metadata
 
         only = () if config.only == (matrix.CURRENT,) else config.only
         served = matrix.select(entries, only=only, skip=config.skip)
@@ -342,7 +347,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; files that the author's package already holds are left out."""
-        from hatch_torch_ext import shipping
+        from hatch_torch_ext.hooks import shipping
         from hatch_torch_ext.pipeline import planned
 
         folder = config.package.replace(".", "/")
@@ -363,7 +368,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _work_is_shipped(self) -> bool:
         """Return whether an sdist would hold the work folder, and if so, say that the work lies elsewhere."""
-        from hatch_torch_ext import shipping
+        from hatch_torch_ext.hooks import shipping
 
         if not shipping.sdist_holds_work(self.root):
             return False
@@ -375,7 +380,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _config(self) -> Config:
         from hatch_torch_ext import config as configuration
-        from hatch_torch_ext import shipping
+        from hatch_torch_ext.hooks import shipping
 
         config = configuration.parse(
             self.config,
@@ -400,10 +405,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return str(self.metadata.core.raw_name)
 
     def _warn(self, line: str) -> None:
-        self.app.display_warning(f"torch-ext: {printable.text(scrub.clean(line))}")
+        self.app.display_warning(f"torch-ext: {escape.text(redact.clean(line))}")
 
     def _say(self, line: str) -> None:
-        self.app.display_info(f"torch-ext: {printable.text(scrub.clean(line))}")
+        self.app.display_info(f"torch-ext: {escape.text(redact.clean(line))}")
 
 
 class Misspelt(TorchExtBuildHook):

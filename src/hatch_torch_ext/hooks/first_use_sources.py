@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hatchling.builders.sdist import SdistBuilder
 
 from hatch_torch_ext import matrix
-from hatch_torch_ext.errors import ConfigurationError
-from hatch_torch_ext.facts import digest
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.fallback import OPTIONS, Fallback, Sources
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def gather(
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
-        files.append((place, digest.sha256(target)))
+        files.append((place, content.sha256(target)))
     source = config.source.relative_to(config.root).as_posix()
     listed = "CMakeLists.txt" if source == "." else f"{source}/CMakeLists.txt"
     if listed not in dict(files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import drafts, locks
+from hatch_torch_ext.base import atomic, locks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,22 +20,22 @@ def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:
     other.touch()
     lease = locks.take(theirs)
     assert lease is not None
-    drafts.write(target, b"ours")
+    atomic.write(target, b"ours")
     assert (target.read_bytes(), theirs.exists()) == (b"ours", True)
     os.close(lease)
-    drafts.write(target, b"again")
+    atomic.write(target, b"again")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".page.bak", "page"]
 
 
 def test_a_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
     """What others may read or run in the folder stays so; a new file has the mode that the process gives."""
     target = tmp_path / "script"
-    drafts.write(target, b"first")
+    atomic.write(target, b"first")
     plain = tmp_path / "plain"
     plain.touch()
     assert target.stat().st_mode == plain.stat().st_mode
     target.chmod(0o750)
-    drafts.write(target, b"second")
+    atomic.write(target, b"second")
     assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"second", 0o750)
 
 
@@ -44,6 +44,6 @@ def test_a_link_in_the_place_of_the_draft_is_not_followed(tmp_path: Path) -> Non
     target, other = tmp_path / "page", tmp_path / "other"
     other.write_bytes(b"kept")
     (tmp_path / f".page.{os.getpid()}").symlink_to(other)
-    drafts.write(target, b"page")
+    atomic.write(target, b"page")
     assert (target.read_bytes(), other.read_bytes()) == (b"page", b"kept")
     assert not target.is_symlink()
