@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import wheels
 from hatch_torch_ext import audit, merge, repair
-from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.merge import loader
-from hatch_torch_ext.sdk import Sdk
-from hatch_torch_ext.toolchain import Tool, Toolchain
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values.job import InstallTree
+from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values.toolchain import Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import cmake
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.cmake import InstallTree
-    from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""

@@ -17,10 +17,10 @@ import uv
 
 from hatch_torch_ext import cmake
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import stubs as link_stubs
-from hatch_torch_ext.toolchain import Tool, Toolchain
+from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values.toolchain import Tool, Toolchain
 from trees import Site, make_stubs
 from workbench import ENTRY, PACKAGES, QUICK, Workbench
 

@@ -20,13 +20,13 @@ from hatch_torch_ext.audit import opening, operators
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.cmake import InstallTree
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.environments import Environment, Interpreter
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values.job import InstallTree
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding

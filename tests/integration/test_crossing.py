@@ -15,9 +15,9 @@ from hatch_torch_ext import elf, environments, toolchain
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import Cross
-from hatch_torch_ext.environments import Environment
 from hatch_torch_ext.sdk import stubs
 from hatch_torch_ext.toolchain import crosscompiler, tools
+from hatch_torch_ext.values.environment import Environment
 from workbench import QUICK
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from hatch_torch_ext import environments
 from hatch_torch_ext.base import locks, process
 from hatch_torch_ext.base.errors import ConfigurationError, EnvironmentCreationError, SdkError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import thin
+from hatch_torch_ext.values.entry import Entry, Matrix
 
 PROJECT = """
 [project]
@@ -60,7 +60,7 @@ def entry(*dependencies: str, python: str | None = None) -> Entry:
 def test_reads_the_matrix_as_hatch_resolves_it(tmp_path: Path) -> None:
     """Variables, dependencies with the matrix filled in, Pythons and environment variables of each entry."""
     matrix = environments.read(project(tmp_path), "matrix", project_name="my-pkg")
-    assert matrix == environments.Matrix(
+    assert matrix == Matrix(
         variables={
             "matrix.py3.11-2.8": {"python": "3.11", "torch": "2.8"},
             "matrix.py3.11-2.9": {"python": "3.11", "torch": "2.9"},

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.environments import Interpreter
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import check, thin
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.environment import Interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

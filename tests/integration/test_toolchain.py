@@ -17,10 +17,11 @@ import pytest
 from hatch_torch_ext import toolchain
 from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
-from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk
-from hatch_torch_ext.toolchain import CompilerCache, CudaToolkit, Toolchain, cuda, tools
+from hatch_torch_ext.toolchain import cuda, tools
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values.toolchain import CompilerCache, CudaToolkit, Toolchain
 from workbench import CUDA13
 
 ENTRY = Entry(name="matrix.2.11", variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)

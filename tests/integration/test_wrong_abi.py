@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, stubs
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
 
 SOURCE = Path(__file__).resolve().parent.parent / "packages" / "wrong_abi"
 OLD = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"

@@ -9,7 +9,8 @@ import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
-from hatch_torch_ext.matrix import Entry, agreement, expand, serving
+from hatch_torch_ext.matrix import agreement, expand, serving
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,10 +28,12 @@ LAYERS = {
     "outlets": ("outlets",),
     # the bridge: a setuptools project, or nothing, becomes a project of ours
     "init": ("init",),
-    # each takes values and gives a value; none calls another
-    "stages": ("audit", "cmake", "config", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
+    # each takes values and gives a value; none knows another
+    "stages": ("audit", "cmake", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
     # what others made, read: the wheels of an index, a wheel on disk; and the store that keeps what was fetched
     "supplies": ("remote", "resolve", "store", "wheel"),
+    # what is passed on: the options as they were checked, entries, environments, SDKs, toolchains
+    "values": ("config", "values"),
     # what several stages know: formats, tables, words
     "facts": ("elf", "facts"),
     # what everything stands on
@@ -39,15 +41,8 @@ LAYERS = {
 }
 """From top to bottom: a module imports modules of lower layers; `""` is the package itself (its version).
 
-Stages do not import each other, but for types (under `TYPE_CHECKING`) and what `VOCABULARY` says.
+Stages do not import each other, but for what `VOCABULARY` names. An import for types counts as any other.
 """
-
-SEEN_FROM_BELOW = {
-    "config": "supplies are told where packages come from",
-    "environments": "and for which interpreter",
-    "matrix": "and for which entry",
-}
-"""Stages whose values supplies take: they see the types alone."""
 
 VOCABULARY = {
     "resources._variants": "the loader itself, the very module that users get",
@@ -128,28 +123,17 @@ def test_every_module_has_its_layer() -> None:
 
 
 def test_imports_go_down() -> None:
-    """Nothing knows who uses it; types are no exception, but for those that `SEEN_FROM_BELOW` names."""
-    upward = [
-        str(each)
-        for each in ALL
-        if part(each.target) != "resources"
-        and layer(each.target) > layer(each.module)
-        and not (each.typing and part(each.module) in LAYERS["supplies"] and part(each.target) in SEEN_FROM_BELOW)
-    ]
+    """Nothing knows who uses it, not even by a type."""
+    upward = [str(each) for each in ALL if part(each.target) != "resources" and layer(each.target) > layer(each.module)]
     assert upward == []
 
 
 def test_stages_do_not_call_each_other() -> None:
-    """A stage takes another's values: it sees their types alone, and the facts that `VOCABULARY` names."""
+    """What a stage takes of another is a value; of the rest it knows the facts that `VOCABULARY` names."""
     calls = []
     for each in ALL:
         mine, theirs = part(each.module), part(each.target)
-        if (
-            each.typing
-            or mine == theirs
-            or mine not in LAYERS["stages"]
-            or theirs not in {*LAYERS["stages"], "resources"}
-        ):
+        if mine == theirs or mine not in LAYERS["stages"] or theirs not in {*LAYERS["stages"], "resources"}:
             continue
         if not any(each.target == known or each.target.startswith(f"{known}.") for known in VOCABULARY):
             calls.append(str(each))

@@ -12,8 +12,8 @@ import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.pipeline import github
+from hatch_torch_ext.values.entry import Entry
 
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent

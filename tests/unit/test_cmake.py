@@ -11,13 +11,13 @@ import pytest
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
-from hatch_torch_ext.cmake.job import Job
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.environments import Environment, Interpreter
-from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk
-from hatch_torch_ext.toolchain import CompilerCache, Tool, Toolchain
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values.job import Job
+from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values.toolchain import CompilerCache, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.matrix import RESERVED, Entry, expand
+from hatch_torch_ext.matrix import expand
+from hatch_torch_ext.values.entry import RESERVED, Entry
 
 if TYPE_CHECKING:
     from pathlib import Path

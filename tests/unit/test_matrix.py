@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.matrix import Entry
+from hatch_torch_ext.values.entry import Entry
 
 PIN = '"torch=={matrix:torch}.*"'
 

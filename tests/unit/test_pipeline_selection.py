@@ -10,8 +10,8 @@ import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.pipeline import selection
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path

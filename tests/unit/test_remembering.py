@@ -8,7 +8,8 @@ import pytest
 
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import redact
-from hatch_torch_ext.environments import Matrix, remembering
+from hatch_torch_ext.environments import remembering
+from hatch_torch_ext.values.entry import Matrix
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.remote import http, settings
 from hatch_torch_ext.sdk import nvidia
+from hatch_torch_ext.values.entry import Entry
 
 
 def read(

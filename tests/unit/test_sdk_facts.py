@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hatch_torch_ext.base.errors import SdkError
-from hatch_torch_ext.matrix import Entry
-from hatch_torch_ext.sdk import Sdk, check, facts, narrowed, stubs
+from hatch_torch_ext.sdk import check, facts, narrowed, stubs
+from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values.sdk import Sdk
 
 NEW = facts.NEW_ABI_SYMBOL.decode()
 OLD = facts.OLD_ABI_SYMBOL.decode()

@@ -17,10 +17,10 @@ from hatch_torch_ext import audit
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import partial as partials
-from hatch_torch_ext.matrix import Entry
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.history import History, Took
+from hatch_torch_ext.values.entry import Entry
 
 ORIGIN = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
 

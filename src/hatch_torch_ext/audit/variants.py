@@ -17,12 +17,12 @@ from hatch_torch_ext.facts.variant import SHARED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import CudaToolkit
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import CudaToolkit
 
 """Files that others need lie there, with a hash in their names."""
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)

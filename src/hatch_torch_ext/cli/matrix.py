@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.matrix.coverage import Coverage
     from hatch_torch_ext.resolve.available import Published
+    from hatch_torch_ext.values.entry import Entry
 
 
 IMAGES = "*=quay.io/pypa/manylinux_2_28_{machine}"

@@ -36,39 +36,21 @@ from hatch_torch_ext.cmake import (
     toolchainfile,
     written,
 )
-from hatch_torch_ext.cmake.job import Job
+from hatch_torch_ext.values.job import InstallTree, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
 CONFIGURING = "torch_ext_configuring"
 """A file in a build folder while its configure step runs, and after one that was interrupted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallTree:
-    """What ``cmake --install`` left in ``prefix``: relative POSIX paths of its files and links, sorted.
-
-    ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``cuda_compiler`` likewise, or None;
-    ``flags`` are the effective C++ and CUDA flags of the targets (CMake File API), for the manifest;
-    ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel.
-    """
-
-    prefix: Path
-    files: tuple[str, ...]
-    log: Path
-    compiler: str
-    cuda_compiler: str | None = None
-    flags: tuple[tuple[str, str], ...] = ()
-    build_dirs: tuple[Path, ...] = ()
 
 
 def build(

@@ -20,9 +20,9 @@ from hatch_torch_ext.cmake import replies, written
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.cmake.replies import Inputs
     from hatch_torch_ext.cmake.written import State
+    from hatch_torch_ext.values.job import Job
 
 FILE = "torch_ext_configured"
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")

@@ -11,8 +11,8 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.facts import archs
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.toolchain.values import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
 """Given to CMake for every place that it searches: it then finds no other toolkit, and its error contains this."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.cmake.ninja import Slots
+    from hatch_torch_ext.values.job import Job
 
 LANGUAGES = ("C", "CXX", "CUDA")
 CACHES = ("ccache", "sccache")

@@ -13,9 +13,9 @@ from hatch_torch_ext.cmake import prefixes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.config.declaration import CMakeConfig
-    from hatch_torch_ext.sdk import Sdk
+    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values.sdk import Sdk
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"

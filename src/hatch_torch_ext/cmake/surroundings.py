@@ -13,8 +13,8 @@ from hatch_torch_ext.facts import content
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.cmake.job import Job
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.values.job import Job
 
 READ_ONCE = (
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CXX", "CXXFLAGS", "LDFLAGS"),

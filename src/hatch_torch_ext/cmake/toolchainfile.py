@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.job import Job
-    from hatch_torch_ext.toolchain.values import CrossTarget
+    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values.toolchain import CrossTarget
 
 _Q = "['\u2018\u2019]"  # the quotes of compilers depend on the locale
 _FOREIGN_FLAG = re.compile(

@@ -11,7 +11,7 @@ from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hatch_torch_ext.cmake.job import Job
+    from hatch_torch_ext.values.job import Job
 
 SHOWN = 3
 WRITES = "torch_ext_writes_into_sources"

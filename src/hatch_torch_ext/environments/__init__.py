@@ -9,16 +9,11 @@ from hatch_torch_ext.environments.making import of_entry, of_python, without_tor
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.environments.remembering import remembered
-from hatch_torch_ext.environments.values import Environment, Interpreter, Matrix, TorchFolders
 
 __all__ = [
     "ACTIVE",
     "RECURSION",
-    "Environment",
     "InstalledTorch",
-    "Interpreter",
-    "Matrix",
-    "TorchFolders",
     "adopt",
     "for_machine",
     "installed_torch",

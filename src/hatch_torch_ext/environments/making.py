@@ -19,15 +19,15 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext.base import locks, process, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import homes, program
-from hatch_torch_ext.environments.values import Environment, Interpreter
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import constraints
+from hatch_torch_ext.values.environment import Environment, Interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.values.entry import Entry
 
     Report: TypeAlias = Callable[[str], None]
 

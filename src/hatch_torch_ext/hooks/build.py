@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import InstalledTorch
     from hatch_torch_ext.hooks import editable
     from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline import Product
+    from hatch_torch_ext.values.entry import Entry
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline import Product
+    from hatch_torch_ext.values.entry import Entry
 
     Sources = Mapping[str, tuple[int, int, str]]
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from hatchling.metadata.core import ProjectMetadata
 
     from hatch_torch_ext.config import Selection
-    from hatch_torch_ext.environments import Matrix
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.matrix.agreement import Agreement
+    from hatch_torch_ext.values.entry import Entry, Matrix
 
 TABLE = "tool.hatch.metadata.hooks.torch-ext"
 """The table of the hook's options in pyproject.toml; hatch.toml leaves out the first two words."""

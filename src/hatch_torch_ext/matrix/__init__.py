@@ -1,15 +1,12 @@
 """Entries of the matrix, and selectors that choose among them; pure functions."""
 
 from hatch_torch_ext.matrix.declaring import expand, expanded
-from hatch_torch_ext.matrix.entry import RESERVED, Entry
 from hatch_torch_ext.matrix.here import CURRENT, Common, common, current
 from hatch_torch_ext.matrix.selecting import left, newest, of_this_machine, reached, select, serving
 
 __all__ = [
     "CURRENT",
-    "RESERVED",
     "Common",
-    "Entry",
     "common",
     "current",
     "expand",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hatch_torch_ext.facts.builds import Build
-    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.values.entry import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

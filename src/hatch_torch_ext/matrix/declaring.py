@@ -13,13 +13,13 @@ from packaging.version import InvalidVersion, Version
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.labels import MACHINES, parse_cuda, python_tag
-from hatch_torch_ext.matrix.entry import Entry
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.environments import Matrix
     from hatch_torch_ext.facts.releases import Minor
+    from hatch_torch_ext.values.entry import Matrix
 
 PIN = '"torch=={matrix:torch}.*"'
 """The requirement that follows the `torch` variable, as an author writes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.matrix.entry import Entry
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

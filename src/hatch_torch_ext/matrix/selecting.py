@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hatch_torch_ext.facts.releases import Minor
-    from hatch_torch_ext.matrix.entry import Entry
+    from hatch_torch_ext.values.entry import Entry
 
 
 def select(

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.facts.fallback import Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.record import RecordedVariant
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import TorchFolders
 
     Report = Callable[[str], None]
 

@@ -12,8 +12,8 @@ from hatch_torch_ext.pipeline import shards
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.history import History
+    from hatch_torch_ext.values.entry import Entry
 
 MOST = 256
 """The most jobs of one matrix that GitHub accepts."""

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.stages import Result
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 FILE = "record.json"
 BEGUN = "begun.json"

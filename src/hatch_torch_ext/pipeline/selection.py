@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import audit, environments, matrix
 from hatch_torch_ext.base import redact
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.environments import TorchFolders
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.matrix import CURRENT
+from hatch_torch_ext.values.environment import TorchFolders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import InstalledTorch, Matrix
-    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.environments import InstalledTorch
+    from hatch_torch_ext.values.entry import Entry, Matrix
 
     Report = Callable[[str], None]
 

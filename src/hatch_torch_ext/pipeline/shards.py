@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.history import History
+    from hatch_torch_ext.values.entry import Entry
 
 CUDA_WEIGHT = 10.0
 """The assumed ratio of the time of an entry with CUDA to one without, if nothing is known."""

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.cmake.ninja import Clients, Server, Share, Turn
-    from hatch_torch_ext.environments import Environment
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.jobserver import Pool
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
     Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]

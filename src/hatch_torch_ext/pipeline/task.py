@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import TorchFolders
-    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import TorchFolders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

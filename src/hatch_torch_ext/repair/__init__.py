@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.cmake import InstallTree
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Interpreter
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.repair.contents import Contents, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
     from hatch_torch_ext.repair.links import Links
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Interpreter
+    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 LICENCES = "_torch_ext/licenses"
 _LIMITED = re.compile(r"Py_LIMITED_API=(?:0[xX]([0-9A-Fa-f]{8})|3\b)")

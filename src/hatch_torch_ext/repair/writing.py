@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.repair.contents import VariantBinary
     from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.repair.runpaths import Ties
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 _EXECUTABLE = 0o755
 

@@ -11,11 +11,11 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hatch_torch_ext.environments import Interpreter
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.remote.settings import IndexSettings
     from hatch_torch_ext.store import Store
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

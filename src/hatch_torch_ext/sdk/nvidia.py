@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Interpreter
     from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
     from hatch_torch_ext.sdk.thinrecord import ThinRecord
+    from hatch_torch_ext.values.environment import Interpreter
 
 LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, which mostly wait

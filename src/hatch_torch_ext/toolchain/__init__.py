@@ -6,18 +6,16 @@ import os
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import compilercache, crosscompiler, cuda, tools
-from hatch_torch_ext.toolchain.values import CompilerCache, CrossTarget, CudaToolkit, Tool, Toolchain
+from hatch_torch_ext.values.toolchain import CrossTarget, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.sdk import Sdk
-
-__all__ = ["CompilerCache", "CrossTarget", "CudaToolkit", "Tool", "Toolchain", "find"]
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
 
 
 def find(

@@ -16,13 +16,13 @@ from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.base.process import run
 from hatch_torch_ext.facts.labels import MACHINES
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.toolchain.values import CrossTarget, Tool
+from hatch_torch_ext.values.toolchain import CrossTarget, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.matrix import Entry
+    from hatch_torch_ext.values.entry import Entry
 
 VENDORS = ("", "unknown-", "redhat-", "suse-", "conda-")
 """The middle of the names of cross compilers, between machine and system: Debian and Arch, crosstool-NG, others."""

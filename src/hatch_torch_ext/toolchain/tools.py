@@ -19,12 +19,12 @@ from packaging.version import Version
 from hatch_torch_ext.base.crash_report import crowded
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.base.process import answer
-from hatch_torch_ext.toolchain.values import Tool
+from hatch_torch_ext.values.toolchain import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.environments import Environment
+    from hatch_torch_ext.values.environment import Environment
 
 COMPILERS = ("c++", "g++", "clang++")
 LAUNCHERS = ("ccache", "sccache")

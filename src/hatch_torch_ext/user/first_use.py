@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.facts.fallback import Fallback
-    from hatch_torch_ext.matrix import Entry
     from hatch_torch_ext.pipeline.events import Event
-    from hatch_torch_ext.sdk import Sdk
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import TorchFolders
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
     Say = Callable[[str], None]
 
@@ -113,9 +113,9 @@ def _temporary(folder: Path) -> Iterator[None]:
 
 def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     from hatch_torch_ext import environments, matrix, toolchain
-    from hatch_torch_ext.environments import TorchFolders
     from hatch_torch_ext.sdk import environment as sdk_environment
     from hatch_torch_ext.sdk import facts
+    from hatch_torch_ext.values.environment import TorchFolders
 
     fallback = _fallback(request)
     project = _unpacked(request, fallback, scratch / "project")

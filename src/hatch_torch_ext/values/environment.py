@@ -1,4 +1,4 @@
-"""The values of hatch's environments: a matrix, and an environment that exists."""
+"""A Python to compile for, and a hatch environment that exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -52,17 +51,3 @@ class TorchFolders:
     environment: Environment
     torch: Path
     nvidia: tuple[Path, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """hatch's answer on one environment and its matrix, entry names in hatch's order.
-
-    ``variables`` are the matrix's, ``dependencies`` resolved for each entry, ``pythons`` the Pythons that entries ask
-    for, ``env_vars`` the environment variables that they set.
-    """
-
-    variables: Mapping[str, Mapping[str, str]]
-    dependencies: Mapping[str, tuple[str, ...]]
-    pythons: Mapping[str, str | None]
-    env_vars: Mapping[str, tuple[tuple[str, str], ...]]

@@ -1,4 +1,4 @@
-"""One entry of the matrix: what its variables, its environment and its torch requirement say."""
+"""hatch's matrix, and one entry of it: what its variables, its environment and its torch requirement are."""
 
 from __future__ import annotations
 
@@ -51,3 +51,17 @@ class Entry:
     def environ(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables of the build: ``base``, overridden by those of the hatch environment."""
         return {**base, **dict(self.env_vars)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """hatch's answer on one environment and its matrix, entry names in hatch's order.
+
+    ``variables`` are the matrix's, ``dependencies`` resolved for each entry, ``pythons`` the Pythons that entries ask
+    for, ``env_vars`` the environment variables that they set.
+    """
+
+    variables: Mapping[str, Mapping[str, str]]
+    dependencies: Mapping[str, tuple[str, ...]]
+    pythons: Mapping[str, str | None]
+    env_vars: Mapping[str, tuple[tuple[str, str], ...]]

@@ -1,4 +1,4 @@
-"""One entry's build: the inputs of all its steps, and the places of its files."""
+"""One entry's build: the inputs of all its steps, the places of its files, and what it installs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.environments import Environment
-    from hatch_torch_ext.matrix import Entry
-    from hatch_torch_ext.sdk import Sdk
-    from hatch_torch_ext.toolchain import Toolchain
+    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values.toolchain import Toolchain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +58,21 @@ class Job:
     def upstream(self) -> bool:
         """Return whether find_package(Torch) is left to torch's own CMake files."""
         return self.config.cmake.torch_package == "upstream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallTree:
+    """What ``cmake --install`` left in ``prefix``: relative POSIX paths of its files and links, sorted.
+
+    ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``cuda_compiler`` likewise, or None;
+    ``flags`` are the effective C++ and CUDA flags of the targets (CMake File API), for the manifest;
+    ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel.
+    """
+
+    prefix: Path
+    files: tuple[str, ...]
+    log: Path
+    compiler: str
+    cuda_compiler: str | None = None
+    flags: tuple[tuple[str, str], ...] = ()
+    build_dirs: tuple[Path, ...] = ()
