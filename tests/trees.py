@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import values
 import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.merge import loader
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.job import InstallTree
 from hatch_torch_ext.values.sdk import Sdk
@@ -156,12 +156,9 @@ class Site:
     ) -> BuiltVariant:
         """Repair the install tree; messages are appended to ``said``. ``cuda`` is the entry's variable."""
         tree = self.tree(flags)
-        entry = Entry(
+        entry = values.entry(
             name="e",
-            variables=(),
-            dependencies=(),
             torch_requirement="torch==2.8.*",
-            python=None,
             stable_abi=stable,
             cuda=cuda,
         )

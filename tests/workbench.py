@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import values
 from hatch_torch_ext import cmake
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import Environment
     from hatch_torch_ext.values.job import InstallTree
     from hatch_torch_ext.values.sdk import Sdk
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""
 PACKAGES = Path(__file__).resolve().parent / "packages"
-ENTRY = Entry(
+ENTRY = values.entry(
     name="matrix.2.13",
     variables=(("torch", "2.13"), ("cpu-only", "yes")),
     dependencies=("torch==2.13.*",),
     torch_requirement="torch==2.13.*",
-    python=None,
 )
 # No optimisation: the tests do not depend on it, and it takes most of the time.
 QUICK = CMakeConfig(build_type="Quick")

@@ -14,6 +14,7 @@ import pytest
 import uv
 
 import fake_torch
+import values
 import wheels
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import opening, operators
@@ -24,7 +25,6 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.job import InstallTree
 
@@ -295,7 +295,7 @@ def test_the_audit_of_a_built_variant(torch_cpu_python: Path, site: Path, includ
         site_packages=site,
         interpreter=interpreter,
     )
-    entry = Entry(name="matrix.2.13", variables=(), dependencies=(), torch_requirement="torch==2.13.*", python="3.11")
+    entry = values.entry(name="matrix.2.13", torch_requirement="torch==2.13.*", python="3.11")
     sdk = sdk_environment.acquire(entry, environment)
     config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
     tree = InstallTree(

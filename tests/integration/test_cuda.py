@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext import cmake, elf, toolchain
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.sdk import Sdk
 
 if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.job import InstallTree
     from hatch_torch_ext.values.toolchain import Toolchain
 
@@ -69,7 +70,7 @@ class Bench:
 
 def _entry(name: str, cuda: str | None = None) -> Entry:
     variables = (("cuda", cuda),) if cuda else ()
-    return Entry(name=name, variables=variables, dependencies=(), torch_requirement="torch==2.11.*", python=None)
+    return values.entry(name=name, variables=variables, torch_requirement="torch==2.11.*")
 
 
 @pytest.fixture

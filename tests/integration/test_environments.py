@@ -18,6 +18,7 @@ import pytest
 import uv
 
 import fake_torch
+import values
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import locks, process
 from hatch_torch_ext.base.errors import ConfigurationError, EnvironmentCreationError, SdkError
@@ -52,9 +53,7 @@ def project(folder: Path, text: str = PROJECT) -> Path:
 
 def entry(*dependencies: str, python: str | None = None) -> Entry:
     """Return an entry with these dependencies."""
-    return Entry(
-        name="matrix.2.8", variables=(), dependencies=dependencies, torch_requirement="torch==2.8.*", python=python
-    )
+    return values.entry(name="matrix.2.8", dependencies=dependencies, torch_requirement="torch==2.8.*", python=python)
 
 
 def test_reads_the_matrix_as_hatch_resolves_it(tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     line = f"torch @ {source.as_uri()}"
-    asked = Entry(name="plain", variables=(), dependencies=(line,), torch_requirement=line, python=None)
+    asked = values.entry(name="plain", dependencies=(line,), torch_requirement=line)
     text = (
         PROJECT.replace('["torch==2.9.*"]', f'["{line}"]') + "[tool.hatch.metadata]\nallow-direct-references = true\n"
     )
@@ -323,7 +322,7 @@ def test_without_an_index_none_is_asked(tmp_path: Path) -> None:
 def test_matrix_of_pythons_is_not_served_by_one_python(tmp_path: Path) -> None:
     """An interpreter other than the matrix says is an error that names both (hatch#738)."""
     root = project(tmp_path, PROJECT.replace("{matrix:torch}.*", "2.8.*").replace('"torch==2.8.*", ', ""))
-    asked = Entry(name="plain", variables=(), dependencies=(), torch_requirement="torch==2.9.*", python="3.9")
+    asked = values.entry(name="plain", torch_requirement="torch==2.9.*", python="3.9")
     text = PROJECT.replace('dependencies = ["torch==2.9.*"]', "dependencies = []")
     project(root, text)
     with pytest.raises(EnvironmentCreationError) as caught:
@@ -382,7 +381,7 @@ def test_the_entrys_own_interpreter_whatever_the_environment_says(
         made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})
     else:
         text = PROJECT.replace('"torch==2.9.*"', '"packaging"')
-        asked = Entry(name="plain", variables=(), dependencies=("packaging",), torch_requirement="torch", python=None)
+        asked = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
         made = environments.of_entry(asked, root=project(tmp_path, text), shared_with_author=False, data=tmp_path)
     assert made.prefix.is_relative_to(tmp_path)
     assert (made.site_packages / "packaging").is_dir()
@@ -413,7 +412,7 @@ def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     conf.write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n", encoding="utf-8")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
     root = project(tmp_path, PROJECT.replace('"torch==2.9.*"', '"packaging"'))
-    asked = Entry(name="plain", variables=(), dependencies=("packaging",), torch_requirement="torch", python=None)
+    asked = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
     message = str(caught.value)
@@ -457,9 +456,7 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
         conf.write_text(f"[global]\nconstraint = {pins}\n", encoding="utf-8")
         monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
         expected, command = f"`constraint` in {conf} ({pins})", "export PIP_CONSTRAINT=/dev/null"
-    asked = Entry(
-        name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch==2.9.*", python=None
-    )
+    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch==2.9.*")
     root = project(tmp_path)
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
@@ -485,7 +482,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
 ) -> None:
     """Files of torch are gone, and hatch finds nothing to do: removed by the command, it is made again, and whole."""
     assert torches.is_dir()
-    asked = Entry(name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch", python=None)
+    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
     root = project(tmp_path)
     made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
     shutil.rmtree(made.site_packages / "torch" / damage)
@@ -503,7 +500,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
 def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:
     """It is typed when the environment exists already, without its packages, and shows the cause."""
     (torches / f"torch-2.9.0-{fake_torch.TAG}.whl").unlink()
-    asked = Entry(name="plain", variables=(), dependencies=("torch==2.9.*",), torch_requirement="torch", python=None)
+    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
     root = project(tmp_path)
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)

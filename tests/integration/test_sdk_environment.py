@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.elf import read as read_elf
 from hatch_torch_ext.sdk import check, environment, exports, stubs
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 
 LINKERS = [name for name in ("bfd", "gold", "lld", "mold") if shutil.which(f"ld.{name}")]
-ENTRY = Entry(
+ENTRY = values.entry(
     name="matrix.2.13",
     variables=(("torch", "2.13"),),
     dependencies=("torch==2.13.*",),
@@ -64,9 +64,7 @@ def test_installed_torch(torch_cpu_python: Path) -> None:
 
 def test_a_torch_left_in_the_environment_is_refused_before_compiling(torch_cpu_python: Path) -> None:
     """The matrix was changed, the environment was not: what is really there is probed and compared (hatch#391)."""
-    changed = Entry(
-        name="matrix.2.9", variables=(), dependencies=(), torch_requirement="torch==2.9.*", python="3.11", torch="2.9"
-    )
+    changed = values.entry(name="matrix.2.9", torch_requirement="torch==2.9.*", python="3.11", torch="2.9")
     sdk = environment.acquire(changed, environment_of(torch_cpu_python.parent.parent))
     with pytest.raises(SdkError) as caught:
         check(changed, sdk, removal="hatch env remove matrix.2.9")

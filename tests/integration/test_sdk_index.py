@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import check, thin
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Interpreter
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 def test_torch_2_8(tmp_path: Path) -> None:
     """Release 2.8.0 costs 11 MB, has its facts and headers, and answers CMake's questions by itself."""
-    entry = Entry(
-        name="matrix.2.8", variables=(("torch", "2.8"),), dependencies=(), torch_requirement="torch==2.8.0", python=None
-    )
+    entry = values.entry(name="matrix.2.8", variables=(("torch", "2.8"),), torch_requirement="torch==2.8.0")
     version = sys.version_info
     here = Interpreter(
         version=f"{version[0]}.{version[1]}.{version[2]}",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fake_torch
+import values
 from hatch_torch_ext import store
 from hatch_torch_ext.base.errors import ConfigurationError, SdkError, TorchExtError
 from hatch_torch_ext.config import Config
@@ -25,13 +26,13 @@ from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk import check, exports, thin
 from hatch_torch_ext.store import upkeep
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Interpreter
 from loopback import Index, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.sdk import Sdk
 
 NAME = f"torch-2.8.0-{fake_torch.TAG}.whl"
@@ -115,7 +116,7 @@ def builder(tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> Bu
 
 def entry(requirement: str = "torch==2.8.*", **variables: str) -> Entry:
     """Return the entry ``matrix.2.8`` that asks for ``requirement``."""
-    return Entry(
+    return values.entry(
         name="matrix.2.8",
         variables=(("torch", "2.8"), *variables.items()),
         dependencies=(requirement,),

@@ -14,17 +14,18 @@ from typing import Any
 
 import pytest
 
+import values
 from hatch_torch_ext import toolchain
 from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.sdk import Sdk
 from hatch_torch_ext.values.toolchain import CompilerCache, CudaToolkit, Toolchain
 from workbench import CUDA13
 
-ENTRY = Entry(name="matrix.2.11", variables=(), dependencies=(), torch_requirement="torch==2.11.*", python=None)
+ENTRY = values.entry(name="matrix.2.11", torch_requirement="torch==2.11.*")
 HOST_CONFIG = """\
 #if defined(__GNUC__)
 #if __GNUC__ > {gnu}
@@ -451,7 +452,7 @@ def test_no_toolkit_at_all(machine: Machine) -> None:
         '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
     )
     assert not [line for line in machine.said if "CUDA" in line]
-    declared = replace(ENTRY, cuda="13.0")
+    declared = replace(ENTRY, backend=Backend("cuda", "13.0"))
     toolchain.find(declared, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
     assert machine.said[-1] == "matrix.2.11: no CUDA toolkit, which CUDA sources would need"
     assert "without CUDA" in (machine.find(None).cuda_problem or "")

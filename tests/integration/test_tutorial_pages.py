@@ -15,6 +15,7 @@ import tomlkit
 
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.init import fresh
 from workbench import ENTRY
 
@@ -76,7 +77,7 @@ def test_the_cuda_lines_leave_the_entry_for_the_cpu_alone(thin: Workbench, tmp_p
     (tmp_path / "a.cpp").write_text("int answer() { return 42; }\n", encoding="utf-8")
     install = "install(TARGETS my_ops LIBRARY DESTINATION .)\n"
     (tmp_path / "CMakeLists.txt").write_text(head + lines + install, encoding="utf-8")
-    thin.entry = replace(ENTRY, cuda="cpu", variables=(*ENTRY.variables, ("cuda", "cpu")))
+    thin.entry = replace(ENTRY, backend=Backend("cpu"), variables=(*ENTRY.variables, ("cuda", "cpu")))
     assert thin.build("", source=tmp_path).files == ("libmy_ops.so",)
 
 

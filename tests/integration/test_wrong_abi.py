@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import values
 from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, stubs
-from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values.environment import Environment
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "packages" / "wrong_abi"
 OLD = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
-ENTRY = Entry(name="matrix.2.13", variables=(), dependencies=(), torch_requirement="torch==2.13.*", python=None)
+ENTRY = values.entry(name="matrix.2.13", torch_requirement="torch==2.13.*")
 
 
 def remember(sdk: Sdk, folder: Path) -> None:

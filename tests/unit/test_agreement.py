@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
 from hatch_torch_ext.matrix import agreement, expand, serving
-from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hatch_torch_ext.values.entry import Entry
 
 
 def entry(torch: str | None, *, stable: bool = False, cuda: str | None = None) -> Entry:
     """Return an entry with a name that tells its fields."""
     name = f"{torch}{'-stable' * stable}{f'-{cuda}' if cuda else ''}"
     required = f"torch=={torch}.*" if torch else "torch>=2.8"
-    return Entry(
+    return values.entry(
         name=name,
-        variables=(),
-        dependencies=(),
         torch_requirement=required,
-        python=None,
         torch=torch,
         stable_abi=stable,
         cuda=cuda,

@@ -180,13 +180,16 @@ def test_facts_stand_alone() -> None:
         (module, target.rpartition(".")[2] if target.count(".") == 1 else target.split(".")[1])
         for module, target in within
     } <= {
+        ("facts.builds", "backend"),
         ("facts.builds", "labels"),
         ("facts.builds", "releases"),
         ("facts.fallback", "variant"),
+        ("facts.labels", "backend"),
         ("facts.labels", "releases"),
         ("facts.registered", "releases"),
         ("facts.registered", "content"),
         ("facts.shims", "releases"),
+        ("facts.variant", "backend"),
     }
 
 

@@ -6,14 +6,17 @@ import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
 from hatch_torch_ext.pipeline import github
-from hatch_torch_ext.values.entry import Entry
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
 
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -23,7 +26,7 @@ CI = resources.files("hatch_torch_ext") / "resources" / "ci"
 
 def entry(name: str, cuda: str | None = None) -> Entry:
     """Return an entry of the matrix."""
-    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch", python=None, cuda=cuda)
+    return values.entry(name, torch_requirement="torch", cuda=cuda)
 
 
 def test_jobs_by_machine_and_image() -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.job import Job
 from hatch_torch_ext.values.sdk import Sdk
@@ -30,12 +30,10 @@ def job() -> Job:
     """Return a build of a thin torch 2.11 for CUDA 13 without a toolkit, below the project's root."""
     prefix = Path("/store/torch")
     return Job(
-        entry=Entry(
+        entry=values.entry(
             name="matrix.2.11",
             variables=(("torch", "2.11"), ("with-foo", "a b")),
-            dependencies=(),
             torch_requirement="torch==2.11.*",
-            python=None,
         ),
         config=Config(root=ROOT, package="pkg", package_dir=ROOT / "src" / "pkg", source=ROOT / "csrc"),
         environment=Environment(

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import values
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.matrix import expand
-from hatch_torch_ext.values.entry import RESERVED, Entry
+from hatch_torch_ext.values.entry import RESERVED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def test_no_two_names_share_a_place(names: list[str]) -> None:
 @pytest.mark.parametrize("name", ["m.2.8-../../outside", *sorted(RESERVED)])
 def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
     """An entry's work lies below the work folder, and in no folder that has another use."""
-    entry = Entry(name=name, variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None)
+    entry = values.entry(name=name, torch_requirement="torch==2.8.*")
     assert (tmp_path / entry.folder).resolve().parent == tmp_path.resolve()
     assert entry.folder not in RESERVED
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hatch_torch_ext.facts import labels
+from hatch_torch_ext.facts.backend import Backend
 
 
 @pytest.mark.parametrize(
@@ -30,15 +31,21 @@ def test_label_says_what_a_variant_is(
     """Every part of a variant's identity that a user's machine is asked for is in its label, and nothing else."""
     torch_minor, stable_abi, cuda, cxx11_abi, machine, python = identity
     made = labels.label(
-        torch_minor=torch_minor, stable_abi=stable_abi, cuda=cuda, cxx11_abi=cxx11_abi, machine=machine, python=python
+        torch_minor=torch_minor,
+        stable_abi=stable_abi,
+        backend=Backend.of_cuda(cuda),
+        cxx11_abi=cxx11_abi,
+        machine=machine,
+        python=python,
     )
     assert made == expected
 
 
 def test_label_of_unsafe_characters_is_refused() -> None:
     """A part that could not be a folder's name everywhere never becomes one."""
+    cpu = Backend("cpu")
     with pytest.raises(ValueError, match="label") as caught:
-        labels.label(torch_minor="2.8", stable_abi=False, cuda=None, cxx11_abi=True, machine="../X", python=None)
+        labels.label(torch_minor="2.8", stable_abi=False, backend=cpu, cxx11_abi=True, machine="../X", python=None)
     expected = "`torch2.8_cpu_cxx11_../X` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one"
     assert str(caught.value) == expected
 
@@ -57,14 +64,14 @@ def test_label_of_unsafe_characters_is_refused() -> None:
 )
 def test_cuda_variable_is_read(value: str, version: str | None) -> None:
     """Torch's spelling and NVIDIA's name the same version; `cpu` names none."""
-    assert labels.parse_cuda(value) == version
+    assert Backend.parse(value) == Backend.of_cuda(version)
 
 
 @pytest.mark.parametrize("value", ["", "CPU", "cu13", "13", "rocm6.3", "cuda13.0", "130", "cu13.0", "13.0.1"])
 def test_other_cuda_values_are_refused(value: str) -> None:
     """Anything else is an error rather than a guess."""
     with pytest.raises(ValueError, match="neither") as caught:
-        labels.parse_cuda(value)
+        Backend.parse(value)
     assert str(caught.value) == f"`{value}` is neither `cpu` nor a CUDA version such as `cu130` or `13.0`"
 
 
@@ -102,16 +109,21 @@ def test_every_label_is_safe_and_among_the_possible_ones(
 ) -> None:
     """A label is a plain folder name, and selectors saw it before the build, declared or open."""
     made = labels.label(
-        torch_minor=f"2.{minor}", stable_abi=stable_abi, cuda=cuda, cxx11_abi=cxx11_abi, machine=machine, python=python
+        torch_minor=f"2.{minor}",
+        stable_abi=stable_abi,
+        backend=Backend.of_cuda(cuda),
+        cxx11_abi=cxx11_abi,
+        machine=machine,
+        python=python,
     )
     assert re.fullmatch(r"[0-9a-z._]+", made)
     tag = python if python and not python.startswith("abi3") else "cp312"
-    declared = labels.possible(torch=[(2, minor)], stable_abi=stable_abi, cuda=cuda or "cpu", python=tag)
+    declared = labels.possible(torch=[(2, minor)], stable_abi=stable_abi, backend=Backend.of_cuda(cuda), python=tag)
     assert made in set(declared)
 
 
 def test_open_backend_and_python_try_every_published_one() -> None:
     """Where the matrix declares neither CUDA nor Python, all that this torch may have are tried, and no other."""
-    found = set(labels.possible(torch=[(2, 8)], stable_abi=False, cuda=None, python=None))
+    found = set(labels.possible(torch=[(2, 8)], stable_abi=False, backend=None, python=None))
     assert {"torch2.8_cpu_cxx11_x86_64", "torch2.8_cu12.8_cxx11_aarch64_cp313t", "torch2.8_cu12.9_x86_64_abi3"} <= found
     assert not any("cu11" in text or "cu13" in text or "stable" in text for text in found)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import platform
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import values
 from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.facts.backend import Backend
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
 
 PIN = '"torch=={matrix:torch}.*"'
 
@@ -62,7 +67,7 @@ def test_entry_holds_what_the_matrix_declares() -> None:
         env_vars={"matrix.py3.11-2.10-cu130-stable": (("UV_INDEX", "x"),)},
     )
     assert found == (
-        Entry(
+        values.entry(
             name="matrix.py3.11-2.10-cu130-stable",
             variables=(("python", "3.11"), ("torch", "2.10"), ("cuda", "cu130"), ("abi", "stable"), ("x", "1")),
             dependencies=("Torch[opt] == 2.10.*", "pytest"),
@@ -70,7 +75,7 @@ def test_entry_holds_what_the_matrix_declares() -> None:
             python="3.11",
             stable_abi=True,
             torch="2.10",
-            cuda="13.0",
+            backend=Backend("cuda", "13.0"),
             env_vars=(("UV_INDEX", "x"),),
         ),
     )
@@ -89,7 +94,7 @@ def test_undeclared_parts_stay_open() -> None:
     envs = {"a": {"flavour": "x"}, "b": {"flavour": "y"}, "c": {"flavour": "z"}}
     wheel = "torch @ https://host/torch-2.8.0-cp311-cp311-linux_x86_64.whl"
     found = expand(envs, {"a": ["torch~=2.8.0"], "b": ["torch>=2.8"], "c": [wheel]})
-    assert [(entry.torch, entry.cuda) for entry in found] == [("2.8", None), (None, None), (None, None)]
+    assert [(entry.torch, entry.backend) for entry in found] == [("2.8", None), (None, None), (None, None)]
 
 
 def test_requirement_for_another_python_does_not_count() -> None:
@@ -223,7 +228,7 @@ def test_exact_and_stable_side_by_side() -> None:
 def test_cpu_variant_of_a_cuda_build() -> None:
     """What needs no CUDA may be compiled against any build of torch, so `cpu` contradicts none."""
     (entry,) = expand({"a": {"torch": "2.8", "cuda": "cpu"}}, {"a": ["torch==2.8.0+cu128"]})
-    assert (entry.torch, entry.cuda) == ("2.8", "cpu")
+    assert (entry.torch, entry.backend) == ("2.8", Backend("cpu"))
 
 
 SAMPLE = ("2.8-cpu", "2.8-cu128", "2.9-cpu", "2.9-cu130", "2.10-cpu")

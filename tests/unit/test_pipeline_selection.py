@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.pipeline import selection
-from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hatch_torch_ext.values.entry import Entry
 
 
 def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
     """The error names this machine; with an entry that names it too, or none, that entry is built."""
     here = platform.machine()
     config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
-    other = Entry(
+    other = values.entry(
         name="matrix.other",
-        variables=(),
-        dependencies=(),
         torch_requirement="torch==2.8.*",
-        python=None,
         torch="2.8",
         machine="aarch64" if here == "x86_64" else "x86_64",
     )
@@ -50,9 +49,7 @@ def test_a_selection_of_nothing_names_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     """Globs of a variable, which a shell keeps for hours, are not looked for in the options."""
-    entry = Entry(
-        name="matrix.2.8", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None, torch="2.8"
-    )
+    entry = values.entry(name="matrix.2.8", torch_requirement="torch==2.8.*", torch="2.8")
     glob = {"only": "matrix.3*", "skip": "*"}[option]
     config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
     config = replace(config, only=(glob,)) if option == "only" else replace(config, skip=(glob,))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import values
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.remote import http, settings
 from hatch_torch_ext.sdk import nvidia
-from hatch_torch_ext.values.entry import Entry
 
 
 def read(
@@ -20,9 +20,8 @@ def read(
 ) -> settings.IndexSettings:
     """Return the settings of an entry with these variables under these options."""
     here = Path("/nowhere")
-    entry = Entry(
-        name="matrix.x", variables=(("torch", "2.8"), *variables.items()), dependencies=(), torch_requirement="torch",
-        python=None,
+    entry = values.entry(
+        name="matrix.x", variables=(("torch", "2.8"), *variables.items()), torch_requirement="torch",
     )  # fmt: skip
     config = Config(root=here, package="p", package_dir=here, source=here, index_url=index_url, extra_index_url=extra)
     return settings.read(entry, config, environ)

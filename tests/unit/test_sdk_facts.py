@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.sdk import check, facts, narrowed, stubs
-from hatch_torch_ext.values.entry import Entry
 from hatch_torch_ext.values.sdk import Sdk
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
 
 NEW = facts.NEW_ABI_SYMBOL.decode()
 OLD = facts.OLD_ABI_SYMBOL.decode()
@@ -103,9 +107,8 @@ def sdk(version: str, cuda: str | None = None) -> Sdk:
 
 def entry(requirement: str, **variables: str) -> Entry:
     """Return an entry with this requirement."""
-    return Entry(
+    return values.entry(
         name="matrix.x", variables=tuple(variables.items()), dependencies=(requirement,), torch_requirement=requirement,
-        python=None,
     )  # fmt: skip
 
 
@@ -137,7 +140,7 @@ def test_check_passes(requirement: str, version: str, cuda: str | None, variable
         ),
         (
             "torch==2.13.*", "2.13.0+cpu", None, {"cuda": "cu130"},
-            "cuda = 'cu130', but torch 2.13.0+cpu is a build for the CPU alone.",
+            "cuda = 'cu130', but torch 2.13.0+cpu is a build for the CPU only.",
         ),
     ],
 )  # fmt: skip
@@ -156,7 +159,7 @@ def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
     with pytest.raises(SdkError) as caught:
         check(entry("torch==2.8.*", cuda="cu128"), replace(sdk("2.8.0+cpu", None), kind="thin"))
     assert str(caught.value) == (
-        "matrix.x: the matrix asks for cuda = 'cu128', but torch 2.8.0+cpu is a build for the CPU alone. Correct the "
+        "matrix.x: the matrix asks for cuda = 'cu128', but torch 2.8.0+cpu is a build for the CPU only. Correct the "
         'matrix, or take the build of torch\'s own index: `index-url = "https://download.pytorch.org/whl/cu128"`'
     )
 

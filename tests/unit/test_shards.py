@@ -8,10 +8,11 @@ import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+import values
 import wheels
 from hatch_torch_ext import audit
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
@@ -20,14 +21,16 @@ from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.history import History, Took
-from hatch_torch_ext.values.entry import Entry
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.values.entry import Entry
 
 ORIGIN = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
 
 
 def entry(name: str, *, cuda: str | None = None) -> Entry:
     """Return an entry of the matrix."""
-    return Entry(name=name, variables=(), dependencies=(), torch_requirement="torch", python=None, cuda=cuda)
+    return values.entry(name, torch_requirement="torch", cuda=cuda)
 
 
 def part(

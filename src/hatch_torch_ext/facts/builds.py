@@ -10,7 +10,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion
 
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.labels import MACHINES, parse_cuda
+from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.labels import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,10 +45,10 @@ def of_name(name: str) -> Iterator[Build]:
     local = version.local or ""
     if project != "torch" or version.is_prerelease or len(version.release) < 2:  # noqa: PLR2004 -- major and minor
         return
-    named = re.match(r"cpu|cu\d{2,3}(?!\d)", local)
+    named = re.match(r"cpu|cu\d{3}(?!\d)", local)
     if local and (named is None or "cxx11" in local or "pypi" in local or "with" in local):
         return  # ROCm, XPU; and a rebuild of an existing build
-    backend = (parse_cuda(named[0]) or "cpu") if named else "default"
+    backend = Backend.parse(named[0]).name if named else "default"
     for tag in tags:
         machine = next((machine for machine in MACHINES if tag.platform.endswith(machine)), None)
         if machine is not None and tag.platform.startswith(("manylinux", "linux")):

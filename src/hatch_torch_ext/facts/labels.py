@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,19 +21,6 @@ PYTHONS = (*(f"cp3{minor}" for minor in range(8, 21)), *(f"cp3{minor}t" for mino
 """CPython tags that a label may end with if the entry names no Python."""
 
 
-def parse_cuda(value: str) -> str | None:
-    """Return the CUDA version that ``value`` names (``cu130``, ``13.0`` -> ``13.0``), or None for ``cpu``.
-
-    Raises ``ValueError`` for anything else.
-    """
-    if value == "cpu":
-        return None
-    if match := re.fullmatch(r"cu(\d{2})(\d+)|(\d{2})\.(\d+)", value):
-        major, minor = (part for part in match.groups() if part is not None)
-        return f"{major}.{minor}"
-    raise ValueError(f"`{value}` is neither `cpu` nor a CUDA version such as `cu130` or `13.0`")
-
-
 def python_tag(python: str | None) -> str | None:
     """Return the CPython tag for a Python that an environment asks for (``3.11``, ``py311`` -> ``cp311``), or None."""
     match = re.fullmatch(r"(?:cpython|python|cp|py)?-?(\d)\.?(\d+)(?:\.\d+)?(t?)", python or "")
@@ -40,24 +28,23 @@ def python_tag(python: str | None) -> str | None:
 
 
 def label(
-    *, torch_minor: str, stable_abi: bool, cuda: str | None, cxx11_abi: bool | None, machine: str, python: str | None
+    *, torch_minor: str, stable_abi: bool, backend: Backend, cxx11_abi: bool | None, machine: str, python: str | None
 ) -> str:
     """Return the file-safe name of a variant, such as ``torch2.8_cu12.8_cxx11_x86_64_cp311``.
 
-    ``torch_minor`` is ``2.8``; ``cuda`` a version or None for CPU; ``cxx11_abi`` None if no C++ symbol of torch is
+    ``torch_minor`` is ``2.8``; ``cxx11_abi`` None if no C++ symbol of torch is
     needed; ``python`` a tag (``cp313t``, ``abi3-cp39``), or None if nothing in the variant needs Python.
     """
-    text = _stem(torch_minor, stable_abi, cuda, cxx11_abi, machine) + _suffix(python)
+    text = _stem(torch_minor, stable_abi, backend, cxx11_abi, machine) + _suffix(python)
     if not re.fullmatch(r"[0-9a-z._]+", text):
         raise ValueError(f"`{text}` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one")
     return text
 
 
-def _stem(torch_minor: str, stable_abi: bool, cuda: str | None, cxx11_abi: bool | None, machine: str) -> str:  # noqa: FBT001
+def _stem(torch_minor: str, stable_abi: bool, backend: Backend, cxx11_abi: bool | None, machine: str) -> str:  # noqa: FBT001
     kind = "stable" if stable_abi else "torch"
-    backend = f"cu{cuda}" if cuda else "cpu"
     abi = "" if stable_abi or cxx11_abi is None else "_cxx11" if cxx11_abi else "_cxx98"
-    return f"{kind}{torch_minor}_{backend}{abi}_{machine}"
+    return f"{kind}{torch_minor}_{backend.label}{abi}_{machine}"
 
 
 def _suffix(python: str | None) -> str:
@@ -65,25 +52,31 @@ def _suffix(python: str | None) -> str:
 
 
 def possible(
-    *, torch: Sequence[Minor], stable_abi: bool, cuda: str | None, python: str | None, machine: str | None = None
+    *,
+    torch: Sequence[Minor],
+    stable_abi: bool,
+    backend: Backend | None,
+    python: str | None,
+    machine: str | None = None,
 ) -> Iterator[str]:
     """Yield every label that an entry may get, given what the matrix leaves open (backend, ABI, Python, machine).
 
-    ``torch`` are the release lines that it may be built for; ``cuda`` is ``cpu``, a version, or None for open;
+    ``torch`` are the release lines that it may be built for; ``backend`` is None for open;
     ``python`` is a CPython tag or None for open, and ``machine`` a machine or None for open.
     """
     suffixes = [_suffix(tag) for tag in (None, "abi3", *((python,) if python else PYTHONS))]
     abis = (None,) if stable_abi else (None, False, True)
     for minor in torch:
         line = releases.format_minor(minor)
-        for backend, abi, each in product(_backends(minor, cuda), abis, (machine,) if machine else MACHINES):
-            stem = _stem(line, stable_abi, backend, abi, each)
+        for each_backend, abi, each in product(_backends(minor, backend), abis, (machine,) if machine else MACHINES):
+            stem = _stem(line, stable_abi, each_backend, abi, each)
             yield from [stem + suffix for suffix in suffixes]
 
 
-def _backends(minor: Minor, cuda: str | None) -> tuple[str | None, ...]:
-    if cuda is not None:
-        return (None if cuda == "cpu" else cuda,)
-    if published := releases.published_cuda(minor):
-        return (None, *published)
-    return (None, *(f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)))
+def _backends(minor: Minor, backend: Backend | None) -> tuple[Backend, ...]:
+    if backend is not None:
+        return (backend,)
+    versions = releases.published_cuda(minor) or [
+        f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)
+    ]
+    return (Backend("cpu"), *(Backend("cuda", version) for version in versions))

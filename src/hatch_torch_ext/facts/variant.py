@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, get_args, ge
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,6 +117,11 @@ class Variant:
     build: BuildRecord
     external: tuple[tuple[str, ExternalProvider], ...] = ()
     """Libraries that files need, not in the wheel and not known to every audit: (SONAME, provider), sorted."""
+
+    @property
+    def runs_on(self) -> Backend:
+        """Return its backend as one value; the manifest has its parts."""
+        return Backend.of_cuda(self.cuda if self.backend == "cuda" else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

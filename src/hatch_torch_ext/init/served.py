@@ -10,6 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +64,7 @@ def has_compiler(minor: releases.Minor) -> bool:
 
 def tag(cuda: str) -> str:
     """Return ``cu130`` for 13.0, as matrices name it."""
-    return f"cu{cuda.replace('.', '')}"
+    return Backend("cuda", cuda).tag
 
 
 def torch_releases(wanted: SpecifierSet | None = None) -> list[str]:

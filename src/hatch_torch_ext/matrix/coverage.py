@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.labels import parse_cuda, python_tag
+from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.labels import python_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +97,7 @@ def compare(
 
 def _has_cuda(entries: Sequence[Entry]) -> bool:
     """Return whether the matrix has CUDA entries; if it has none, its CPU variants serve every build of torch."""
-    return any(entry.cuda not in {None, "cpu"} for entry in entries)
+    return any(entry.gpu for entry in entries)
 
 
 def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
@@ -109,17 +110,9 @@ def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
     python = python_tag(entry.variable("python"))
     if python is not None and python != build.python:
         return False
-    if entry.cuda is None or build.backend == "default" or not _has_cuda(entries):
+    if entry.backend is None or build.backend == "default" or not _has_cuda(entries):
         return True  # the CUDA version of torch's default build is known only when the variant is built
-    if "cpu" in {entry.cuda, build.backend}:
-        return entry.cuda == build.backend
-    ours, theirs = _version(entry.cuda), _version(build.backend)
-    return ours[0] == theirs[0] and ours[1] <= theirs[1]
-
-
-def _version(cuda: str) -> tuple[int, int]:
-    major, _, minor = cuda.partition(".")
-    return int(major), int(minor or 0)
+    return entry.backend.serves(Backend.parse(build.backend))
 
 
 def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[tuple[str, str]]:
@@ -133,8 +126,8 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
             yield entry.name, f"there is no torch {entry.torch}" + (f"; the newest are {near}" if near else "")
             continue
         backends = list(dict.fromkeys(build.backend for build in of_line))
-        if entry.cuda not in {None, "cpu", *backends} and "default" not in backends:
-            yield entry.name, f"torch {entry.torch} has no build for CUDA {entry.cuda}; it has {', '.join(backends)}"
+        if entry.gpu is not None and not {entry.gpu.name, "default"} & {*backends}:
+            yield entry.name, f"torch {entry.torch} has no build for {entry.gpu.words}; it has {', '.join(backends)}"
             continue
         pythons = list(dict.fromkeys(build.python for build in of_line))
         wanted = python_tag(entry.python)
@@ -194,10 +187,10 @@ def _backends(rows: Sequence[BackendCoverage], written: Sequence[str]) -> list[s
     known = [row.backend for row in rows if row.backend != "default"]
     if not known:
         return None
-    lowest: dict[int, str] = {}
-    for backend in known:
-        if backend != "cpu":
-            lowest.setdefault(_version(backend)[0], backend)
-    short = any(value.startswith("cu") and parse_cuda(value) for value in written)
-    names = [f"cu{version.replace('.', '')}" if short else version for version in lowest.values()]
+    lowest: dict[int, Backend] = {}
+    for backend in map(Backend.parse, known):
+        if backend.is_gpu:
+            lowest.setdefault(backend.major, backend)
+    short = any(value.startswith("cu") for value in written)
+    names = [backend.tag if short else backend.name for backend in lowest.values()]
     return (["cpu"] if "cpu" in known and "cpu" in written else []) + names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.labels import MACHINES, parse_cuda, python_tag
+from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.labels import MACHINES, python_tag
 from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _declare(entry: Entry, problems: list[str]) -> Entry:
     """Return the entry that its variables and requirement declare; append their faults to the problems."""
     requirement = Requirement(entry.torch_requirement)
     torch = _declared_torch(entry, requirement, problems)
-    cuda = _declared_cuda(entry, requirement, problems)
+    backend = _declared_backend(entry, requirement, problems)
     abi = entry.variable("abi")
     if abi not in {None, "exact", "stable"}:
         problems.append(f"{entry.name}: the variable `abi` must be `stable` or `exact`, not `{abi}`")
@@ -141,7 +141,7 @@ def _declare(entry: Entry, problems: list[str]) -> Entry:
         known = f"`{meant}`" if meant else " or ".join(f"`{each}`" for each in sorted(MACHINES, reverse=True))
         problems.append(f"{entry.name}: the variable `machine` must be {known}, not `{machine}`")
     line = releases.format_minor(torch) if torch else None
-    return replace(entry, stable_abi=abi == "stable", torch=line, cuda=cuda, machine=machine)
+    return replace(entry, stable_abi=abi == "stable", torch=line, backend=backend, machine=machine)
 
 
 def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str]) -> Minor | None:
@@ -167,21 +167,21 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
     return declared
 
 
-def _declared_cuda(entry: Entry, requirement: Requirement, problems: list[str]) -> str | None:
-    """Return the normalised value of the variable ``cuda``: ``cpu``, a version, or None."""
+def _declared_backend(entry: Entry, requirement: Requirement, problems: list[str]) -> Backend | None:
+    """Return what the variable ``cuda`` names, or None."""
     value = entry.variable("cuda")
     if value is None:
         return None
     try:
-        cuda = parse_cuda(value)
+        backend = Backend.parse(value)
     except ValueError as error:
         problems.append(f"{entry.name}: the variable `cuda`: {error}")
         return None
-    local = re.search(r"\+(cpu|cu\d{3})\b", str(requirement.specifier))
+    local = Backend.of_local(str(requirement.specifier))
     # A CPU variant may be compiled against any build of torch; a CUDA variant only against its own.
-    if cuda is not None and local and parse_cuda(local[1]) != cuda:
+    if backend.is_gpu and local is not None and local != backend:
         problems.append(
             f"{entry.name}: the variable `cuda` is `{value}`, but the requirement `{entry.torch_requirement}` takes "
-            f"torch's build for `{local[1]}`; make them agree"
+            f"torch's build for `{local.tag}`; make them agree"
         )
-    return cuda or "cpu"
+    return backend

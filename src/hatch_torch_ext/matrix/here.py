@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ def current(shared: Common, *, torch: str) -> Entry:
         python=None,
         stable_abi=shared.stable_abi,
         torch=line,
-        cuda=dict(shared.variables).get("cuda"),
+        backend=Backend("cpu") if ("cuda", "cpu") in shared.variables else None,
         env_vars=shared.env_vars,
     )

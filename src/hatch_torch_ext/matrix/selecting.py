@@ -8,10 +8,10 @@ from fnmatch import translate
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.labels import possible, python_tag
 
 if TYPE_CHECKING:
@@ -89,13 +89,10 @@ def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[
     candidates = exact or [entry for entry in stable if lines[entry.name] == highest]
 
     def usable(entry: Entry) -> bool:
-        if entry.cuda in {None, "cpu"}:
-            return entry.cuda is None
-        wanted, have = Version(str(entry.cuda)), Version(cuda or "0")
-        return wanted.major == have.major and wanted <= have
+        return entry.backend is None or (entry.gpu is not None and entry.gpu.serves(Backend.of_cuda(cuda)))
 
     fitting = [entry for entry in candidates if usable(entry)]
-    return tuple(fitting or [entry for entry in candidates if entry.cuda == "cpu"])
+    return tuple(fitting or [entry for entry in candidates if entry.is_cpu])
 
 
 def _release_lines(entry: Entry) -> tuple[Minor, ...]:
@@ -124,7 +121,7 @@ def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
         labels = possible(
             torch=_release_lines(entry),
             stable_abi=entry.stable_abi,
-            cuda=entry.cuda,
+            backend=entry.backend,
             python=python,
             machine=entry.machine,
         )
@@ -136,14 +133,13 @@ def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
 def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         requirement = Requirement(entry.torch_requirement)
-        if entry.torch is None or entry.cuda in {None, "cpu"} or requirement.url or "+" in str(requirement.specifier):
+        if entry.torch is None or entry.gpu is None or requirement.url or "+" in str(requirement.specifier):
             continue  # undeclared, or one exact build of torch: known only after the build
         line = releases.minor_of(entry.torch)
-        major = int(str(entry.cuda).partition(".")[0])
         published = releases.published_cuda(line)
-        if published and major not in releases.cuda_majors(line):
+        if published and entry.gpu.major not in releases.cuda_majors(line):
             yield (
-                f"{entry.name}: there is no torch {entry.torch} for CUDA {entry.cuda}: it was published for CUDA "
+                f"{entry.name}: there is no torch {entry.torch} for {entry.gpu.words}: it was published for CUDA "
                 f"{', '.join(published)}; take the pair out of the matrix, or name it in `skip`"
             )
 
@@ -154,7 +150,7 @@ def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry.torch is not None:
             python = python_tag(entry.python) or entry.python
-            key = (entry.torch, entry.stable_abi, entry.cuda, python, entry.machine or platform.machine())
+            key = (entry.torch, entry.stable_abi, entry.backend, python, entry.machine or platform.machine())
             groups.setdefault(key, []).append(entry)
     for group in groups.values():
         if len(group) > 1:

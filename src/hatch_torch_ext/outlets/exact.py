@@ -66,7 +66,7 @@ def local_version(variant: Variant, *, whole: bool = False) -> str:
     """
     stable = "stable" if variant.stable_abi else ""
     abi = {None: "", True: "cxx11" if whole else "", False: "cxx98"}[variant.cxx11_abi]
-    backend = f"cu{variant.cuda.replace('.', '')}" if whole and variant.cuda else _backend(variant)
+    backend = variant.runs_on.tag if whole else _backend(variant)
     return f"pt{variant.torch.replace('.', '')}{stable}{backend}{abi}"
 
 
@@ -168,16 +168,14 @@ def _folder(variant: Variant) -> str:
 
 def _said(variant: Variant) -> str:
     newer = " and newer" if variant.stable_abi else ""
-    if variant.cuda is None:
+    backend = variant.runs_on
+    if not backend.is_gpu:
         return f"torch {variant.torch}{newer}, any build"
-    major = variant.cuda.split(".")[0]
-    return f"torch {variant.torch}{newer}, built for CUDA {variant.cuda} or a newer {major}.x"
+    return f"torch {variant.torch}{newer}, built for {backend.words} or a newer {backend.major}.x"
 
 
 def _backend(variant: Variant) -> str:
-    if variant.cuda is None:
-        return "cpu"
-    return f"cu{variant.cuda.split('.')[0] if variant.stable_abi else variant.cuda.replace('.', '')}"
+    return variant.runs_on.major_tag if variant.stable_abi else variant.runs_on.tag
 
 
 def _write_pages(out: Path, served: Sequence[IndexedWheel]) -> None:

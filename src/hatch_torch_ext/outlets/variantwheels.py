@@ -117,8 +117,8 @@ def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
     """Return label -> variants: one label for each CUDA major, the newest first, and ``null`` for the CPU."""
     found: dict[str, list[BuiltVariant]] = defaultdict(list)
     for built in part.variants:
-        cuda = built.variant.cuda if built.variant.backend == "cuda" else None
-        found[f"cu{cuda.split('.')[0]}" if cuda else NULL].append(built)
+        backend = built.variant.runs_on
+        found[backend.major_tag if backend.is_gpu else NULL].append(built)
     ordered = sorted((label for label in found if label != NULL), key=lambda label: -int(label.removeprefix("cu")))
     return {label: found[label] for label in [*ordered, *([NULL] if NULL in found else [])]}
 

@@ -289,5 +289,5 @@ def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
     known = [took.peak for task in tasks if (took := history.of(task.name)) is not None and took.peak]
     if len(known) == len(tasks) and known:
         return max(known)
-    cuda = any(task.entry.cuda not in {None, "cpu"} for task in tasks)
+    cuda = any(task.entry.gpu for task in tasks)
     return max([capacity.CUDA if cuda else capacity.CPP, *known])

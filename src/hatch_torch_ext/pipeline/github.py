@@ -91,7 +91,7 @@ def _runner(entry: Entry, runners: Mapping[str, str]) -> str:
 
 
 def _image(entry: Entry, images: Mapping[str, str], machine: str) -> str:
-    cuda = entry.cuda or "cpu"
+    cuda = "cpu" if entry.backend is None else entry.backend.name
     elsewhere = [str(entry.machine)] if entry.machine not in {None, machine} else []
     for name in (*elsewhere, cuda, cuda.partition(".")[0], ANY):
         if name in images:

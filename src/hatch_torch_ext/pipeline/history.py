@@ -78,6 +78,6 @@ class History:
 
         def weight(task: Task) -> tuple[bool, float, bool]:
             took = self.of(task.name)
-            return took is None, took.seconds if took else 0.0, task.entry.cuda not in {None, "cpu"}
+            return took is None, took.seconds if took else 0.0, task.entry.gpu is not None
 
         return sorted(tasks, key=weight, reverse=True)

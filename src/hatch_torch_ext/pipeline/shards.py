@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.history import History
     from hatch_torch_ext.values.entry import Entry
 
-CUDA_WEIGHT = 10.0
-"""The assumed ratio of the time of an entry with CUDA to one without, if nothing is known."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
@@ -66,7 +63,7 @@ def split(entries: Sequence[Entry], count: int, *, times: History | None = None)
 
 
 def _weights(entries: Sequence[Entry], times: History | None) -> dict[str, float]:
-    kinds = {entry.name: CUDA_WEIGHT if entry.cuda not in {None, "cpu"} else 1.0 for entry in entries}
+    kinds = {entry.name: entry.backend.weight if entry.backend is not None else 1.0 for entry in entries}
     known = {name: took.seconds for name in kinds if times is not None and (took := times.of(name)) is not None}
     if not known:
         return kinds

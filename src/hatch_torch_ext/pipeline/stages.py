@@ -123,7 +123,7 @@ def build(task: Task, acquired: Acquired, slots: PoolSlots, planned: Planned, em
         report=report,
     )
     step("audit")
-    if entry.cuda not in {None, "cpu"} and built.variant.backend == "cpu":
+    if entry.gpu and not built.variant.runs_on.is_gpu:
         report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
     names = exports.of(
         sdk,

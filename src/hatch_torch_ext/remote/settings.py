@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, SdkError
-from hatch_torch_ext.facts.labels import parse_cuda
+from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def _filled(entry: Entry, option: str, url: str | None) -> str | None:
     cuda = entry.variable("cuda")
     values = dict(entry.variables)
     if cuda is not None:  # indexes call a build cu128, even if the matrix says 12.8
-        values["cuda"] = f"cu{version.replace('.', '')}" if (version := parse_cuda(cuda)) else "cpu"
+        values["cuda"] = Backend.parse(cuda).tag
     missing = sorted({field for field in re.findall(r"{(\w+)}", url) if field not in values})
     if missing:
         raise SdkError(

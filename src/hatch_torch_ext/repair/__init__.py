@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hatch_torch_ext.base.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import content, labels, owners, policy, registered
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 from hatch_torch_ext.repair import contents, exported, runpaths, search
@@ -45,7 +46,7 @@ class _Identity(NamedTuple):
     """The identity of a variant: its label, and the facts in the label."""
 
     label: str
-    cuda: str | None
+    backend: Backend
     cxx11_abi: bool | None
     python: str | None
     archs: tuple[str, ...]
@@ -213,23 +214,23 @@ def _identity(
     is_cuda = bool(device) or any(each.cuda for each in links.values())
     if device and sdk.cuda is None:
         raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_cuda(entry, sdk)}")
-    cuda = sdk.cuda if is_cuda else None
+    backend = sdk.backend if is_cuda else Backend("cpu")
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
     python = _python(links, interpreter, tree)
     label = labels.label(
         torch_minor=sdk.minor,
         stable_abi=entry.stable_abi,
-        cuda=cuda,
+        backend=backend,
         cxx11_abi=cxx11_abi,
         machine=interpreter.machine,
         python=python,
     )
-    return _Identity(label, cuda, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
+    return _Identity(label, backend, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
 
 
 def _no_cuda(entry: Entry, sdk: Sdk) -> str:
     """Return why the entry has no CUDA, and what to do about code that needs it."""
-    if entry.cuda == "cpu":
+    if entry.is_cpu:
         return (
             "the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
             "entry "
@@ -329,8 +330,8 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
         label=identity.label,
         torch=sdk.minor,
         stable_abi=entry.stable_abi,
-        backend="cpu" if identity.cuda is None else "cuda",
-        cuda=identity.cuda,
+        backend=identity.backend.kind,
+        cuda=identity.backend.version or None,
         cxx11_abi=identity.cxx11_abi,
         python=identity.python,
         machine=interpreter.machine,

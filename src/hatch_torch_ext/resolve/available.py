@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import builds, releases
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.builds import Build
 from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import RemoteError
@@ -106,7 +107,7 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
     if whole := _of_place(http, store, own, problems.append):
         return whole
     known = {version for versions in releases.PUBLISHED_CUDA.values() for version in versions}
-    names = ["cpu", *(f"cu{version.replace('.', '')}" for version in sorted(known, key=_numbers, reverse=True))]
+    names = ["cpu", *(Backend("cuda", version).tag for version in sorted(known, key=_numbers, reverse=True))]
     found: list[Build] = []
     for name in names:
         found += _of_place(http, store, f"{own.rstrip('/')}/{name}", problems.append)

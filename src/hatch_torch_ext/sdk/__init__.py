@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext.base.errors import SdkError
-from hatch_torch_ext.facts.labels import parse_cuda
 from hatch_torch_ext.facts.releases import TORCH_INDEX
 
 if TYPE_CHECKING:
@@ -40,21 +39,22 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
         raise SdkError(
             entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} was found. {remedy}"
         )
-    wanted = entry.variable("cuda")
     # `cpu` says what the variant shall be, not what it is compiled against: any build of torch will do.
-    if wanted is None or (version := parse_cuda(wanted)) is None or version == sdk.cuda:
+    if entry.gpu is None or entry.gpu == sdk.backend:
         return
-    build = f"CUDA {sdk.cuda}" if sdk.cuda else "the CPU alone"
+    build = sdk.backend.words if sdk.backend.is_gpu else "the CPU only"
     if sdk.kind == "thin":
-        label = f"cu{version.replace('.', '')}"
-        remedy = f'Correct the matrix, or take the build of torch\'s own index: `index-url = "{TORCH_INDEX}/{label}"`'
+        build_index = f"{TORCH_INDEX}/{entry.gpu.tag}"
+        remedy = f'Correct the matrix, or take the build of torch\'s own index: `index-url = "{build_index}"`'
     raise SdkError(
-        entry.name, f"the matrix asks for cuda = {wanted!r}, but torch {sdk.version} is a build for {build}. {remedy}"
+        entry.name,
+        f"the matrix asks for cuda = {entry.variable('cuda')!r}, but torch {sdk.version} is a build for {build}. "
+        f"{remedy}",
     )
 
 
 def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
     """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` gets a torch without CUDA."""
-    if entry.variable("cuda") != "cpu":
+    if not entry.is_cpu:
         return sdk
     return replace(sdk, cuda=None, cuda_include_dirs=())

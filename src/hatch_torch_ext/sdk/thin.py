@@ -84,7 +84,7 @@ def acquire(
                 "torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel), ThinRecord.parse
             )
             record = ThinRecord.parse(said)
-            wanted = record.facts.cuda and entry.variable("cuda") != "cpu" and nvidia.wanted(config)
+            wanted = record.facts.cuda and not entry.is_cpu and nvidia.wanted(config)
             cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
             parts = nvidia.toolkit(scope, crossed) if wanted and crossed is not None else ()
         except (fetch.FetchError, OSError) as error:

@@ -51,7 +51,7 @@ def find(
     made_for = f" for {target.machine}" if target is not None else ""
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({cxx.path})")
     # A toolkit is reported once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
-    if toolkit is None and sdk.cuda is not None and entry.cuda not in {None, "cpu"}:
+    if toolkit is None and sdk.cuda is not None and entry.gpu:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,

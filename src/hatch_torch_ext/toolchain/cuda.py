@@ -103,7 +103,7 @@ def find(
 
 
 def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
-    if entry.variable("cuda") == "cpu":
+    if entry.is_cpu:
         why = 'the matrix says cuda = "cpu"'
     else:
         why = f"torch {sdk.version} is " + (f"a ROCm build ({sdk.hip})" if sdk.hip else "a build without CUDA")

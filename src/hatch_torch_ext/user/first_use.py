@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.facts.backend import Backend
     from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.store import Store
@@ -130,7 +131,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     entry = matrix.current(shared, torch=torch.version)
     config = _config(request, fallback, project)
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
-    entry = _with_cuda(entry, fallback, sdk.cuda)
+    entry = _with_cuda(entry, fallback, sdk.backend)
     if sdk.cuda is not None:
         config = _for_the_gpus(config)
     tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
@@ -149,12 +150,12 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     builtcache.show(cache, request, folder, said["variant"], scratch)
 
 
-def _with_cuda(entry: Entry, fallback: Fallback, cuda: str | None) -> Entry:
+def _with_cuda(entry: Entry, fallback: Fallback, backend: Backend) -> Entry:
     """Declare torch's CUDA version if the sources have kernels, so that CMake gets it as from an entry of a matrix."""
     has_kernels = any(path.endswith(".cu") for path, _ in fallback.files)
-    if cuda is None or entry.cuda is not None or not has_kernels:
+    if not backend.is_gpu or entry.backend is not None or not has_kernels:
         return entry
-    return replace(entry, variables=(*entry.variables, ("cuda", f"cu{cuda.replace('.', '')}")), cuda=cuda)
+    return replace(entry, variables=(*entry.variables, ("cuda", backend.tag)), backend=backend)
 
 
 def _fallback(request: Request) -> Fallback:

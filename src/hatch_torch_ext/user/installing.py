@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import RemoteError
@@ -101,7 +102,7 @@ def backends(machine: Machine, asked: str) -> tuple[str, ...]:
         cuda_of(asked)
         return (asked,)
     known = sorted({cuda for versions in releases.PUBLISHED_CUDA.values() for cuda in versions}, key=releases.minor_of)
-    return (*(f"cu{cuda.replace('.', '')}" for cuda in usable_cuda(machine, known)), CPU)
+    return (*(Backend("cuda", cuda).tag for cuda in usable_cuda(machine, known)), CPU)
 
 
 def plan(

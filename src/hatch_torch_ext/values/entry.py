@@ -10,6 +10,8 @@ from hatch_torch_ext.base import untrusted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hatch_torch_ext.facts.backend import Backend
+
 RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """Names in the work folder that are not folders of entries."""
 
@@ -32,12 +34,22 @@ class Entry:
     stable_abi: bool = False
     torch: str | None = None
     """The release line (``2.8``) that variable or requirement declares; None: only the installed torch tells."""
-    cuda: str | None = None
-    """The value of the variable ``cuda``: ``cpu`` or a version (``12.8``); None if it is absent."""
+    backend: Backend | None = None
+    """What the variable ``cuda`` names (``cpu``, ``12.8``, ``cu128``); None if it is absent."""
     env_vars: tuple[tuple[str, str], ...] = ()
     """Environment variables that the hatch environment sets."""
     machine: str | None = None
     """The value of the variable ``machine`` (``aarch64``); None for the machine that builds."""
+
+    @property
+    def gpu(self) -> Backend | None:
+        """Return the GPU's backend that the matrix asks for; None for the CPU, and where it asks for none."""
+        return self.backend if self.backend is not None and self.backend.is_gpu else None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Return whether the matrix asks for a variant for the CPU, whatever torch it is compiled against."""
+        return self.backend is not None and not self.backend.is_gpu
 
     @property
     def folder(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from hatch_torch_ext.facts.backend import Backend
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -47,6 +49,11 @@ class Sdk:
     """Modules of torch's wheel and of its requirements that a thin SDK lacks, sorted: ``sympy``, ``torchgen`` …"""
     wheel_sha256: str | None = None
     """The wheel's hash as its index states it, if it does; bytes that are read by ranges cannot be compared with it."""
+
+    @property
+    def backend(self) -> Backend:
+        """Return what this torch was built for."""
+        return Backend.of_cuda(self.cuda)
 
     @property
     def minor(self) -> str:
