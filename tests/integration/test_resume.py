@@ -196,6 +196,48 @@ def test_configuration_and_environment_are_inputs(project: Project) -> None:
     assert reused(project) == [False, False]
 
 
+FINDS = (
+    PLAIN.replace("file(GLOB sources *.c)", "set(sources plain.c)")
+    + """
+find_path(FACTS facts.h)
+set(FLAVOUR "$ENV{FLAVOUR}" CACHE STRING "")
+target_include_directories(plain PRIVATE ${FACTS})
+target_compile_definitions(plain PRIVATE "FLAVOUR=\\"${FLAVOUR}\\"")
+"""
+)
+
+
+def test_a_variable_that_cmake_keeps_the_answer_to(
+    tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]
+) -> None:
+    """What CMake found by a variable, or a project keeps of one in its cache, is asked anew where that one changed.
+
+    A variable that only compilers read, which Ninja does not see, has everything compiled again.
+    """
+    shared = once("resume", lambda folder: make_wheels(folder / "wheels", ["2.8.0", "2.9.0"]))
+    source = '#include "facts.h"\nconst char *answer(void) { return "[[" FACT FLAVOUR "]]"; }\n'
+    files = {"csrc/CMakeLists.txt": FINDS, "csrc/plain.c": source}
+    project = Project(tmp_path / "project", shared, releases=["2.8"], files=files)
+    for name in ("one", "two"):
+        (tmp_path / name / "include").mkdir(parents=True)
+        (tmp_path / name / "include/facts.h").write_text(f'#define FACT "{name}"\n', encoding="utf-8")
+
+    def built(**environ: str) -> bytes:
+        assert reused(project, **environ) == [False]
+        assert compiled(project) == ["plain.c.o"]
+        with zipfile.ZipFile(project.wheel()) as archive:
+            (library,) = (archive.read(name) for name in archive.namelist() if name.endswith("libplain.so"))
+        return library[library.index(b"[[") + 2 : library.index(b"]]")]
+
+    first, second = str(tmp_path / "one"), str(tmp_path / "two")
+    assert built(CMAKE_PREFIX_PATH=first, FLAVOUR="sweet") == b"onesweet"
+    assert built(CMAKE_PREFIX_PATH=second, FLAVOUR="sweet") == b"twosweet"
+    assert built(CMAKE_PREFIX_PATH=second, FLAVOUR="sour") == b"twosour"
+    compilers = {"COMPILER_PATH": first, "NVCC_APPEND_FLAGS": "-O1"}
+    assert built(CMAKE_PREFIX_PATH=second, FLAVOUR="sour", **compilers) == b"twosour"
+    assert reused(project, CMAKE_PREFIX_PATH=second, FLAVOUR="sour", **compilers) == [True]
+
+
 def test_a_damaged_result_is_made_again(project: Project) -> None:
     """The record is checked: a library that was changed by hand is no result of ours, nor is a record cut off."""
     first = project.digest()

@@ -36,6 +36,9 @@ from hatch_torch_ext.cmake import (
     toolchainfile,
     written,
 )
+from hatch_torch_ext.facts import variables
+from hatch_torch_ext.facts.project import cmake_files
+from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.values.job import InstallTree, Job
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
 CONFIGURING = "torch_ext_configuring"
 """A file in a build folder while its configure step runs, and after one that was interrupted."""
+_OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
+"""Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
 
 
 def build(
@@ -81,7 +86,7 @@ def build(
     toolchainfile.write_python(job)
     launchers.write(job)
     cache = definitions.cache_entries(job)
-    _fresh_build_folder(job.build, key=_key(job, cache))
+    _fresh_build_folder(job.build, key=_key(job, cache), found_by=_found_by(job))
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
@@ -201,10 +206,7 @@ class _Runner:
     def configure(self, command: Sequence[str]) -> None:
         mark = self.job.build / CONFIGURING
         if mark.exists():
-            # CMake's cache records a killed check as a failed one. The objects stay.
-            (self.job.build / "CMakeCache.txt").unlink(missing_ok=True)
-            for checked in (self.job.build / "CMakeFiles").glob("[0-9]*"):
-                shutil.rmtree(checked)
+            _forget_findings(self.job.build)  # CMake's cache records a killed check as a failed one
         mark.touch()
         (self.job.build / NOTES).unlink(missing_ok=True)
         # CMake's try_compile results are neither kept nor counted.
@@ -292,19 +294,42 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
         "target": repr(toolchain.target),
         "launcher": launchers.words(job),
-        "environ": {name: environ.get(name) for name in surroundings.READ_ONCE},
+        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},
         "files": surroundings.contents_read_once(job.config, environ),
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _fresh_build_folder(folder: Path, *, key: str) -> None:
+def _found_by(job: Job) -> str:
+    """Return a digest of the variables that decide what CMake finds, and what the project's CMake files read.
+
+    CMake keeps in its cache what it found, and what a project keeps there: with another digest it begins anew, and
+    Ninja compiles what that changes.
+    """
+    environ = job.entry.environ(os.environ)
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in cmake_files(job.config.source))
+    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
+    values = [(name, environ[name]) for name in sorted(named) if name in environ]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _fresh_build_folder(folder: Path, *, key: str, found_by: str) -> None:
     stored = folder / KEY
-    if folder.exists() and not (stored.is_file() and stored.read_text(encoding="ascii") == key):
+    before, _, found_before = stored.read_text(encoding="ascii").partition("\n") if stored.is_file() else ("", "", "")
+    if folder.exists() and before != key:
         shutil.rmtree(folder)
+    elif found_before != found_by:
+        _forget_findings(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    stored.write_text(key, encoding="ascii")
+    stored.write_text(f"{key}\n{found_by}", encoding="ascii")
+
+
+def _forget_findings(build: Path) -> None:
+    """Remove what CMake found on the machine and what it tried out; the objects stay."""
+    (build / "CMakeCache.txt").unlink(missing_ok=True)
+    for checked in (build / "CMakeFiles").glob("[0-9]*"):
+        shutil.rmtree(checked)
 
 
 def _quiet(version: str) -> list[str]:

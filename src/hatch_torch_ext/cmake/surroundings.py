@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values.job import Job
 
-READ_ONCE = (
-    *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CXX", "CXXFLAGS", "LDFLAGS"),
-    *("CMAKE_TOOLCHAIN_FILE", "SOURCE_DATE_EPOCH"),
-    *("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"),
-)
-"""What CMake or a compiler reads only when a build folder is made."""
-
 # A build's front end sets these for its own Python (pip's isolated environments use PYTHONPATH), and DESTDIR or the
 # user's generator would affect the install tree.
 _REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__")

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
+from hatch_torch_ext.facts import variables
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import digests, events, record, schedule
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
@@ -46,7 +47,6 @@ FIRST_WORKER = 600.0
 """Timeout in seconds for the first worker: a batch system may take its time."""
 RETRIES = 2
 """How often an entry is restarted after a failure of Dask; Dask's own setting counts lost workers."""
-FLAGS = ("CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "SOURCE_DATE_EPOCH")
 EXTRA = 'pip install "hatch-torch-ext[dask]"'
 
 
@@ -223,7 +223,7 @@ def _keep(folder: Path, name: str, wheel: bytes) -> None:
 
 def _environ(version: str) -> dict[str, str]:
     """Return the variables that affect the build or where packages come from; they are sent with the task."""
-    kept = {*FLAGS, *settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
+    kept = {*variables.sent(), *settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
     own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
     own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
     found = {name: value for name, value in os.environ.items() if name in kept | own}

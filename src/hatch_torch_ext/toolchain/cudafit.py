@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.base.process import answer, run
-from hatch_torch_ext.facts import archs
+from hatch_torch_ext.facts import archs, variables
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
 from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
 
@@ -105,7 +105,7 @@ def check_host(
 
     ``setting`` is where it is named, as ``host_setting`` returns it.
     """
-    asked = [environ.get(name) for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAFLAGS")]
+    asked = [environ.get(name) for name in variables.names(variables.Use.NVCC_FLAGS)]
     flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
     if any(UNCHECKED_HOST in text for text in flags):
         return

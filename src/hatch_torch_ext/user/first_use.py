@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import locks, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError
+from hatch_torch_ext.facts import variables
 from hatch_torch_ext.user import builtcache
 from hatch_torch_ext.user.request import Request
 
@@ -244,7 +245,6 @@ def _key(  # noqa: PLR0917 - what a build depends on
     python: TorchFolders,
 ) -> str:
     from hatch_torch_ext import __version__
-    from hatch_torch_ext.cmake import surroundings
 
     cuda = tools.cuda
     environ = entry.environ(os.environ)
@@ -254,7 +254,7 @@ def _key(  # noqa: PLR0917 - what a build depends on
         "python": [python.environment.interpreter.tag, python.environment.interpreter.machine],
         "compiler": [tools.cxx.version, str(tools.cxx.path), tools.cmake.version],
         "cuda": None if cuda is None else [cuda.nvcc.version, [arch.name for arch in cuda.archs]],
-        "environ": {name: environ.get(name) for name in surroundings.READ_ONCE},
+        "environ": {name: environ.get(name) for name in variables.names(variables.Use.COMPILE)},
         "config": repr(config.archs),
         "by": __version__,
     }
@@ -328,9 +328,10 @@ class _Progress:
 
 def _for_the_user(message: str, request: Request) -> str:
     """Return the message of a failed build with what a user can do, in place of what an author can."""
-    from hatch_torch_ext.cmake import failures, surroundings
+    from hatch_torch_ext.cmake import failures
 
-    told = sorted(name for name in surroundings.READ_ONCE if os.environ.get(name) and name != "SOURCE_DATE_EPOCH")
+    names = {*variables.names(variables.Use.COMPILE)} - {"SOURCE_DATE_EPOCH"}
+    told = sorted(name for name in names if os.environ.get(name))
     mine = f"tell the authors of {request.distribution}"
     mine = f"Unset {', '.join(told)} unless needed, or {mine}" if told else f"T{mine[1:]}"
     return re.sub(f"{re.escape(failures.IN_SOURCES)}({re.escape(failures.IN_OPTIONS)})?", mine, message)

@@ -1,0 +1,112 @@
+"""The environment variables that matter to a compile, each with what depends on it: the only such list.
+
+Variables that a build sets itself, whatever the user's are, are not in it: ``Torch_DIR``, ``CUDAToolkit_ROOT``,
+``CMAKE_BUILD_TYPE``. ``PATH`` is not either, since every isolated build has its own: what is found there counts.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Use(enum.Flag):
+    """What a variable matters to."""
+
+    COMPILE = enum.auto()
+    """To the compiled files, and CMake or Ninja does not see that it changes: a build folder is made anew."""
+    FIND = enum.auto()
+    """To what is found on the machine, and CMake keeps what it found: its cache is made anew."""
+    LAUNCH = enum.auto()
+    """To how a compiler is started, which CMake keeps too; a finished entry does not depend on it."""
+    FLAGS = enum.auto()
+    """Holds arguments of C and C++ compilers and linkers, some of which are for one machine only."""
+    NVCC_FLAGS = enum.auto()
+    """Holds arguments of nvcc, among them those for its host compiler."""
+    VALUE = enum.auto()
+    """Names nothing on this machine: it means the same on another."""
+    FIRST_USE = enum.auto()
+    """To a build at first use, so that the loader looks for one that was made with the same value."""
+
+
+_SENT = Use.FLAGS | Use.NVCC_FLAGS | Use.VALUE
+_MADE_FROM = Use.COMPILE | Use.FIRST_USE
+
+TABLE = MappingProxyType(
+    {
+        # compilers and their arguments, for CMake
+        "CC": _MADE_FROM,
+        "CFLAGS": _MADE_FROM | Use.FLAGS,
+        "CPPFLAGS": _MADE_FROM | Use.FLAGS,
+        "CUDAARCHS": _MADE_FROM | Use.VALUE,
+        "CUDAFLAGS": _MADE_FROM | Use.NVCC_FLAGS,
+        "CUDAHOSTCXX": _MADE_FROM,
+        "CXX": _MADE_FROM,
+        "CXXFLAGS": _MADE_FROM | Use.FLAGS,
+        "LDFLAGS": _MADE_FROM | Use.FLAGS,
+        "CMAKE_TOOLCHAIN_FILE": Use.COMPILE,
+        "SOURCE_DATE_EPOCH": Use.COMPILE | Use.VALUE,
+        # https://gcc.gnu.org/onlinedocs/gcc/Environment-Variables.html, https://clang.llvm.org/docs/UsersManual.html
+        "CCC_OVERRIDE_OPTIONS": Use.COMPILE,
+        "COMPILER_PATH": Use.COMPILE,
+        "CPATH": Use.COMPILE,
+        "CPLUS_INCLUDE_PATH": Use.COMPILE,
+        "C_INCLUDE_PATH": Use.COMPILE,
+        "GCC_EXEC_PREFIX": Use.COMPILE,
+        "LIBRARY_PATH": Use.COMPILE,
+        # https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#nvcc-environment-variables
+        "NVCC_APPEND_FLAGS": Use.COMPILE | Use.NVCC_FLAGS,
+        "NVCC_CCBIN": Use.COMPILE,
+        "NVCC_PREPEND_FLAGS": Use.COMPILE | Use.NVCC_FLAGS,
+        # the toolkit, and the architectures to compile for
+        "CUDA_HOME": Use.FIND | Use.FIRST_USE,
+        "CUDA_PATH": Use.FIND | Use.FIRST_USE,
+        "TORCH_CUDA_ARCH_LIST": Use.FIRST_USE,  # in a build of the matrix the option `archs` decides
+        # https://cmake.org/cmake/help/latest/manual/cmake-env-variables.7.html
+        "CMAKE_INCLUDE_PATH": Use.FIND,
+        "CMAKE_LIBRARY_PATH": Use.FIND,
+        "CMAKE_PREFIX_PATH": Use.FIND,
+        "CMAKE_PROGRAM_PATH": Use.FIND,
+        "CMAKE_CUDA_COMPILER_LAUNCHER": Use.LAUNCH,
+        "CMAKE_CXX_COMPILER_LAUNCHER": Use.LAUNCH,
+        "CMAKE_CXX_LINKER_LAUNCHER": Use.LAUNCH,
+        "CMAKE_C_COMPILER_LAUNCHER": Use.LAUNCH,
+        "CMAKE_C_LINKER_LAUNCHER": Use.LAUNCH,
+        # pkg-config, and programs and libraries that CMake runs
+        "LD_LIBRARY_PATH": Use.FIND,
+        "PKG_CONFIG": Use.FIND,
+        "PKG_CONFIG_LIBDIR": Use.FIND,
+        "PKG_CONFIG_PATH": Use.FIND,
+        "PKG_CONFIG_SYSROOT_DIR": Use.FIND,
+    }
+)
+"""Name -> what depends on it."""
+
+_READ = re.compile(r"ENV\{(\w+)\}")
+_FOUND = re.compile(r"\bfind_package\s*\(\s*(\w+)", re.IGNORECASE)
+_PINNED = frozenset({"Torch", "Caffe2", "CUDAToolkit", "CUDA", "Python", "Python3", "PythonInterp", "PythonLibs"})
+"""Packages whose place a build names itself."""
+
+
+def names(use: Use) -> tuple[str, ...]:
+    """Return the variables that matter to one of ``use``, in the order of the table."""
+    return tuple(name for name, uses in TABLE.items() if uses & use)
+
+
+def sent() -> tuple[str, ...]:
+    """Return the variables that a build on another machine gets from this one."""
+    return names(_SENT)
+
+
+def of_cmake(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the variables that CMake files with these contents read, and those that say where a package is found."""
+    for text in texts:
+        yield from _READ.findall(text)
+        for package in _FOUND.findall(text):
+            if package not in _PINNED:
+                yield from (f"{package}_ROOT", f"{package.upper()}_ROOT", f"{package}_DIR")

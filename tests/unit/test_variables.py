@@ -1,0 +1,110 @@
+"""The table of environment variables that matter to a compile: what its filters give, and that nothing is past it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from hatch_torch_ext import config as configuration
+from hatch_torch_ext.facts import variables
+from hatch_torch_ext.facts.variables import TABLE, Use
+from hatch_torch_ext.pipeline import cluster, record
+from hatch_torch_ext.pipeline.task import Task
+from hatch_torch_ext.resources import _variants
+from hatch_torch_ext.values.entry import Entry
+
+PAGES = Path(__file__).resolve().parents[2]
+MADE_OF = variables.names(Use.COMPILE | Use.FIND)
+
+OF_A_COMPILE = re.compile(
+    r"(?:C|CXX|CPP|CUDA|LD)FLAGS|CC|CXX|CUDAHOSTCXX|CUDAARCHS|CUDA_(?:HOME|PATH)|SOURCE_DATE_EPOCH|TORCH_CUDA_ARCH_LIST"
+    r"|(?:NVCC|PKG_CONFIG|GCC|COMPILER|CCC)_\w+|PKG_CONFIG|\w*(?:PATH|_LAUNCHER|_ROOT)|CMAKE_TOOLCHAIN_FILE"
+)
+"""The names of variables that CMake, compilers and what they start read from the environment."""
+NOT_OF_THE_ENVIRONMENT = {
+    "CCACHE_CONFIGPATH": "where ccache keeps files, which changes no result",
+    "HATCH_TORCH_EXT_COMPILER_LAUNCHER": "an option, which the key has",
+    "INSTALL_RPATH": "a property of CMake's targets",
+    "NO_DEFAULT_PATH": "an argument of CMake's commands",
+    "PYTHONSAFEPATH": "removed: the interpreter is the entry's",
+    "RPATH": "a word of ELF",
+    "RUNPATH": "a word of ELF",
+    "PATH": "every isolated build has its own; the compilers that are found on it are in the key",
+    "PYTHONPATH": "CMake gets the entry's",
+    "TORCH_LIB_PATH": "a variable of torch's Python code",
+}
+
+
+def named() -> dict[str, list[str]]:
+    """Return the names in the pages that may be such variables -> the pages that name them."""
+    found: dict[str, list[str]] = {}
+    for page in sorted([PAGES / "README.md", *(PAGES / "docs").glob("*.md")]):
+        for name in set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*\b", page.read_text(encoding="utf-8"))):
+            if OF_A_COMPILE.fullmatch(name):
+                found.setdefault(name, []).append(page.name)
+    return found
+
+
+def test_every_variable_that_a_page_names_is_in_the_table() -> None:
+    """A page that says what a variable does to the compile says it of one that the keys know; 20 names at least."""
+    found = named()
+    assert {name: pages for name, pages in found.items() if name not in {*TABLE, *NOT_OF_THE_ENVIRONMENT}} == {}
+    assert [name for name in NOT_OF_THE_ENVIRONMENT if name not in found or name in TABLE] == []
+    assert len(found) >= 20
+
+
+def test_the_loader_tells_builds_at_first_use_apart_by_the_tables_variables() -> None:
+    """The loader imports nothing of ours: its own list is the same as the table's."""
+    assert set(_variants._ENVIRON) == set(variables.names(Use.FIRST_USE))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    """Return an entry's task."""
+    (tmp_path / "my_pkg").mkdir()
+    (tmp_path / "CMakeLists.txt").touch()
+    options = {"source": ".", "package": "my_pkg"}
+    config = configuration.parse(options, root=tmp_path, project_name="my-pkg", environ={})
+    entry = Entry(
+        name="matrix.2.13",
+        variables=(("torch", "2.13"),),
+        dependencies=(),
+        torch_requirement="torch==2.13.*",
+        python=None,
+    )
+    return Task(entry=entry, config=config, work=tmp_path / "build" / "torch-ext")
+
+
+@pytest.mark.parametrize("name", MADE_OF)
+def test_a_finished_entry_depends_on(name: str, task: Task) -> None:
+    """Set in the process's own environment, as `env-vars` of the entry, changed or removed: another key each time."""
+    keys = [record._key(task, {}), *(record._key(task, {name: value}) for value in ("/one", "/two"))]
+    own = dataclasses.replace(task.entry, env_vars=((name, "/three"),))
+    keys.append(record._key(dataclasses.replace(task, entry=own), own.environ({})))
+    assert len(set(keys)) == 4
+
+
+@pytest.mark.parametrize("name", sorted(set(TABLE) - set(MADE_OF)))
+def test_a_finished_entry_does_not_depend_on(name: str, task: Task) -> None:
+    """What changes no result is no reason to build again."""
+    assert record._key(task, {}) == record._key(task, {name: "/one"})
+
+
+def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments of compilers are sent, nvcc's own too; paths are each machine's own."""
+    for name in TABLE:
+        monkeypatch.setenv(name, "x")
+    sent = {name for name in cluster._environ("1.0") if name in TABLE}
+    arguments = {"CFLAGS", "CPPFLAGS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"}
+    assert sent == {*arguments, "CUDAARCHS", "SOURCE_DATE_EPOCH"}
+
+
+def test_what_cmake_files_read() -> None:
+    """``$ENV{…}``, and the variables that name a package's place, but for packages whose place the build names."""
+    text = "set(X $ENV{FLAVOUR})\nfind_package(Torch)\nfind_package( Foo 1.2)\nFIND_PACKAGE(fmt REQUIRED)\n"
+    assert sorted(variables.of_cmake([text])) == [
+        *("FLAVOUR", "FMT_ROOT", "FOO_ROOT", "Foo_DIR", "Foo_ROOT", "fmt_DIR", "fmt_ROOT"),
+    ]
