@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
+RUN_PATH = "torch_ext_run_path.txt"
+"""Where the project's programs and modules find libraries while it is built, as ``LD_LIBRARY_PATH`` has it."""
 CONFIGURING = "torch_ext_configuring"
 """A file in a build folder while its configure step runs, and after one that was interrupted."""
 _OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
@@ -225,6 +227,8 @@ class _Runner:
         if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
             return complaint
         job = self.job
+        if step == "compiling":
+            output = failures.from_root(output, root=job.config.root, build=job.build)
         text = failures.step_failed(
             step,
             command,
@@ -232,6 +236,7 @@ class _Runner:
             log=job.log,
             source=job.config.source,
             left_out=job.sdk.left_out,
+            thin=job.sdk.kind == "thin",
             hints=tuple(toolchainfile.hints(job, output)),
             killed=_killed(step, command, error),
         )
@@ -253,6 +258,7 @@ def _install(run: _Runner, reply: replies.Reply) -> None:
     job, stage, site = run.job, run.job.folder / "stage", run.job.environment.site_packages
     # The prefix is passed again: a project may have set its own, often the package's folder in the sources.
     command = [str(job.toolchain.cmake.path), "--install", str(job.build), "--prefix", str(job.prefix)]
+    run = replace(run, env={**run.env, **_run_path(run)})
     shutil.rmtree(job.prefix, ignore_errors=True)
     if not any(rule.destination and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
         run("installing", command)
@@ -263,6 +269,13 @@ def _install(run: _Runner, reply: replies.Reply) -> None:
         if (staged := stage / folder.relative_to("/")).is_dir():
             shutil.copytree(staged, place, symlinks=True, dirs_exist_ok=True)
     shutil.rmtree(stage)
+
+
+def _run_path(run: _Runner) -> dict[str, str]:
+    """Return the variable by which what install rules run (``install(CODE)``) finds the libraries of the build."""
+    ours = (run.job.build / RUN_PATH).read_text(encoding="utf-8")
+    given = run.env.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, [ours, given]))} if ours else {}
 
 
 def _reply(job: Job) -> replies.Reply:

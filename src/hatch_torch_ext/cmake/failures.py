@@ -72,6 +72,13 @@ _HINTS = (
 _NO_MODULE = re.compile(
     r"No\s+module\s+named\s+'?([A-Za-z_]\w*)|No\s+package\s+metadata\s+was\s+found\s+for\s+([A-Za-z_]\w*)"
 )
+_NO_TORCH = re.compile(
+    r"lib(?:torch|c10)\w*\.so\S*: cannot open shared object file|undefined symbol: \S*(?:N3c10|N2at|N5torch|aoti_torch)"
+)
+"""What the dynamic linker says of a file that links torch where there are link stubs instead of it."""
+_PLACE = re.compile(r"(?<![^\s:(])((?:\.\./|/)[^\s:()]+)(?=[:(]\d|:\s)")
+"""A file that a compiler names with a line, from the build folder or absolute."""
+_OF_NINJA = re.compile(r"\[\d+/\d+\] |ninja: (?:Entering directory|build stopped)")
 _ABSENT = re.compile(
     r"Cannot find source file:\s+(/\S[^\n]*)|\bFile\s+(/\S[^\n]*?)\s+does\s+not\s+exist|"
     r"^ninja: error: '(/[^'\n]+)', needed by",
@@ -93,22 +100,26 @@ def step_failed(
     log: Path,
     source: Path,
     left_out: Sequence[str],
+    thin: bool = False,
     hints: Sequence[str] = (),
     killed: str | None = None,
 ) -> str:
     """Return the message of a failed step, with its first errors, since later ones often follow from them.
 
-    ``left_out`` are modules that a full torch has and this entry's SDK lacks; ``hints`` are further explanations;
-    ``killed`` says that something was killed.
+    ``left_out`` are modules that a full torch has and this entry's SDK, if it is ``thin``, lacks; ``hints`` are further
+    explanations; ``killed`` says that something was killed.
     """
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
     if first:
         parts += ["the first errors:", *(f"  {line}" for line in first)]
-    parts += ["the last lines:", *(f"  {_shortened(line)}" for line in process.tail(output, LAST_LINES).splitlines())]
+    last = process.tail("\n".join(_besides(output, first)), LAST_LINES).splitlines()
+    if last:
+        parts += ["the last lines:", *(f"  {_shortened(line)}" for line in last)]
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _not_fetched(output)
-    parts += _missing_modules(output, left_out)
+    full = list(_needs_full_torch(output, left_out)) if thin else []
+    parts += [*full, *_missing_modules(output, left_out)]
     parts += filter(None, [empty_submodules(source)])
     parts += _not_packed(output, source)
     if shutil.disk_usage(log.parent).free < _FULL:
@@ -117,8 +128,25 @@ def step_failed(
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
     elif killed is not None:
         return "\n".join([*parts, f"{killed}, most likely because memory ran out: {IN_MEMORY}; the whole log is {log}"])
+    if full:
+        return "\n".join([*parts, f"The whole log is {log}"])
     remedy = f"{IN_SOURCES}{IN_OPTIONS}" if step == "configuring" else IN_SOURCES
     return "\n".join([*parts, f"{remedy}; the whole log is {log}"])
+
+
+def from_root(output: str, *, root: Path, build: Path) -> str:
+    """Return a compiler's output with the project's files named from its root: ``csrc/ops.cpp:17:3``.
+
+    Compilers name them as CMake does, from the build folder; what lies elsewhere gets its whole path.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        path = Path(os.path.normpath(build / match[1]))
+        if not path.is_file():
+            return match[0]
+        return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+    return _PLACE.sub(named, output)
 
 
 def _not_fetched(output: str) -> list[str]:
@@ -130,19 +158,34 @@ def _not_fetched(output: str) -> list[str]:
     ]
 
 
-def _missing_modules(output: str, left_out: Sequence[str]) -> list[str]:
-    """Return a sentence for each Python module that the interpreter which CMake runs did not find."""
-    hints = []
-    for name in dict.fromkeys(match[1] or match[2] for match in _NO_MODULE.finditer(output)):
+def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence where something was run or imported that needs more of torch than a thin SDK has."""
+    remedy = 'set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+    if _NO_TORCH.search(output):
+        yield (
+            "While the project is built, it runs a program or a Python module that links torch (a POST_BUILD command, a "
+            "generator, gtest_discover_tests, nanobind_add_stub). The thin torch SDK has link stubs in place of torch's "
+            f"libraries: {remedy}"
+        )
+    for name in _not_found(output):
         if name in left_out:
-            hints.append(
+            yield (
                 f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and "
-                'link names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+                f"link names alone: {remedy}"
             )
-        else:
+
+
+def _not_found(output: str) -> Iterator[str]:
+    """Yield each Python module that the interpreter which CMake runs did not find."""
+    yield from dict.fromkeys(match[1] or match[2] for match in _NO_MODULE.finditer(output))
+
+
+def _missing_modules(output: str, left_out: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each Python module that was not found, and that no torch brings."""
+    for name in _not_found(output):
+        if name not in left_out:
             also = ' (if a requirement of torch installs it, set `sdk = "environment"`)' if left_out else ""
-            hints.append(f"Python has no `{name}` here: add it to the `dependencies` of the hatch environment{also}.")
-    return hints
+            yield f"Python has no `{name}` here: add it to the `dependencies` of the hatch environment{also}."
 
 
 def _not_packed(output: str, source: Path) -> Iterator[str]:
@@ -213,6 +256,15 @@ def first_errors(output: str) -> list[str]:
         if len(found) == FIRST_ERRORS:
             break
     return found
+
+
+def _besides(output: str, first: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of ``output`` that are not among the ``first`` errors, without Ninja's own and its commands."""
+    shown, of_ninja = set(first), False
+    for line in output.splitlines():
+        was_failed, of_ninja = of_ninja, line.startswith("FAILED: ")
+        if not (was_failed or of_ninja or _OF_NINJA.match(line) or _shortened(line.strip()) in shown):
+            yield line
 
 
 def did_not_run(*, source: Path, log: Path) -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config.declaration import CMakeConfig
     from hatch_torch_ext.values.job import Job
-    from hatch_torch_ext.values.sdk import Sdk
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
@@ -101,12 +100,13 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("CUDA", sdk.cuda),
         ("CUDA_DESCRIBED", [] if cuda is None else cuda.described()),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
-        ("CUDA_ENABLE", cuda is not None and job.entry.variable("cuda") is not None),
+        ("CUDA_ENABLE", _enables_cuda(job)),
         ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),
         ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
         ("STABLE_ABI", job.entry.stable_abi),
-        ("STABLE_DEFINITIONS", _stable_definitions(sdk)),
-        ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(sdk) else None),
+        ("STABLE_DEFINITIONS", _stable_definitions(job)),
+        ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(job) else None),
+        ("RUN_LIBRARY_DIR", sdk.prefix / "lib" if sdk.kind == "environment" else None),
         ("PYTHON_INCLUDE_DIR", job.environment.interpreter.include),
         ("PREFIX_MAP", [*absolute, *relative]),
         # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. If ccache
@@ -115,11 +115,16 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     ]
 
 
-def _stable_definitions(sdk: Sdk) -> list[str]:
-    if _numbers(sdk.minor) < STABLE_SINCE:
+def _enables_cuda(job: Job) -> bool:
+    """Say whether find_package(Torch) enables CUDA: not for every entry whose torch is a build for it."""
+    return job.toolchain.cuda is not None and job.entry.variable("cuda") is not None
+
+
+def _stable_definitions(job: Job) -> list[str]:
+    if _numbers(job.sdk.minor) < STABLE_SINCE:
         return []
-    defined = [f"TORCH_TARGET_VERSION={target_version(sdk.minor)}"]
-    return [*defined, "USE_CUDA"] if sdk.cuda else defined
+    defined = [f"TORCH_TARGET_VERSION={target_version(job.sdk.minor)}"]
+    return [*defined, "USE_CUDA"] if _enables_cuda(job) else defined
 
 
 def _numbers(version: str) -> tuple[int, ...]:

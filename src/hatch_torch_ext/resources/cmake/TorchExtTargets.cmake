@@ -14,6 +14,16 @@ function(_torch_ext_definitions target output)
   set(${output} "${found}" PARENT_SCOPE)
 endfunction()
 
+# What makes the entry's torch the oldest one for sources on the stable ABI; a target with a version of its own keeps that
+# (TorchExtFinish.cmake).
+set(_torch_ext_stable "")
+foreach(_torch_ext_definition IN LISTS TorchExt_STABLE_DEFINITIONS)
+  if(_torch_ext_definition MATCHES "^TORCH_TARGET_VERSION=")
+    set(_torch_ext_definition "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCH_EXT_OWN_TARGET_VERSION>>>:${_torch_ext_definition}>")
+  endif()
+  list(APPEND _torch_ext_stable "${_torch_ext_definition}")
+endforeach()
+
 function(_torch_ext_import name)
   if(NOT TARGET ${name})
     add_library(${name} SHARED IMPORTED)
@@ -24,7 +34,7 @@ function(_torch_ext_import name)
       INTERFACE_COMPILE_FEATURES "cxx_std_${TorchExt_CXX_STANDARD}"
       INTERFACE_COMPILE_OPTIONS "-D_GLIBCXX_USE_CXX11_ABI=${TorchExt_CXX11_ABI}")
     if(TorchExt_STABLE_ABI)
-      set_target_properties(${name} PROPERTIES INTERFACE_COMPILE_DEFINITIONS "${TorchExt_STABLE_DEFINITIONS}")
+      set_target_properties(${name} PROPERTIES INTERFACE_COMPILE_DEFINITIONS "${_torch_ext_stable}")
     endif()
     # What is linked against are stubs, whichever SDK it is, and stubs export nothing: `-z defs`, and programs, would
     # otherwise fail at names that the real libraries have. What is truly missing is found by the audit.
@@ -87,5 +97,5 @@ _torch_ext_bundle(Torch::Python torch_python torch_library)
 # For sources on the stable ABI. torch enforces it from 2.10; before that there is no such target.
 if(TorchExt_STABLE_DEFINITIONS AND NOT TARGET torch_stable)
   _torch_ext_bundle(torch_stable torch torch_library)
-  set_property(TARGET torch_stable PROPERTY INTERFACE_COMPILE_DEFINITIONS "${TorchExt_STABLE_DEFINITIONS}")
+  set_property(TARGET torch_stable PROPERTY INTERFACE_COMPILE_DEFINITIONS "${_torch_ext_stable}")
 endif()

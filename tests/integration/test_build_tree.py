@@ -1,0 +1,106 @@
+"""What runs while a project is built: programs, generators, discovery of tests, stubs of a module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hatch_torch_ext.errors import CompileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workbench import Workbench
+
+PROGRAMS = """
+cmake_minimum_required(VERSION 3.18)
+project(p LANGUAGES CXX)
+find_package(Torch REQUIRED)
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+
+add_library(helper SHARED helper.cpp)
+target_link_libraries(helper PRIVATE torch)
+Python_add_library(_C MODULE WITH_SOABI module.cpp)
+target_link_libraries(_C PRIVATE helper)
+add_custom_command(OUTPUT stub.pyi
+  COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=$<TARGET_FILE_DIR:_C> ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/stubgen.py stub.pyi
+  DEPENDS _C stubgen.py)
+add_custom_target(stub ALL DEPENDS stub.pyi)
+
+add_executable(generate main.cpp)
+target_link_libraries(generate PRIVATE helper torch)
+add_custom_command(OUTPUT made.h COMMAND generate made.h DEPENDS generate)
+add_library(ops SHARED ops.cpp ${CMAKE_CURRENT_BINARY_DIR}/made.h)
+target_include_directories(ops PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+target_link_libraries(ops PRIVATE torch)
+# As gtest_discover_tests does: a program of the build, run by another program.
+add_custom_command(TARGET generate POST_BUILD
+  COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:generate> -P ${CMAKE_CURRENT_SOURCE_DIR}/discover.cmake)
+install(TARGETS ops LIBRARY DESTINATION .)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/stub.pyi ${CMAKE_CURRENT_BINARY_DIR}/discovered DESTINATION .)
+install(CODE "execute_process(COMMAND $<TARGET_FILE:generate> \\"${CMAKE_INSTALL_PREFIX}/at_install\\" COMMAND_ERROR_IS_FATAL ANY)")
+"""
+FILES = {
+    "helper.cpp": "#include <c10/util/Exception.h>\n#include <string>\nstd::string answer() { TORCH_CHECK(true); "
+    'try { TORCH_CHECK(false, "no"); } catch (const c10::Error& e) { return "42"; } return ""; }\n',
+    "module.cpp": '#include <Python.h>\n#include <string>\nstd::string answer();\n'
+    'static PyObject* call(PyObject*, PyObject*) { return PyUnicode_FromString(answer().c_str()); }\n'
+    'static PyMethodDef methods[] = {{"answer", call, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};\n'
+    'static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods};\n'
+    'PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }\n',
+    "stubgen.py": "import sys, _C\nopen(sys.argv[1], 'w').write(_C.answer())\n",
+    "main.cpp": '#include <fstream>\n#include <string>\nstd::string answer();\n'
+    'int main(int n, char** names) { if (n > 1) std::ofstream(names[1]) << "#define ANSWER " << answer() << "\\n"; }\n',
+    "discover.cmake": 'execute_process(COMMAND ${PROGRAM} discovered COMMAND_ERROR_IS_FATAL ANY)\n',
+    "ops.cpp": '#include "made.h"\nstatic_assert(ANSWER == 42);\nint f() { return ANSWER; }\n',
+}
+
+
+def project(bench: Workbench, folder: Path, **changed: str) -> Path:
+    """Write the project above; ``changed`` are other texts of CMakeLists.txt's commands."""
+    source = folder / "project" / "csrc"
+    source.mkdir(parents=True)
+    text = PROGRAMS
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    (source / "CMakeLists.txt").write_text(text)
+    for name, content in FILES.items():
+        (source / name).write_text(content)
+    bench.config = replace(bench.config, root=source.parent, source=source)
+    return source
+
+
+def test_programs_and_modules_run_while_they_are_built_where_torch_is_installed(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    """CASE 76: a generator, a POST_BUILD program, a stub generator and an install rule run what links torch."""
+    source = project(bench, tmp_path)
+    tree = bench.build("", source=source)
+    assert set(tree.files) == {"at_install", "discovered", "libops.so", "stub.pyi"}
+    assert (tree.prefix / "stub.pyi").read_text() == "42"
+    assert (tree.prefix / "discovered").read_text() == (tree.prefix / "at_install").read_text() == "#define ANSWER 42\n"
+
+
+THIN = (
+    "While the project is built, it runs a program or a Python module that links torch (a POST_BUILD command, a generator, "
+    "gtest_discover_tests, nanobind_add_stub). The thin torch SDK has link stubs in place of torch's libraries: set "
+    '`sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [{"COMMAND generate made.h": "COMMAND ${CMAKE_COMMAND} -E echo", "COMMAND ${CMAKE_COMMAND} -D PROGRAM": "#"}, {"stub ALL": "stub"}],
+    ids=["a module", "a program"],
+)
+def test_what_runs_with_torch_while_it_is_built_needs_the_full_torch_and_the_error_says_so(
+    without: dict[str, str], thin: Workbench, tmp_path: Path
+) -> None:
+    """CASE 76: with the thin SDK there is no torch to run with, and the message has the option."""
+    source = project(thin, tmp_path, **without)
+    with pytest.raises(CompileError) as caught:
+        thin.build("", source=source)
+    assert THIN in str(caught.value).splitlines()
+    print(caught.value)
