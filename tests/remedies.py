@@ -185,6 +185,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "run the same command again",
     ),
     "integration/test_hook_builds.py::test_a_package_that_lies_where_hatchling_is_told": ("write below `[tool.hatch",),
+    "integration/test_hook_builds.py::test_a_project_below_a_folder_that_git_ignores_by_its_own_file_is_told_the_cause": (
+        'or write `exclude = ["/build"]`',
+    ),
     "integration/test_hook_builds.py::test_an_sdist_never_holds_the_work": ("add the line `/build/` to .gitignore",),
     "integration/test_init.py::test_a_module_parted_in_two": ("`init --split --force`",),
     "integration/test_init.py::test_a_package_and_a_version_that_setup_does_not_say": (

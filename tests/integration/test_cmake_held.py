@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +23,6 @@ from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from workbench import Workbench
 
 
@@ -266,6 +266,73 @@ def test_a_target_version_at_or_below_the_entrys_torch_is_the_authors(thin: Work
         line = f'target_compile_definitions(target_version PRIVATE "TORCH_TARGET_VERSION={value}")'
         source = write(tmp_path / "stable", CMakeLists=STABLE.format(line=line), empty_cpp="")
         assert thin.build("", source=source).files == ("libtarget_version.so",)
+
+
+LOWER = """
+cmake_minimum_required(VERSION 3.18)
+project(stable LANGUAGES CXX)
+find_package(Torch REQUIRED)
+add_compile_options(-Werror)
+set(lower 0x020a000000000000)
+add_library(of_target SHARED empty.cpp)
+target_compile_definitions(of_target PRIVATE TORCH_TARGET_VERSION=${lower})
+add_library(said INTERFACE)
+target_compile_options(said INTERFACE -DTORCH_TARGET_VERSION=${lower})
+add_library(of_linked SHARED empty.cpp)
+target_link_libraries(of_linked PRIVATE said)
+add_library(of_source SHARED empty.cpp other.cpp)
+set_source_files_properties(other.cpp PROPERTIES COMPILE_DEFINITIONS TORCH_TARGET_VERSION=${lower})
+add_library(of_none SHARED empty.cpp)
+foreach(target of_target of_linked of_source of_none)
+  target_link_libraries(${target} PRIVATE torch_stable)
+endforeach()
+install(TARGETS of_target of_linked of_source of_none LIBRARY DESTINATION .)
+"""
+
+
+def test_a_lower_target_version_of_the_projects_is_the_only_one(thin: Workbench, tmp_path: Path) -> None:
+    """CASE 84: each source is compiled with one value, the author's where there is one; CASE 83: and without USE_CUDA.
+
+    The torch is a build for CUDA, and the entry does not declare `cuda`.
+    """
+    thin.entry = replace(ENTRY, stable_abi=True)
+    thin.sdk = replace(thin.sdk, cuda="13.0")
+    for name in ("libc10_cuda.so", "libtorch_cuda.so"):
+        (thin.sdk.library_dir / name).write_bytes(link_stubs.stub(name, thin.environment.interpreter.machine))
+    source = write(tmp_path / "stable", CMakeLists=LOWER, empty_cpp="#ifdef USE_CUDA\n#error\n#endif\n", other_cpp="")
+    thin.build("", source=source)
+    commands = json.loads((thin.work / "matrix.2.13" / "build" / "compile_commands.json").read_text())
+    found = {Path(each["output"]): re.findall(r"TORCH_TARGET_VERSION=(\S+)", each["command"]) for each in commands}
+    assert {f"{path.parent.stem} {path.stem}": values for path, values in found.items()} == {
+        "of_target empty.cpp": ["0x020a000000000000"],
+        "of_linked empty.cpp": ["0x020a000000000000"],
+        "of_source empty.cpp": ["0x020d000000000000"],
+        "of_source other.cpp": ["0x020a000000000000"],
+        "of_none empty.cpp": ["0x020d000000000000"],
+    }
+
+
+# --- modules of C++20
+
+SCANNED = """
+cmake_minimum_required(VERSION 3.28)
+project(scanned LANGUAGES CXX)
+find_package(Torch REQUIRED)
+set(CMAKE_CXX_SCANDEP_SOURCE "")  # as for a compiler that comes without its scanner
+{line}
+add_library(scanned SHARED empty.cpp)
+target_link_libraries(scanned PRIVATE torch)
+install(TARGETS scanned LIBRARY DESTINATION .)
+"""
+
+
+def test_sources_are_scanned_for_modules_only_where_the_project_asks(bench: Workbench, tmp_path: Path) -> None:
+    """CASE 79: torch's C++20 and CMake's policies of 3.28 ask for a scanner that clang may lack; GCC 14 has one."""
+    source = write(tmp_path / "scanned", CMakeLists=SCANNED.format(line=""), empty_cpp="")
+    assert bench.build("", source=source).files == ("libscanned.so",)
+    write(source, CMakeLists=SCANNED.format(line="set(CMAKE_CXX_SCAN_FOR_MODULES ON)"))
+    with pytest.raises(CompileError, match=r"failed to parse CMakeFiles/scanned\.dir/empty\.cpp\.o\.ddi"):
+        bench.build("", source=source)
 
 
 # --- pybind11

@@ -187,6 +187,20 @@ def test_a_generated_module_that_git_ignores(make: Make) -> None:
     assert "my_pkg/_generated.py" in names(project)
 
 
+def test_a_generated_module_that_each_variant_has_is_not_missed(make: Make) -> None:
+    """CASE 88: CMake writes it into the package, where git ignores it, and installs it: the wheel holds them all."""
+    rule = (
+        'file(WRITE ${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg/_generated.py "X = \\"${TORCH_EXT_TORCH}\\"\\n")\n'
+        "install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/../src/my_pkg/_generated.py DESTINATION my_pkg)\n"
+    )
+    ignored = "/build/\n/dist/\n_gen*.py\n"
+    project = make({"src/my_pkg/__init__.py": INIT, "csrc/CMakeLists.txt": CMAKE + rule, ".gitignore": ignored})
+    done = project.build()
+    assert done.returncode == 0, said(done)
+    assert sum(name.endswith("/_generated.py") for name in names(project)) == 2
+    assert "the wheel lacks" not in said(done)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "text", "cause"),

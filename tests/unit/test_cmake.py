@@ -387,19 +387,70 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
 )
 def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str, tmp_path: Path) -> None:
     """Macros, a version that no torch of the entry can meet, a folder to be found: the words to add are given."""
-    lines = output.splitlines()
     said = failures.step_failed(
-        "compiling", ["cmake"], output, log=Path("/log.txt"), source=tmp_path, left_out=("sympy", "torchgen")
+        "compiling", ["cmake"], output, log=Path("/log.txt"), source=tmp_path, left_out=("sympy", "torchgen"), thin=True
     )
+    first = failures.first_errors(output)
+    last = [line for line in output.splitlines() if line not in first]
+    whole = "The whole log is /log.txt"
     assert said.splitlines() == [
         "compiling failed: `cmake`",
         "the first errors:",
-        *(f"  {line}" for line in failures.first_errors(output)),
-        "the last lines:",
-        *(f"  {line}" for line in lines),
+        *(f"  {line}" for line in first),
+        *(["the last lines:", *(f"  {line}" for line in last)] if last else []),
         hint,
+        whole if 'set `sdk = "environment"` in' in hint else f"Correct this in the project's sources; t{whole[1:]}",
+    ]
+
+
+def test_an_error_of_a_compiler_is_shown_once_with_the_projects_own_path(tmp_path: Path) -> None:
+    """CASE 89: the place can be clicked on; neither the command line nor the error comes twice."""
+    build = tmp_path / "build" / "torch-ext" / "entry" / "build"
+    source = tmp_path / "csrc" / "ops.cpp"
+    for folder in (build, source.parent):
+        folder.mkdir(parents=True)
+    source.touch()
+    output = """\
+ninja: Entering directory `/somewhere'
+[1/2] Building CXX object CMakeFiles/ops.dir/ops.cpp.o
+FAILED: [code=1] CMakeFiles/ops.dir/ops.cpp.o
+/usr/bin/g++ -O3 -o CMakeFiles/ops.dir/ops.cpp.o -c ../../../../csrc/ops.cpp
+../../../../csrc/ops.cpp: In function 'void f()':
+../../../../csrc/ops.cpp:17:3: error: 'g' was not declared in this scope
+   17 |   g();
+      |   ^
+ninja: build stopped: subcommand failed.
+"""
+    said = failures.step_failed(
+        "compiling",
+        ["ninja"],
+        failures.from_root(output, root=tmp_path, build=build),
+        log=Path("/log.txt"),
+        source=source.parent,
+        left_out=(),
+    )
+    assert said.splitlines() == [
+        "compiling failed: `ninja`",
+        "the first errors:",
+        "  csrc/ops.cpp:17:3: error: 'g' was not declared in this scope",
+        "the last lines:",
+        "  csrc/ops.cpp: In function 'void f()':",
+        "     17 |   g();",
+        "        |   ^",
         "Correct this in the project's sources; the whole log is /log.txt",
     ]
+
+
+def test_a_place_outside_of_the_project_keeps_its_whole_path(tmp_path: Path) -> None:
+    """What lies elsewhere, or is not there, is left as the compiler writes it, but for what leads up and down again."""
+    header = tmp_path / "torch" / "x.h"
+    header.parent.mkdir()
+    header.touch()
+    root = tmp_path / "project"
+    output = f"In file included from ../../torch/x.h:3,\n  from {header}(7)\n../nothing.cpp:1:1: error: no"
+    assert failures.from_root(output, root=root, build=root / "build") == (
+        f"In file included from {header}:3,\n  from {header}(7)\n../nothing.cpp:1:1: error: no"
+    )
 
 
 def test_nothing_installed_and_no_library_at_all() -> None:

@@ -160,18 +160,18 @@ def _not_fetched(output: str) -> list[str]:
 
 def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
     """Yield a sentence where something was run or imported that needs more of torch than a thin SDK has."""
-    remedy = 'set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+    where = "in the hook's configuration to build with the full torch."
     if _NO_TORCH.search(output):
         yield (
-            "While the project is built, it runs a program or a Python module that links torch (a POST_BUILD command, a "
-            "generator, gtest_discover_tests, nanobind_add_stub). The thin torch SDK has link stubs in place of torch's "
-            f"libraries: {remedy}"
+            "While the project is built, it runs a program or a Python module that links torch (a POST_BUILD command, "
+            "a generator, gtest_discover_tests, nanobind_add_stub). The thin torch SDK has link stubs in place of "
+            f"torch's libraries: set `sdk = \"environment\"` {where}"
         )
     for name in _not_found(output):
         if name in left_out:
             yield (
                 f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and "
-                f"link names alone: {remedy}"
+                f'link names alone: set `sdk = "environment"` {where}'
             )
 
 

@@ -372,10 +372,14 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         if not shipping.sdist_holds_work(self.root):
             return False
-        self._say(
-            "an sdist would hold `build/torch-ext`, so the work lies in the user's cache; for it to lie in the "
-            "project, add the line `/build/` to .gitignore"
-        )
+        held = "an sdist would hold `build/torch-ext`, so the work lies in the user's cache"
+        if (cause := shipping.disregarded(self.root)) is None:
+            self._say(f"{held}; for it to lie in the project, add the line `/build/` to .gitignore")
+        else:
+            self._say(
+                f"{held}: {cause}. For it to lie in the project, move it out of that folder, or write "
+                '`exclude = ["/build"]` into `[tool.hatch.build.targets.sdist]`'
+            )
         return True
 
     def _config(self) -> Config:

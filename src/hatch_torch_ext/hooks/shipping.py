@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -67,8 +68,11 @@ def wheel_lacks_python(root: str, config: Config, wheel: Path) -> Iterator[str]:
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     folder = config.package.replace(".", "/")
+    of_variants = re.compile(rf"{re.escape(folder)}/_torch_ext/[^/]+/(.*)")  # CMake wrote and installed one for each
+    own = {match[1] for name in inside if (match := of_variants.fullmatch(name))}
     for path in sorted(config.package_dir.rglob("*.py")):
-        if f"{folder}/{path.relative_to(config.package_dir).as_posix()}" in inside:
+        place = path.relative_to(config.package_dir).as_posix()
+        if f"{folder}/{place}" in inside or place in own:
             continue
         if (why := left_out(root, "wheel", path, whole=False)) is not None and "git ignores" in why:
             yield f"the wheel lacks `{path.relative_to(config.root)}`: {why}."
@@ -79,6 +83,22 @@ def sdist_holds_work(root: str) -> bool:
     config = SdistBuilder(root).config
     packed_again = not (Path(root) / "PKG-INFO").exists()
     return packed_again and not config.only_include and bool(config.include_path("build/torch-ext/lock"))
+
+
+def disregarded(root: str) -> str | None:
+    """Return the sentence on a line of .gitignore by which hatchling disregards all of them, or None.
+
+    It compares the project's whole path with them: one that names a folder above the project matches.
+    """
+    config = SdistBuilder(root).config
+    for ignored in () if config.ignore_vcs else config.vcs_exclusion_files["git"]:
+        for line in Path(ignored).read_text(encoding="utf-8").splitlines():
+            if line.strip() and GitIgnoreSpec.from_lines([line]).match_file(root):
+                return (
+                    f"the project is in a folder that the line `{line.strip()}` of {ignored} names, for which "
+                    "hatchling disregards that whole file"
+                )
+    return None
 
 
 def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:
