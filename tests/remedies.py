@@ -185,7 +185,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "run the same command again",
     ),
     "integration/test_hook_builds.py::test_a_package_that_lies_where_hatchling_is_told": ("write below `[tool.hatch",),
-    "integration/test_hook_builds.py::test_a_project_below_a_folder_that_git_ignores_by_its_own_file_is_told_the_cause": (
+    "integration/test_hook_builds.py::test_a_project_in_a_folder_that_its_gitignore_names": (
         'or write `exclude = ["/build"]`',
     ),
     "integration/test_hook_builds.py::test_an_sdist_never_holds_the_work": ("add the line `/build/` to .gitignore",),

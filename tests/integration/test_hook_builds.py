@@ -218,7 +218,7 @@ def test_an_sdist_never_holds_the_work(project: Project) -> None:
     assert (project.root / "build" / "torch-ext" / "matrix.2.9").is_dir()
 
 
-def test_a_project_below_a_folder_that_git_ignores_by_its_own_file_is_told_the_cause(project: Project) -> None:
+def test_a_project_in_a_folder_that_its_gitignore_names(project: Project) -> None:
     """CASE 87: hatchling then disregards the whole file, `/build/` in it too; the remedy is another, and works."""
     above = project.root.parent.name
     (project.root / ".gitignore").write_text(f"/build/\n{above}/\n", encoding="utf-8")
@@ -226,9 +226,9 @@ def test_a_project_below_a_folder_that_git_ignores_by_its_own_file_is_told_the_c
     assert done.returncode == 0, done.stdout + done.stderr
     output = " ".join((done.stdout + done.stderr).split())
     assert (
-        "an sdist would hold `build/torch-ext`, so the work lies in the user's cache: the project is in a folder that the "
-        f"line `{above}/` of {project.root}/.gitignore names, for which hatchling disregards that whole file. For it to "
-        'lie in the project, move it out of that folder, or write `exclude = ["/build"]` into '
+        "an sdist would hold `build/torch-ext`, so the work lies in the user's cache: the project is in a folder that "
+        f"the line `{above}/` of {project.root}/.gitignore names, for which hatchling disregards that whole file. For "
+        'it to lie in the project, move it out of that folder, or write `exclude = ["/build"]` into '
         "`[tool.hatch.build.targets.sdist]`"
     ) in output
     with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:

@@ -165,7 +165,7 @@ def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
         yield (
             "While the project is built, it runs a program or a Python module that links torch (a POST_BUILD command, "
             "a generator, gtest_discover_tests, nanobind_add_stub). The thin torch SDK has link stubs in place of "
-            f"torch's libraries: set `sdk = \"environment\"` {where}"
+            f'torch\'s libraries: set `sdk = "environment"` {where}'
         )
     for name in _not_found(output):
         if name in left_out:
