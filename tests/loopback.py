@@ -7,6 +7,8 @@ import contextlib
 import functools
 import json
 import re
+import ssl
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -254,6 +256,52 @@ def served(folder: Path) -> Iterator[str]:
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Answers CONNECT to any host by speaking TLS itself, and then serves pages as ``_Quiet`` does."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Tls
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing."""
+
+    def do_CONNECT(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError), self.server.context.wrap_socket(self.connection, server_side=True) as inside:
+            _Quiet(inside, self.client_address, self.server, directory=str(self.server.folder))
+        self.close_connection = True
+
+
+class _Tls(ThreadingHTTPServer):
+    context: ssl.SSLContext
+    folder: Path
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def instead_of(host: str, folder: Path, scratch: Path) -> Iterator[dict[str, str]]:
+    """Serve ``folder`` as ``https://<host>`` to uv: provide the variables that lead it here."""
+    key, certificate = scratch / "key.pem", scratch / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={host}"]
+    words += ["-addext", f"subjectAltName=DNS:{host}", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True)
+    server = _Tls(("127.0.0.1", 0), _Proxy)
+    server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.context.load_cert_chain(certificate, key)
+    server.folder = folder
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield {"HTTPS_PROXY": f"http://127.0.0.1:{server.server_address[1]}", "UV_INSECURE_HOST": host}
     finally:
         server.shutdown()
         server.server_close()

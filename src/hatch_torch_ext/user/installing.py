@@ -21,8 +21,8 @@ from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import RemoteError
 from hatch_torch_ext.resources import _variants as loader
-from hatch_torch_ext.user import packages
-from hatch_torch_ext.user.machine import DRIVER, usable_cuda
+from hatch_torch_ext.user import drivers, packages
+from hatch_torch_ext.user.machine import usable_cuda
 from hatch_torch_ext.user.packages import TORCH_FAMILY
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.remote.index import IndexFile
-    from hatch_torch_ext.user.machine import Machine
+    from hatch_torch_ext.user.machine import Gpu, Machine
     from hatch_torch_ext.user.packages import PackageOffer
     from hatch_torch_ext.user.target import TargetPython
 
@@ -65,11 +65,27 @@ class _Search:
     target: TargetPython
     base: str
     prereleases: bool
+    specifier: SpecifierSet
 
     def newest(self, files: Sequence[IndexFile], specifier: SpecifierSet) -> tuple[Version, IndexFile] | None:
         """Return the newest of ``files`` that the target accepts."""
         tags, python = self.target.tags, self.target.python_version
         return packages.newest(files, specifier, tags, python, prereleases=self.prereleases)
+
+    def builds(self, backend: str) -> list[Version]:
+        """Return the newest patch of each release line of torch that the index of ``backend`` has for this Python."""
+        try:
+            listed = index.files(self.http, f"{self.base}/{backend}", "torch")
+        except RemoteError as error:
+            if "does not exist" in str(error) or "forbidden" in str(error):
+                return []  # torch has no such build any more, or not yet
+            raise
+        tags, python = self.target.tags, self.target.python_version
+        found: dict[tuple[int, int], Version] = {}
+        for version, _ in packages.admitted(listed, self.specifier, tags, python, prereleases=self.prereleases):
+            line = version.major, version.minor
+            found[line] = max(version, found.get(line, version))
+        return sorted(found.values(), reverse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +97,9 @@ class _Candidate:
     chosen: tuple[Mapping[str, Any] | None, ...]
 
     def rank(self, order: Sequence[str]) -> tuple[object, ...]:
-        """Return a sort key, the best candidate last: packages on the GPU, then torch's release, then the backend."""
+        """Return a sort key, the best candidate last: packages on the GPU, torch on it, the release, the backend."""
         accelerated = sum(1 for variant in self.chosen if variant is not None and variant["cuda"])
-        return accelerated, self.version.release, -order.index(self.backend)
+        return accelerated, self.backend != CPU, self.version.release, -order.index(self.backend)
 
 
 def cuda_of(backend: str) -> str | None:
@@ -101,8 +117,16 @@ def backends(machine: Machine, asked: str) -> tuple[str, ...]:
     if asked != "auto":
         cuda_of(asked)
         return (asked,)
-    known = sorted({cuda for versions in releases.PUBLISHED_CUDA.values() for cuda in versions}, key=releases.minor_of)
-    return (*(Backend("cuda", cuda).tag for cuda in usable_cuda(machine, known)), CPU)
+    return (*(_of_cuda(cuda) for cuda in usable_cuda(machine, _known_cuda())), CPU)
+
+
+def _known_cuda() -> list[str]:
+    """Return every CUDA version that torch was built for, the oldest first."""
+    return sorted({cuda for versions in releases.PUBLISHED_CUDA.values() for cuda in versions}, key=releases.minor_of)
+
+
+def _of_cuda(cuda: str) -> str:
+    return Backend("cuda", cuda).tag
 
 
 def plan(
@@ -125,22 +149,35 @@ def plan(
     ours = [each for each in offers if each.variants]
     order = backends(machine, backend)
     base = f"{torch_index.rstrip('/')}{CHANNELS[channel]}"
-    search = _Search(http=http, target=target, base=base, prereleases=channel != "stable")
+    search = _Search(http=http, target=target, base=base, prereleases=channel != "stable", specifier=torch_specifier)
     candidates = []
+    refused = []
     for name in order:
-        for version in _builds(search, name, torch_specifier):
-            here = _facts_with(target, version, cuda_of(name))
+        for version in search.builds(name):
+            here = _facts_with(target, version, name)
             chosen = [loader.select(here, each.variants).variant for each in ours]
             if all(variant is not None for variant in chosen):
                 candidates.append(_Candidate(version=version, backend=name, chosen=tuple(chosen)))
+            else:
+                refused.append((name, version))
     if not candidates:
         raise ConfigurationError([_nothing(ours, order, target, f"{base}/", torch_specifier)])
     best = max(candidates, key=lambda each: each.rank(order))
-    return _plan_of(best, search, machine, offers=offers, family=family)
+    if best.backend != CPU:
+        why = _why_gpu(best.backend, machine)
+    elif backend == CPU:
+        why = "the CPU build of torch was requested"
+    elif not machine.has_nvidia:
+        hidden = "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU" if machine.gpus else "no NVIDIA GPU is visible here"
+        why = f"{hidden}, so the CPU build of torch is enough"
+    else:
+        why = f"{_why_not_cuda(search, machine, refused, ours)}: the CPU build is taken"
+    return _plan_of(best, search, why, offers=offers, family=family)
 
 
-def _facts_with(target: TargetPython, version: Version, cuda: str | None) -> dict[str, Any]:
+def _facts_with(target: TargetPython, version: Version, backend: str) -> dict[str, Any]:
     """Return the loader's facts as they would be with that torch installed."""
+    cuda = cuda_of(backend)
     abi = releases.cxx11_abi(f"{version.major}.{version.minor}", str(target.facts["machine"]), cuda)
     return {
         **target.facts,
@@ -165,28 +202,13 @@ def _sorted(asked: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
     return specifier, family, others
 
 
-def _builds(search: _Search, backend: str, specifier: SpecifierSet) -> list[Version]:
-    """Return the newest patch of each release line of torch that the index of ``backend`` has for this Python."""
-    try:
-        listed = index.files(search.http, f"{search.base}/{backend}", "torch")
-    except RemoteError as error:
-        if "does not exist" in str(error) or "forbidden" in str(error):
-            return []  # torch has no such build any more, or not yet
-        raise
-    found = []
-    while (newest := search.newest(listed, specifier)) is not None:
-        found.append(newest[0])
-        specifier &= SpecifierSet(f"<{newest[0].major}.{newest[0].minor}.dev0")
-    return found
-
-
 def _plan_of(
-    best: _Candidate, search: _Search, machine: Machine, *, offers: Sequence[PackageOffer], family: Sequence[str]
+    best: _Candidate, search: _Search, why: str, *, offers: Sequence[PackageOffer], family: Sequence[str]
 ) -> Plan:
     url = f"{search.base}/{best.backend}"
     torch = f"torch=={best.version}"
     companions = [_companion(each, best.version, url, search) for each in family]
-    because = [_why_backend(best.backend, machine)]
+    because = [why]
     ours = [each for each in offers if each.variants]
     for each, variant in zip(ours, best.chosen, strict=True):
         label = variant["label"] if variant is not None else "none"
@@ -201,17 +223,46 @@ def _plan_of(
     )
 
 
-def _why_backend(backend: str, machine: Machine) -> str:
-    if backend == CPU:
-        if not machine.visible:
-            return "no NVIDIA GPU is visible here, so the CPU build of torch is enough"
+def _why_gpu(backend: str, machine: Machine) -> str:
+    """Return why a build for GPUs is taken."""
+    cuda = cuda_of(backend)
+    if not machine.has_nvidia:
+        return f"the build of torch for CUDA {cuda} was requested; no NVIDIA GPU is visible here"
+    if cuda is None or not machine.runs(cuda):
+        return f"the build of torch for CUDA {cuda} was requested; {machine.driver_named} is too old for it"
+    served = machine.served(cuda)
+    names = ", ".join(sorted({gpu.name or "a GPU" for gpu in served})) or "its GPU, which cannot be asked here"
+    others = ", ".join(sorted({gpu.name or "a GPU" for gpu in machine.visible if gpu not in served}))
+    without = f", but not for {others}" if others else ""
+    return f"{machine.driver_named} runs CUDA {cuda}, and its build of torch has code for {names}{without}"
+
+
+def _why_not_cuda(
+    search: _Search, machine: Machine, refused: Sequence[tuple[str, Version]], ours: Sequence[PackageOffer]
+) -> str:
+    """Return why no build for CUDA is taken on a machine with an NVIDIA GPU."""
+    if refused := [(name, version) for name, version in refused if name != CPU]:
+        name, version = max(refused, key=lambda each: each[1].release)
+        served = "; ".join(f"{each.name} has variants for {each.served}" for each in ours)
+        return f"torch {version} would run on the GPU here, but not with every package ({served})"
+    others = [cuda for cuda in reversed(_known_cuda()) if search.builds(_of_cuda(cuda))]
+    asked = f"torch{search.specifier} for {search.target.facts['python']}"
+    if not others:
+        return f"there is no build of {asked} for any CUDA"
+    runs = [cuda for cuda in others if machine.runs(cuda)]
+    if not runs:
+        lowest = ".".join(map(str, drivers.minimum(drivers.numbers(others[-1])) or ()))
         return (
-            "the packages have no variant for any CUDA build of torch that this driver and these GPUs run, so the CPU "
-            "build is taken"
+            f"{machine.driver_named} is too old for the builds of {asked} that there are, for CUDA "
+            f"{', '.join(reversed(others))}: update it to {lowest} or newer"
         )
-    names = ", ".join(sorted({gpu.name or "a GPU" for gpu in machine.visible})) or f"what {DRIVER} says"
-    told = f"driver {machine.driver}" if machine.driver else "the driver"
-    return f"{told} runs CUDA {cuda_of(backend)}, and its build of torch has code for {names}"
+    cards = ", ".join(sorted({_described(gpu) for gpu in machine.visible}))
+    return f"the builds of {asked} that {machine.driver_named} runs (CUDA {', '.join(runs)}) have no code for {cards}"
+
+
+def _described(gpu: Gpu) -> str:
+    number = ".".join(map(str, gpu.capability or ()))
+    return f"{gpu.name or 'GPU'} (compute capability {number})"
 
 
 def _companion(asked: str, torch: Version, url: str, search: _Search) -> str:

@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,22 @@ class Machine:
     def visible(self) -> tuple[Gpu, ...]:
         """Return the GPUs that CUDA programs see."""
         return tuple(gpu for gpu in self.gpus if gpu.visible)
+
+    @property
+    def has_nvidia(self) -> bool:
+        """Return whether CUDA programs have a GPU here, as far as is known.
+
+        A driver that names no GPU counts (libcuda without NVML, a container that sees only the kernel's files, the
+        override); GPUs that CUDA_VISIBLE_DEVICES hides do not.
+        """
+        return bool(self.visible) or (not self.gpus and bool(self.driver or self.supported))
+
+    @property
+    def driver_named(self) -> str:
+        """Return the driver in words: its version, or the CUDA version that it supports."""
+        if self.driver:
+            return f"driver {self.driver}"
+        return f"a driver for CUDA {'.'.join(map(str, self.supported))}" if self.supported else "the driver"
 
     def runs(self, cuda: str) -> bool:
         """Return whether the driver runs programs of ``cuda`` (``12.8``)."""
@@ -259,18 +275,7 @@ def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
         chosen.update(matches)
     if gpus and not chosen:
         draft.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(said)!r} hides every GPU")
-    return tuple(
-        Gpu(
-            index=gpu.index,
-            name=gpu.name,
-            uuid=gpu.uuid,
-            capability=gpu.capability,
-            mig=gpu.mig,
-            visible=gpu.index in chosen,
-            error=gpu.error,
-        )
-        for gpu in gpus
-    )
+    return tuple(replace(gpu, visible=gpu.index in chosen) for gpu in gpus)
 
 
 def _others(root: Path) -> tuple[str, ...]:
@@ -288,9 +293,9 @@ def _others(root: Path) -> tuple[str, ...]:
 def usable_cuda(machine: Machine, versions: Sequence[str]) -> tuple[str, ...]:
     """Return the CUDA ``versions`` that this machine runs, best first: by the number of GPUs served, then newest first.
 
-    Without a visible GPU there are none, unless the override names the driver.
+    Without a GPU that CUDA programs see there are none.
     """
-    if not machine.visible and machine.source != DRIVER:
+    if not machine.has_nvidia:
         return ()
     fitting = [cuda for cuda in versions if machine.runs(cuda) and (not machine.visible or machine.served(cuda))]
     return tuple(sorted(fitting, key=lambda cuda: (len(machine.served(cuda)), drivers.numbers(cuda)), reverse=True))

@@ -109,11 +109,10 @@ def _named(file: str) -> str | None:
         return None
 
 
-def newest(
+def admitted(
     files: Iterable[index.IndexFile], specifier: SpecifierSet, tags: frozenset[Tag], python: str, *, prereleases: bool
-) -> tuple[Version, index.IndexFile] | None:
-    """Return the newest wheel of ``files`` that ``specifier``, ``tags`` and the Python version admit, or None."""
-    best: tuple[Version, index.IndexFile] | None = None
+) -> Iterator[tuple[Version, index.IndexFile]]:
+    """Yield the wheels among ``files`` that ``specifier``, ``tags`` and the Python version admit."""
     for file in files:
         try:
             _, version, _, own = parse_wheel_filename(file.name)
@@ -121,11 +120,16 @@ def newest(
             continue
         if file.yanked or not own & tags or not specifier.contains(version, prereleases=prereleases):
             continue
-        if file.requires_python is not None and not _admits(file.requires_python, python):
-            continue
-        if best is None or version > best[0]:
-            best = version, file
-    return best
+        if file.requires_python is None or _admits(file.requires_python, python):
+            yield version, file
+
+
+def newest(
+    files: Iterable[index.IndexFile], specifier: SpecifierSet, tags: frozenset[Tag], python: str, *, prereleases: bool
+) -> tuple[Version, index.IndexFile] | None:
+    """Return the newest wheel of ``files`` that is ``admitted``, or None."""
+    found = admitted(files, specifier, tags, python, prereleases=prereleases)
+    return max(found, key=lambda each: each[0], default=None)
 
 
 def _newest(
