@@ -330,6 +330,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_toolchain.py::test_toolkits_are_looked_for_in_order": ("`cuda-home = ",),
     "integration/test_toolchain.py::test_tools_that_are_too_old": ("hatch-torch-ext installs its own",),
     "integration/test_toolchain.py::test_wheels_below_a_folder_with_spaces": ("without spaces",),
+    "integration/test_user_backends.py::test_a_newer_driver_is_the_way_out": ("update it to {} or newer",),
     "integration/test_user_doctor.py::test_a_driver_that_cannot_compile_ptx": ("update the driver",),
     "integration/test_user_doctor.py::test_an_invalid_manifest": ("Install it anew",),
     "integration/test_user_doctor.py::test_another_python_is_named": ("Name another",),

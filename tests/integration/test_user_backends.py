@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import uv
 
-from hatch_torch_ext import process
+import wheels
+from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
@@ -78,10 +80,10 @@ def here() -> TargetPython:
     return target.find(Path(sys.executable), {}, folder=Path("/"))
 
 
-def ours(whl: Path, here: TargetPython, machine: Machine, *asked: str) -> installing.Plan:
+def ours(whl: Path, here: TargetPython, machine: Machine, asked: str = "torch", **more: str) -> installing.Plan:
     """Return the plan for ``asked`` on ``machine``."""
     with Http(settings.of_environ({})) as http:
-        return installing.plan(asked or ["torch"], here, machine, http, torch_index=str(whl))
+        return installing.plan([asked], here, machine, http, torch_index=str(whl), **more)
 
 
 def a_machine(driver: str, *cards: str) -> Machine:
@@ -90,13 +92,18 @@ def a_machine(driver: str, *cards: str) -> Machine:
     return Machine(system="linux", machine=os.uname().machine, driver=driver, gpus=gpus)
 
 
-def uvs(whl: Path, tmp_path: Path, changes: dict[str, str]) -> str:
-    """Return the torch that uv takes by ``--torch-backend=auto``, from the same files under the name of torch's index."""
-    with instead_of("download.pytorch.org", whl.parent, tmp_path) as environ:
-        command = [uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header", "--quiet"]
-        command += ["--no-config", "--no-cache", "--no-annotate", "--python", sys.executable, "-"]
-        done = process.run(command, env_changes={**environ, **changes}, given="torch\n")
-    return done.stdout.strip().removeprefix("torch==")
+@pytest.fixture(scope="module")
+def led_here(whl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Serve the folder to uv under the name of torch's own index, and return uv's variables for that."""
+    with instead_of("download.pytorch.org", whl.parent, tmp_path_factory.mktemp("tls")) as environ:
+        yield environ
+
+
+def uvs(environ: dict[str, str]) -> str:
+    """Return the torch that uv takes by ``--torch-backend=auto``."""
+    command = [uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header", "--quiet"]
+    command += ["--no-config", "--no-cache", "--no-annotate", "--python", sys.executable, "-"]
+    return process.run(command, env_changes=environ, given="torch\n").stdout.strip().removeprefix("torch==")
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the cards of the table are for x86-64")
@@ -104,28 +111,119 @@ def test_every_driver_with_every_card(whl: Path, here: TargetPython) -> None:
     """A GPU gets the newest CUDA build that its driver runs and that has code for it; a CPU build is explained."""
     found = {}
     for driver in (*CUDA_11, *CUDA_12, *CUDA_13):
-        for card in CARDS:
+        for card, capability in CARDS.items():
             plan = ours(whl, here, a_machine(driver, card))
             found[driver, card] = plan.torch[0]
             if plan.backend == "cpu":
-                number = ".".join(map(str, CARDS[card]))
+                number = ".".join(map(str, capability))
                 assert plan.because == (
-                    f"the builds of torch for {CP} that driver {driver} runs (CUDA 11.8, 11.7, 11.6, 11.3) have no code for {card} "
-                    f"(compute capability {number}): the CPU build is taken",
+                    f"the builds of torch for {CP} that driver {driver} runs (CUDA 11.8, 11.7, 11.6, 11.3) have no "
+                    f"code for {card} (compute capability {number}). The CPU build is taken",
                 )
     assert found == {pair: f"torch=={ours_for(*pair)}" for pair in found}
 
 
-def test_every_driver_beside_uv(whl: Path, here: TargetPython, tmp_path: Path) -> None:
+def test_every_driver_beside_uv(whl: Path, here: TargetPython, led_here: dict[str, str]) -> None:
     """For GPUs that cannot be asked, as uv asks none: the same, but for one difference that is on purpose.
 
-    uv takes the newest CUDA first, and what it has of torch: cu129 ended with 2.8 (of this table). Ours takes the newest
-    torch of all that the driver runs. The capability of the cards, which uv does not look at, is in the test above.
+    uv takes the newest CUDA first, and what it has of torch: cu129 ended with 2.8 (of this table). Ours takes the
+    newest torch of all that the driver runs. The capability of the cards, which uv does not look at, is in the test
+    above.
     """
-    edges = [drivers[number] for drivers in (CUDA_11, CUDA_12, CUDA_13) for number in (0, -1)]
-    uvs_own = {driver: uvs(whl, tmp_path, {"UV_CUDA_DRIVER_VERSION": driver}) for driver in edges}
+    edges = (CUDA_11[0], CUDA_12[0], CUDA_12[-1], CUDA_13[0])
+    uvs_own = {driver: uvs({**led_here, "UV_CUDA_DRIVER_VERSION": driver}) for driver in edges}
     own = {driver: ours(whl, here, a_machine(driver)).torch[0].removeprefix("torch==") for driver in uvs_own}
     assert own == {**uvs_own, **dict.fromkeys((CUDA_12[0], CUDA_12[-1]), "2.14.0+cu126")}
     assert uvs_own[CUDA_12[0]] == uvs_own[CUDA_12[-1]] == "2.8.0+cu129"
     assert uvs_own[CUDA_11[0]] == "2.7.0+cu118"
     assert uvs_own[CUDA_13[0]] == "2.14.0+cu132"
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "backend", "why"),
+    [
+        (
+            a_machine("470.57.02", "A100"),
+            "torch>=2.9",
+            "auto",
+            f"driver 470.57.02 is too old for the builds of torch>=2.9 for {CP} that there are, for CUDA 12.6, 12.8, "
+            "13.0, 13.2: update it to 525.60.13 or newer. The CPU build is taken",
+        ),
+        (a_machine("580.65.06", "A100"), "torch", "cpu", "the CPU build of torch was requested"),
+        (
+            replace(a_machine("580.65.06"), gpus=(Gpu(index=0, name="A100", capability=(8, 0), visible=False),)),
+            "torch",
+            "auto",
+            "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU, so the CPU build of torch is enough",
+        ),
+        (
+            Machine(system="linux", machine="x86_64"),
+            "torch",
+            "auto",
+            "no NVIDIA GPU is visible here, so the CPU build of torch is enough",
+        ),
+    ],
+)
+def test_the_cpu_build_is_explained(
+    whl: Path, here: TargetPython, machine: Machine, asked: str, backend: str, why: str
+) -> None:
+    """Each way to the CPU build has its own reason."""
+    plan = ours(whl, here, machine, asked, backend=backend)
+    assert (plan.backend, plan.because) == ("cpu", (why,))
+
+
+def test_a_newer_driver_is_the_way_out(whl: Path, here: TargetPython) -> None:
+    """The driver that the message names runs a CUDA build."""
+    assert ours(whl, here, a_machine("525.60.13", "A100"), "torch>=2.9").torch == ("torch==2.14.0+cu126",)
+
+
+@pytest.mark.parametrize(
+    ("machine", "backend", "why"),
+    [
+        (
+            a_machine("595.10"),
+            "auto",
+            "driver 595.10 runs CUDA 13.2, and its build of torch has code for its GPU, which cannot be asked here",
+        ),
+        (
+            a_machine("595.10", "H100", "Tesla V100"),
+            "auto",
+            "driver 595.10 runs CUDA 12.6, and its build of torch has code for H100, Tesla V100",
+        ),
+        (
+            a_machine("595.10", "H100", "Tesla V100"),
+            "cu130",
+            "driver 595.10 runs CUDA 13.0, and its build of torch has code for H100, but not for Tesla V100",
+        ),
+        (
+            a_machine("550.54.15", "H100"),
+            "cu130",
+            "the build of torch for CUDA 13.0 was requested; driver 550.54.15 is too old for it",
+        ),
+        (
+            Machine(system="linux", machine="x86_64"),
+            "cu130",
+            "the build of torch for CUDA 13.0 was requested; no NVIDIA GPU is visible here",
+        ),
+    ],
+)
+def test_a_cuda_build_is_explained(whl: Path, here: TargetPython, machine: Machine, backend: str, why: str) -> None:
+    """What runs on it, what does not, and what was requested against what is there."""
+    plan = ours(whl, here, replace(machine, machine="x86_64"), backend=backend)
+    assert plan.because == (why,)
+
+
+def test_a_package_keeps_torch_from_the_gpu(whl: Path, here: TargetPython, tmp_path: Path) -> None:
+    """Only a package that no CUDA build serves has the CPU build taken where a GPU is, and it is named."""
+    label = "torch2.14_cpu_cxx11_x86_64"
+    files = {f"{label}/libx.so": b"x"}
+    variant = wheels.variant(label, files, torch="2.14", machine=os.uname().machine, cxx11_abi=True)
+    wheel = wheels.ours(tmp_path, [(variant, files)], requires=("torch==2.14.*",))
+    plan = ours(whl, here, a_machine("470.57.02", "A100"), str(wheel))
+    assert plan.torch == ("torch==2.14.0+cpu",)
+    assert plan.because == (
+        "torch 2.7.0+cu118 would run on the GPU here, but not with every package (my-pkg has variants for torch 2.14 "
+        "(CPU)). The CPU build is taken",
+        f"my-pkg serves it with its variant {label}",
+    )
+    assert ours(whl, here, a_machine("525.60.13", "A100"), str(wheel)).torch == ("torch==2.14.0+cu126",)

@@ -133,11 +133,16 @@ def test_the_torch_that_the_package_serves_best(
     assert versions(environment) == {"torch": expected, "my-pkg": "1.0", "helper": "1.0"}
 
 
-def test_torch_alone(environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest that the machine runs."""
-    monkeypatch.setenv(machine.DRIVER, "13.0")
+@pytest.mark.parametrize(
+    ("driver", "expected"), [("13.0", "2.13.0+cu130"), ("12.8", "2.9.1+cu128"), ("none", "2.13.0+cpu")]
+)
+def test_torch_alone(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, driver: str, expected: str
+) -> None:
+    """The newest that the machine runs on its GPU, though the newest CPU build is newer."""
+    monkeypatch.setenv(machine.DRIVER, driver)
     assert install(environment, indexes, "torch") == 0
-    assert versions(environment)["torch"] == "2.13.0+cu130"
+    assert versions(environment)["torch"] == expected
 
 
 def test_torchvision_comes_with_its_torch(

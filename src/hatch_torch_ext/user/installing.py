@@ -28,6 +28,7 @@ from hatch_torch_ext.user.packages import TORCH_FAMILY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from packaging.tags import Tag
     from packaging.version import Version
 
     from hatch_torch_ext.remote.http import Http
@@ -66,11 +67,12 @@ class _Search:
     base: str
     prereleases: bool
     specifier: SpecifierSet
+    tags: frozenset[Tag]
 
     def newest(self, files: Sequence[IndexFile], specifier: SpecifierSet) -> tuple[Version, IndexFile] | None:
         """Return the newest of ``files`` that the target accepts."""
-        tags, python = self.target.tags, self.target.python_version
-        return packages.newest(files, specifier, tags, python, prereleases=self.prereleases)
+        python = self.target.python_version
+        return packages.newest(files, specifier, self.tags, python, prereleases=self.prereleases)
 
     def builds(self, backend: str) -> list[Version]:
         """Return the newest patch of each release line of torch that the index of ``backend`` has for this Python."""
@@ -80,9 +82,9 @@ class _Search:
             if "does not exist" in str(error) or "forbidden" in str(error):
                 return []  # torch has no such build any more, or not yet
             raise
-        tags, python = self.target.tags, self.target.python_version
+        python = self.target.python_version
         found: dict[tuple[int, int], Version] = {}
-        for version, _ in packages.admitted(listed, self.specifier, tags, python, prereleases=self.prereleases):
+        for version, _ in packages.admitted(listed, self.specifier, self.tags, python, prereleases=self.prereleases):
             line = version.major, version.minor
             found[line] = max(version, found.get(line, version))
         return sorted(found.values(), reverse=True)
@@ -149,7 +151,14 @@ def plan(
     ours = [each for each in offers if each.variants]
     order = backends(machine, backend)
     base = f"{torch_index.rstrip('/')}{CHANNELS[channel]}"
-    search = _Search(http=http, target=target, base=base, prereleases=channel != "stable", specifier=torch_specifier)
+    search = _Search(
+        http=http,
+        target=target,
+        base=base,
+        prereleases=channel != "stable",
+        specifier=torch_specifier,
+        tags=target.tags,
+    )
     candidates = []
     refused = []
     for name in order:
@@ -158,8 +167,8 @@ def plan(
             chosen = [loader.select(here, each.variants).variant for each in ours]
             if all(variant is not None for variant in chosen):
                 candidates.append(_Candidate(version=version, backend=name, chosen=tuple(chosen)))
-            else:
-                refused.append((name, version))
+            elif name != CPU:
+                refused.append(version)
     if not candidates:
         raise ConfigurationError([_nothing(ours, order, target, f"{base}/", torch_specifier)])
     best = max(candidates, key=lambda each: each.rank(order))
@@ -171,7 +180,7 @@ def plan(
         hidden = "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU" if machine.gpus else "no NVIDIA GPU is visible here"
         why = f"{hidden}, so the CPU build of torch is enough"
     else:
-        why = f"{_why_not_cuda(search, machine, refused, ours)}: the CPU build is taken"
+        why = f"{_why_not_cuda(search, machine, refused, ours)}. The CPU build is taken"
     return _plan_of(best, search, why, offers=offers, family=family)
 
 
@@ -237,12 +246,10 @@ def _why_gpu(backend: str, machine: Machine) -> str:
     return f"{machine.driver_named} runs CUDA {cuda}, and its build of torch has code for {names}{without}"
 
 
-def _why_not_cuda(
-    search: _Search, machine: Machine, refused: Sequence[tuple[str, Version]], ours: Sequence[PackageOffer]
-) -> str:
+def _why_not_cuda(search: _Search, machine: Machine, refused: Sequence[Version], ours: Sequence[PackageOffer]) -> str:
     """Return why no build for CUDA is taken on a machine with an NVIDIA GPU."""
-    if refused := [(name, version) for name, version in refused if name != CPU]:
-        name, version = max(refused, key=lambda each: each[1].release)
+    if refused:
+        version = max(refused, key=lambda each: each.release)
         served = "; ".join(f"{each.name} has variants for {each.served}" for each in ours)
         return f"torch {version} would run on the GPU here, but not with every package ({served})"
     others = [cuda for cuda in reversed(_known_cuda()) if search.builds(_of_cuda(cuda))]
