@@ -338,6 +338,8 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_user_install.py::test_no_torchvision_for_that_torch": ("leave it out, or name another torch",),
     "integration/test_user_install.py::test_nothing_serves_everything": ("Take another Python",),
     "integration/test_user_install.py::test_wrong_words": ("give `cu130`",),
+    "unit/test_uv.py::test_without_any_uv": ("pip install uv, or set {} to",),
+    "unit/test_uv.py::test_a_name_that_is_not_a_program": ("set it to uv's path, or unset it",),
     "unit/test_agreement.py::test_entries_whose_torch_is_open_have_no_requirement": ("require one",),
     "unit/test_archs.py::test_anything_else_is_refused": ("write it as torch does",),
     "unit/test_archs.py::test_archs_without_cuda_code_are_said": ("option `archs` had no effect",),

@@ -204,6 +204,8 @@ def test_the_ground_stands_on_nothing() -> None:
         ("base.process", "base.crash_report"),
         ("base.process", "base.redact"),
         ("base.process", "resources.reaper"),
+        ("base.uv", "base.process"),
+        ("base.uv", "base.errors"),
         ("base.errors", "base.redact"),
         ("base.errors", "base.escape"),
         ("base.crash_report", "__version__"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -112,12 +111,9 @@ class _Installer:
 
     @classmethod
     def find(cls, into: TargetPython, folder: Path | None) -> _Installer:
-        try:
-            import uv
+        from hatch_torch_ext.base import uv
 
-            program: str | None = uv.find_uv_bin()
-        except (ImportError, FileNotFoundError):
-            program = shutil.which("uv")
+        program = uv.installed()
         target = ("--target", str(folder)) if folder else ()
         if program is not None:
             return cls(command=(program, "pip", "install", "--python", str(into.python), *target), is_uv=True)

@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import store
-from hatch_torch_ext.base import escape, process, redact
+from hatch_torch_ext.base import escape, process, redact, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.remote import pipfiles, settings
 
@@ -81,20 +81,5 @@ def _fill(made: Path) -> dict[str, object]:
     """Install hatch into the folder ``made``, with compiled bytecode, since the folder is read-only afterwards."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
-    options = ["--quiet", "--no-config", "--compile-bytecode", "--link-mode", "copy", "--python", sys.executable]
-    if changes.get("UV_NO_INDEX") or environ.get("UV_NO_INDEX"):
-        options.append("--no-index")  # uv itself knows no such variable
-    process.run([_uv(), "pip", "install", *options, "--target", made, *REQUIREMENTS], cwd=made, env_changes=changes)
-    for path in made.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            path.chmod(0o555 if path.stat().st_mode & 0o100 else 0o444)
+    uv.install_into(made, REQUIREMENTS, changes=changes, options=("--compile-bytecode",))
     return {"title": f"hatch {_version(made)}"}
-
-
-def _uv() -> str:
-    named = os.environ.get("HATCH_UV") or os.environ.get("UV")
-    if named and os.path.isfile(named):  # noqa: PTH113 -- a text
-        return named
-    import uv
-
-    return uv.find_uv_bin()

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import uv
-
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
@@ -130,9 +128,9 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     wanted = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
     clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, *wanted]
+    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python, *wanted]
     try:
-        process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
+        process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
         process.run(install, env_changes=clean, timeout=PREPARING)
     except ProcessError as error:
         told = process.tail(error.output, 8)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uv
-
 from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
+from hatch_torch_ext.base import uv
 from hatch_torch_ext.base.errors import EntryError, ProcessError, SdkError
 from hatch_torch_ext.cmake import ninjalog
 from hatch_torch_ext.pipeline import events
@@ -67,7 +66,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
         )
         return environment, sdk_environment.acquire(entry, environment), environ
     environment = environments.without_torch(
-        entry, data=work, uv=Path(uv.find_uv_bin()), installer=settings.for_uv(environ), report=report
+        entry, data=work, uv=Path(uv.find()), installer=settings.for_uv(environ), report=report
     )
     environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
     sdk = thin.acquire(

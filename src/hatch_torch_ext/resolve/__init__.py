@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import uv
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from hatch_torch_ext.base import process, redact
+from hatch_torch_ext.base import process, redact, uv
 from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.remote import constraints
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
@@ -156,7 +155,7 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     lines = [f"--index-url {settings.index}"] if settings.index else ["--no-index"]
     lines += [f"--extra-index-url {url}" for url in settings.extra]
     lines += [f"--find-links {link}" for link in settings.find_links]
-    command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "compile", "--quiet", "--no-header"]
+    command = [uv.find(), "pip", "compile", "--quiet", "--no-header"]
     command += ["--format", "pylock.toml", "--python", str(scope.python), "--only-binary", ":all:"]
     if scope.interpreter.machine != platform.machine():
         # The newest glibc that uv knows: whether the user's machine has the glibc of a wheel is checked elsewhere.

@@ -10,15 +10,12 @@ import json
 import os
 import platform
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uv
-
 from hatch_torch_ext import store as stores
-from hatch_torch_ext.base import process
+from hatch_torch_ext.base import process, uv
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.store import RecordError, record
@@ -110,13 +107,7 @@ def _missing(store: Store, key: str) -> bool:
 
 def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
     """Install the wheel into the folder ``made``; return the content of its marker."""
-    command = [os.environ.get("HATCH_UV") or uv.find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-deps"]
-    command += ["--only-binary", ":all:", "--link-mode", "copy", "--python", sys.executable, "--target", str(made)]
-    if changes.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"):
-        command.append("--no-index")  # uv itself knows no such variable
-    process.run([*command, REQUIREMENT], cwd=made, env_changes=changes, timeout=TIMEOUT)
+    options = ("--no-deps", "--only-binary", ":all:")
+    uv.install_into(made, [REQUIREMENT], changes=changes, options=options, timeout=TIMEOUT)
     version = process.run([_program(made), "--version"], timeout=tools.TIMEOUT).stdout.splitlines()[0]
-    for path in made.rglob("*"):
-        if path.is_file():
-            path.chmod(0o555 if path.parent.name == "bin" else 0o444)
     return {"title": version.replace(" version", "")}
