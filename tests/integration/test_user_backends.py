@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
-from hatch_torch_ext.user import installing, target
+from hatch_torch_ext.user import drivers, installing, machine, target
 from hatch_torch_ext.user.machine import Gpu, Machine
 from loopback import instead_of
 
@@ -54,6 +55,9 @@ def published() -> Iterator[tuple[str, str]]:
         for cuda in versions:
             yield f"cu{cuda.replace('.', '')}", f"{releases.format_minor(minor)}.0"
         yield "cpu", f"{releases.format_minor(minor)}.0"
+    for rocm, lines in ROCM_RELEASES.items():
+        yield from ((f"rocm{rocm}", f"{line}.0") for line in lines)
+    yield from (("xpu", f"{line}.0") for line in ("2.13", "2.14"))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ def whl(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"torch-{version}+{backend}-{CP}-{CP}-{PLATFORM}.whl"
         page = root / "whl" / backend / "torch"
         page.mkdir(parents=True, exist_ok=True)
-        (page.parent / name).touch()
+        wheels.write(page.parent, {}, name=name, requires=())
         metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+{backend}\n"
         (page / f"{name}.metadata").write_text(metadata)
         pages.setdefault(page, []).append(f'<a href="{name.replace("+", "%2B")}" data-core-metadata="true">{name}</a>')
@@ -80,10 +84,10 @@ def here() -> TargetPython:
     return target.find(Path(sys.executable), {}, folder=Path("/"))
 
 
-def ours(whl: Path, here: TargetPython, machine: Machine, asked: str = "torch", **more: str) -> installing.Plan:
-    """Return the plan for ``asked`` on ``machine``."""
+def ours(whl: Path, here: TargetPython, on: Machine, asked: str = "torch", **more: str) -> installing.Plan:
+    """Return the plan for ``asked`` on the machine ``on``."""
     with Http(settings.of_environ({})) as http:
-        return installing.plan([asked], here, machine, http, torch_index=str(whl), **more)
+        return installing.plan([asked], here, on, http, torch_index=str(whl), **more)
 
 
 def a_machine(driver: str, *cards: str) -> Machine:
@@ -99,9 +103,9 @@ def led_here(whl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         yield environ
 
 
-def uvs(environ: dict[str, str]) -> str:
-    """Return the torch that uv takes by ``--torch-backend=auto``."""
-    command = [uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header", "--quiet"]
+def uvs(environ: dict[str, str], *inside: str) -> str:
+    """Return the torch that uv takes by ``--torch-backend=auto``; ``inside`` is a command that runs it."""
+    command = [*inside, uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header", "--quiet"]
     command += ["--no-config", "--no-cache", "--no-annotate", "--python", sys.executable, "-"]
     return process.run(command, env_changes=environ, given="torch\n").stdout.strip().removeprefix("torch==")
 
@@ -140,7 +144,7 @@ def test_every_driver_beside_uv(whl: Path, here: TargetPython, led_here: dict[st
 
 
 @pytest.mark.parametrize(
-    ("machine", "asked", "backend", "why"),
+    ("on", "asked", "backend", "why"),
     [
         (
             a_machine("470.57.02", "A100"),
@@ -165,10 +169,10 @@ def test_every_driver_beside_uv(whl: Path, here: TargetPython, led_here: dict[st
     ],
 )
 def test_the_cpu_build_is_explained(
-    whl: Path, here: TargetPython, machine: Machine, asked: str, backend: str, why: str
+    whl: Path, here: TargetPython, on: Machine, asked: str, backend: str, why: str
 ) -> None:
     """Each way to the CPU build has its own reason."""
-    plan = ours(whl, here, machine, asked, backend=backend)
+    plan = ours(whl, here, on, asked, backend=backend)
     assert (plan.backend, plan.because) == ("cpu", (why,))
 
 
@@ -178,7 +182,7 @@ def test_a_newer_driver_is_the_way_out(whl: Path, here: TargetPython) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "backend", "why"),
+    ("on", "backend", "why"),
     [
         (
             a_machine("595.10"),
@@ -207,9 +211,9 @@ def test_a_newer_driver_is_the_way_out(whl: Path, here: TargetPython) -> None:
         ),
     ],
 )
-def test_a_cuda_build_is_explained(whl: Path, here: TargetPython, machine: Machine, backend: str, why: str) -> None:
+def test_a_cuda_build_is_explained(whl: Path, here: TargetPython, on: Machine, backend: str, why: str) -> None:
     """What runs on it, what does not, and what was requested against what is there."""
-    plan = ours(whl, here, replace(machine, machine="x86_64"), backend=backend)
+    plan = ours(whl, here, replace(on, machine="x86_64"), backend=backend)
     assert plan.because == (why,)
 
 
@@ -227,3 +231,104 @@ def test_a_package_keeps_torch_from_the_gpu(whl: Path, here: TargetPython, tmp_p
         f"my-pkg serves it with its variant {label}",
     )
     assert ours(whl, here, a_machine("525.60.13", "A100"), str(wheel)).torch == ("torch==2.14.0+cu126",)
+
+
+ROCM_RELEASES = {"6.2.4": ("2.6", "2.7"), "6.3": ("2.7", "2.8", "2.9"), "6.4": ("2.8", "2.9"), "7.2": ("2.11", "2.14")}
+
+
+def uvs_indexes(architecture: str) -> list[str]:
+    """Return the backends whose indexes uv searches for a GPU of AMD's, in their order."""
+    command = [uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--offline", "-vv"]
+    command += ["--no-config", "--no-cache", "--python", sys.executable, "-"]
+    changes = {"UV_AMD_GPU_ARCHITECTURE": architecture}
+    told = process.run(command, env_changes=changes, given="torch\n", check=False).stderr
+    return re.findall(r"Fetching metadata for `torch` from `https://download.pytorch.org/whl/([^/]+)/torch/`", told)
+
+
+def test_amds_architectures_beside_uv() -> None:
+    """The table is uv's: for each architecture the same versions of ROCm, in the same order, then the CPU's."""
+    for architecture, versions in drivers.ROCM_BUILDS:
+        assert uvs_indexes(architecture) == [*(f"rocm{version}" for version in versions), "cpu"]
+    assert uvs_indexes("gfx1036") == []  # uv refuses a name that its table lacks
+    assert drivers.rocm(["gfx1036"]) == ()
+
+
+def fake_sys(root: Path, vendor: str, version: int | None = None) -> Path:
+    """Write a display device and, with ``version``, an entry of the compute driver's; return the root."""
+    device = root / "sys/bus/pci/devices/0000:03:00.0"
+    device.mkdir(parents=True)
+    for name, text in {"class": "0x038000", "vendor": vendor, "device": "0x56a0"}.items():
+        (device / name).write_text(f"{text}\n")
+    if version is not None:
+        node = root / "sys/class/kfd/kfd/topology/nodes/1"
+        node.mkdir(parents=True)
+        (node / "properties").write_text(f"simd_count 304\ngfx_target_version {version}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("vendor", "version", "expected", "why"),
+    [
+        (
+            "0x1002",
+            90402,
+            "2.14.0+rocm7.2",
+            "torch's build for ROCm 7.2 has code for the AMD GPU here (gfx942)",
+        ),
+        (
+            "0x1002",
+            110001,
+            "2.14.0+rocm7.2",
+            "torch's build for ROCm 7.2 has code for the AMD GPU here (gfx1101)",
+        ),
+        (
+            "0x8086",
+            None,
+            "2.14.0+xpu",
+            "torch's build for XPU is for Intel GPUs, and one is here (8086:56a0)",
+        ),
+    ],
+)
+def test_gpus_of_other_vendors_beside_uv(
+    whl: Path,
+    here: TargetPython,
+    led_here: dict[str, str],
+    tmp_path: Path,
+    vendor: str,
+    version: int | None,
+    expected: str,
+    why: str,
+) -> None:
+    """A machine with one such GPU, by its kernel's files: the same build as uv takes, which reads the same files."""
+    root = fake_sys(tmp_path, vendor, version)
+    found = machine.read({"PATH": "/nowhere"}, root=root)
+    with Http(settings.of_environ({})) as http:
+        plan = installing.plan(["torch"], here, found, http, torch_index=str(whl))
+    assert (plan.torch[0], plan.because) == (f"torch=={expected}", (why,))
+    if version is not None:
+        assert uvs({**led_here, "UV_AMD_GPU_ARCHITECTURE": found.amd[0]}) == expected
+        return
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0/sys" /sys && "$@"']
+    inside.append(str(root))
+    if process.run([*inside, "true"], check=False).returncode:
+        pytest.skip("no namespaces here, in which uv would read other files of the kernel")
+    assert uvs(led_here, *inside) == expected
+
+
+def test_gpus_that_torch_has_nothing_for(whl: Path, here: TargetPython, tmp_path: Path) -> None:
+    """An unknown architecture, and a card without a compute driver: the CPU build, with the reason."""
+    for folder, version, why in (
+        ("unknown", 100306, "no build of torch has code for the AMD GPU here (gfx1036). The CPU build is taken"),
+        (
+            "without",
+            None,
+            "the kernel has no compute driver for the GPU here (AMD 1002:56a0; /sys/class/kfd lists none). The CPU build "
+            "is taken",
+        ),
+    ):
+        found = machine.read({"PATH": "/nowhere"}, root=fake_sys(tmp_path / folder, "0x1002", version))
+        plan = ours(whl, here, found)
+        assert (plan.backend, plan.because) == ("cpu", (why,))
+    intel = machine.read({"PATH": "/nowhere"}, root=fake_sys(tmp_path / "intel", "0x8086"))
+    plan = ours(whl, here, intel, "torch<2.13")
+    assert plan.because == (f"there is no build of torch<2.13 for {CP} for xpu. The CPU build is taken",)

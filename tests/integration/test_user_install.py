@@ -55,11 +55,19 @@ def indexes(tmp_path: Path) -> Iterator[tuple[str, str]]:
         ("cu126", ("2.8.0", "2.9.1")),
         ("cu128", ("2.8.0", "2.9.1")),
         ("cu130", ("2.9.1", "2.13.0")),
+        ("rocm6.4", ("2.8.0", "2.9.1")),
+        ("xpu", ("2.9.1",)),
     ):
         for version in versions:
             local = f"{version}+{backend}"
             name = f"torch-{local}-{TAG}-{TAG}-{PLATFORM}.whl"
-            put(root / "whl" / backend, name, torch(local), ("helper",))
+            triton = {"rocm6.4": ("pytorch-triton-rocm==3.4",), "xpu": ("pytorch-triton-xpu==3.4",)}.get(backend, ())
+            put(root / "whl" / backend, name, torch(local), ("helper", *triton))
+            for each in triton:
+                project, _, number = each.partition("==")
+                build = f"{project.replace('-', '_')}-{number}-{TAG}-{TAG}-{PLATFORM}.whl"
+                put(root / "whl" / backend, build, {"triton.py": HONEST})
+                put(root / "simple", build, {"triton.py": HOSTILE})
         vision = f"torchvision-0.23.0+{backend}-{TAG}-{TAG}-{PLATFORM}.whl"
         put(root / "whl" / backend, vision, {"torchvision/__init__.py": HONEST}, ("torch==2.8.0",))
         put(root / "whl" / backend, "my_pkg-9.0-py3-none-any.whl", {"my_pkg/__init__.py": HOSTILE})
@@ -197,6 +205,25 @@ def test_a_backend_that_was_asked_for(
     assert versions(environment)["torch"] == "2.8.0+cu126"
 
 
+@pytest.mark.parametrize(("backend", "triton"), [("rocm6.4", "pytorch-triton-rocm"), ("xpu", "pytorch-triton-xpu")])
+def test_a_backend_for_other_gpus(
+    environment: Path,
+    indexes: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    backend: str,
+    triton: str,
+) -> None:
+    """By hand: torch and its build of triton come from that index, and the package says what it runs there."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    assert install(environment, indexes, "my-pkg", "--backend", backend) == 0
+    expected = {"torch": f"2.9.1+{backend}", "my-pkg": "1.0", "helper": "1.0", triton: "3.4"}
+    assert versions(environment) == expected
+    said = capsys.readouterr().out
+    assert f"# the build of torch for {'XPU' if backend == 'xpu' else 'ROCm 6.4'} was requested\n" in said
+    assert "# my-pkg serves it with its variant torch2.9_cpu_cxx11_x86_64: its operators run on the CPU\n" in said
+
+
 def test_nothing_serves_everything(
     environment: Path,
     indexes: tuple[str, str],
@@ -268,7 +295,7 @@ def test_wrong_words(
     """An unknown backend, a missing wheel and an invalid package name give messages; what they say to give works."""
     assert install(environment, indexes, "my-pkg", "--backend", "cuda") == 1
     said = capsys.readouterr().err
-    assert "the backend 'cuda' is not known: give `cu130`, `cpu` or `auto`" in said
+    assert "the backend 'cuda' is not known: give `cu130`, `rocm6.4`, `xpu`, `cpu` or `auto`" in said
     for backend in re.findall("`(.*?)`", said):
         assert install(environment, indexes, "my-pkg", "--backend", backend, "--dry-run") == 0
     gone = tmp_path / "gone-1-py3-none-any.whl"

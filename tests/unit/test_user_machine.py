@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.user import machine
-from hatch_torch_ext.user.machine import Gpu
+from hatch_torch_ext.user.machine import Gpu, OtherGpu
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +38,6 @@ def program(environ: dict[str, str], name: str, script: str) -> None:
     path = f"{environ['PATH']}/{name}"
     with open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 -- a path made of text
         stream.write(f"#!/bin/sh\n{script}\n")
-    import os  # noqa: PLC0415
-
     os.chmod(path, stat.S_IRWXU)  # noqa: PTH101
 
 
@@ -131,12 +130,53 @@ def test_wsl(environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_other_vendors(environ: dict[str, str], tmp_path: Path) -> None:
-    """AMD and Intel display devices are recognised; other PCI devices of theirs are not display devices."""
+    """AMD and Intel display devices are named; other PCI devices of theirs are not display devices.
+
+    The architectures of AMD's come from the compute driver's list, where processors have no such number.
+    """
     pci = "sys__bus__pci__devices__"
     devices = {"a": ("0x030000", "0x1002"), "b": ("0x038000", "0x8086"), "c": ("0x020000", "0x8086")}
     for name, (kind, vendor) in devices.items():
         files(tmp_path, **{f"{pci}{name}__class": kind, f"{pci}{name}__vendor": vendor})
-    assert machine.read(environ, root=tmp_path).others == ("AMD", "Intel")
+        files(tmp_path, **{f"{pci}{name}__device": "0x56a0\n"})
+    files(tmp_path, **{f"{pci}a__product_name": "AMD Instinct MI300X\n"})
+    nodes = "sys__class__kfd__kfd__topology__nodes__"
+    for number, version in enumerate((0, 90402, 90010, 110001, 120001)):
+        files(tmp_path, **{f"{nodes}{number}__properties": f"simd_count 304\ngfx_target_version {version}\nlds 64\n"})
+    found = machine.read(environ, root=tmp_path)
+    assert found.others == (
+        OtherGpu(vendor="AMD", name="AMD Instinct MI300X"),
+        OtherGpu(vendor="Intel", name="8086:56a0"),
+    )
+    assert found.amd == ("gfx942", "gfx90a", "gfx1101", "gfx1201")
+    assert machine.read(environ | {machine.DRIVER: "none"}, root=tmp_path).others == ()
+
+
+def test_kernel_files_that_hang(environ: dict[str, str], tmp_path: Path) -> None:
+    """A file of a driver in trouble keeps its reader for ever: it is given up, and told."""
+    folder = tmp_path / "sys/bus/pci/devices/a"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "vendor")
+    found = machine.read(environ, root=tmp_path, timeout=1.0)
+    told = "the kernel's files about GPUs (/sys/bus/pci and /sys/class/kfd) were not read within 1 s"
+    assert (found.others, found.problems) == ((), (told,))
+
+
+@pytest.mark.parametrize("cell", ["\u00b2", "5" * 5000, "-1", "", "0x1"])
+def test_rows_that_are_not_understood(environ: dict[str, str], tmp_path: Path, cell: str) -> None:
+    """Whatever nvidia-smi prints where a number is due: the row does not count, the next one does."""
+    program(environ, "nvidia-smi", f"cat <<'EOF'\n{cell}, 580.65.06, 9.0, NVIDIA H100, GPU-1\n{SMI}EOF")
+    found = machine.read(environ, root=tmp_path)
+    assert [gpu.uuid for gpu in found.gpus] == [line.split(", ")[-1] for line in SMI.splitlines()]
+
+
+def test_a_program_that_prints_without_end(environ: dict[str, str], tmp_path: Path) -> None:
+    """A megabyte is read, and the program is ended; it is told, and nothing of it counts."""
+    program(environ, "nvidia-smi", f"echo $$ > {tmp_path}/pid; while :; do echo '{SMI.splitlines()[0]}'; done")
+    found = machine.read(environ, root=tmp_path, timeout=30.0)
+    assert (found.problems, found.gpus) == (("nvidia-smi prints more than 1 MB, and is not believed",), ())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_the_override(environ: dict[str, str], tmp_path: Path) -> None:

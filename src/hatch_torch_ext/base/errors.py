@@ -120,3 +120,10 @@ class ProcessError(TorchExtError):
         self.returncode = returncode
         self.output = output
         super().__init__(message)
+
+
+class TooMuchOutputError(ProcessError):
+    """A program that is not trusted printed more than is read of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, returncode=None, output="")

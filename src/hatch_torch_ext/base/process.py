@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import select
+import selectors
 import shlex
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from hatch_torch_ext.base import crash_report, redact
-from hatch_torch_ext.base.errors import ProcessError, Stopped
+from hatch_torch_ext.base.errors import ProcessError, Stopped, TooMuchOutputError
 from hatch_torch_ext.resources import reaper
 
 if TYPE_CHECKING:
@@ -137,16 +138,18 @@ def run(
     check: bool = True,
     timeout: float | None = None,
     given: str | None = None,
+    limit: int | None = None,
 ) -> Completed:
     """Run ``command``, and return what it printed.
 
     ``env_changes`` are applied to this process's environment (``None`` removes a name). With ``log``, the command line
     and the output (stderr merged into stdout) are appended to that file as they come, without secrets; ``line`` is
     called with each line first and returns what is written (None: nothing). ``timeout`` is in seconds; ``given`` is the
-    program's input.
+    program's input. ``limit`` is the most that is read of its output, in bytes, for programs that are not trusted; it
+    goes with neither ``log`` nor ``given``.
 
-    Raises ``ProcessError``, without secrets, if the program cannot be started, exceeds ``timeout``, or (with ``check``)
-    exits non-zero; ``Stopped`` if its family was stopped.
+    Raises ``ProcessError``, without secrets, if the program cannot be started, exceeds ``timeout`` or ``limit``, or
+    (with ``check``) exits non-zero; ``Stopped`` if its family was stopped.
     """
     arguments = tuple(os.fspath(part) for part in command)
     family = _FAMILY.get()
@@ -161,7 +164,9 @@ def run(
     if family is not None and family.stopped:
         raise Stopped
     try:
-        if log is None:
+        if limit is not None:
+            completed = _bounded(arguments, env, cwd, timeout, limit)
+        elif log is None:
             completed = _capture(arguments, env, cwd, timeout, given)
         else:
             completed = _logged(arguments, env, cwd, log, typed, line, timeout)
@@ -214,6 +219,40 @@ def _capture(
         **source,
     )
     return Completed(command=arguments, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def _bounded(
+    arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None, limit: int
+) -> Completed:
+    """Run a program that is ended when it prints more than ``limit`` bytes."""
+    end = None if timeout is None else time.monotonic() + timeout
+    with (
+        subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
+        ) as running,
+        selectors.DefaultSelector() as waiting,
+    ):
+        printed = {pipe: bytearray() for pipe in (running.stdout, running.stderr) if pipe is not None}
+        for pipe in printed:
+            waiting.register(pipe, selectors.EVENT_READ, printed[pipe])
+        try:
+            while waiting.get_map():
+                ready = waiting.select(None if end is None else max(0.0, end - time.monotonic()))
+                if not ready:
+                    raise subprocess.TimeoutExpired(arguments, timeout or 0)
+                for key, _ in ready:
+                    batch = os.read(key.fd, _BATCH)
+                    if not batch:
+                        waiting.unregister(key.fileobj)
+                    key.data.extend(batch)
+                    if len(key.data) > limit:
+                        raise TooMuchOutputError(f"`{arguments[0]}` prints more than {limit >> 10} kB")
+            returncode = running.wait(None if end is None else max(0.0, end - time.monotonic()))
+        except BaseException:
+            running.kill()
+            raise
+    output, errors = (data.decode("utf-8", "replace") for data in printed.values())
+    return Completed(command=arguments, returncode=returncode, stdout=output, stderr=errors)
 
 
 def _logged(  # noqa: PLR0917 -- what `run` was given

@@ -12,8 +12,10 @@ from hatch_torch_ext.cli.paths import path
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from hatch_torch_ext.user.doctor import Diagnosis
+    from hatch_torch_ext.user.machine import Machine
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,6 +39,22 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found.healthy else 1
 
 
+def _others(here: Machine) -> Iterator[str]:
+    """Yield a line for each GPU of another vendor: what it is, and what torch has for it."""
+    from hatch_torch_ext.user import drivers
+
+    rocm = drivers.rocm(here.amd)
+    for gpu in here.others:
+        if gpu.vendor != "AMD":
+            what = "torch has builds for XPU"
+        elif here.amd:
+            versions = f"torch has builds for ROCm {', '.join(rocm)}" if rocm else "no build of torch has code for it"
+            what = f"{', '.join(dict.fromkeys(here.amd))}; {versions}"
+        else:
+            what = "the kernel has no compute driver for it (/sys/class/kfd)"
+        yield f"{gpu.vendor} {gpu.name}: {what}; packages run their CPU variants"
+
+
 def _text(found: Diagnosis) -> str:
     here = found.machine
     driver = f"driver {here.driver or 'unknown'}" if here.driver or here.supported else "no NVIDIA driver"
@@ -49,7 +67,7 @@ def _text(found: Diagnosis) -> str:
         number = ".".join(map(str, gpu.capability)) if gpu.capability else "unknown"
         notes = "".join([", MIG" if gpu.mig else "", "" if gpu.visible else ", hidden by CUDA_VISIBLE_DEVICES"])
         lines.append(f"GPU {gpu.index}     {gpu.name or 'unknown'}, compute capability {number}{notes}")
-    lines += [f"GPU       {vendor}: served by CPU variants" for vendor in here.others]
+    lines += [f"GPU       {line}" for line in _others(here)]
     lines.append(f"python    {found.python}")
     torch = found.torch
     if torch.get("version"):

@@ -6,11 +6,12 @@ index can provide a package under a name of the other's.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 CHANNELS = {"stable": "", "test": "/test", "nightly": "/nightly"}
 BACKEND = "TORCH_EXT_BACKEND"
 CPU = "cpu"
+AUTO = "auto"
+XPU = "xpu"
+ROCM = re.compile(r"rocm([0-9](?:\.[0-9]{1,2}){1,2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,11 @@ class _Search:
         python = self.target.python_version
         return packages.newest(files, specifier, self.tags, python, prereleases=self.prereleases)
 
+    @property
+    def asked(self) -> str:
+        """Return in words what is searched for."""
+        return f"torch{self.specifier} for {self.target.facts['python']}"
+
     def builds(self, backend: str) -> list[Version]:
         """Return the newest patch of each release line of torch that the index of ``backend`` has for this Python."""
         try:
@@ -105,20 +114,32 @@ class _Candidate:
 
 
 def cuda_of(backend: str) -> str | None:
-    """Return ``12.8`` for ``cu128``, None for ``cpu``. Raises ``ConfigurationError`` for anything else."""
-    if backend == CPU:
+    """Return ``12.8`` for ``cu128``, None for ``cpu``, ``rocm6.4`` and ``xpu``.
+
+    Raises ``ConfigurationError`` for anything else.
+    """
+    if backend in {CPU, XPU} or ROCM.fullmatch(backend):
         return None
     match = re.fullmatch(r"cu([0-9]{2})([0-9])", backend)
     if match is None:
-        raise ConfigurationError([f"the backend {backend[:40]!r} is not known: give `cu130`, `cpu` or `auto`."])
+        raise ConfigurationError(
+            [f"the backend {backend[:40]!r} is not known: give `cu130`, `rocm6.4`, `xpu`, `cpu` or `auto`."]
+        )
     return f"{match[1]}.{match[2]}"
 
 
 def backends(machine: Machine, asked: str) -> tuple[str, ...]:
-    """Return the backends to consider, best first: ``asked``; with ``auto``, those that the machine runs, then CPU."""
-    if asked != "auto":
+    """Return the backends to consider, best first: ``asked``; with ``auto``, those that the machine runs, then CPU.
+
+    Beside an NVIDIA GPU no other counts, and beside one of AMD's that torch has code for none of Intel's, as for uv.
+    """
+    if asked != AUTO:
         cuda_of(asked)
         return (asked,)
+    if not machine.has_nvidia:
+        if versions := drivers.rocm(machine.amd):
+            return (*(f"rocm{version}" for version in versions), CPU)
+        return (XPU, CPU) if any(gpu.vendor == "Intel" for gpu in machine.others) else (CPU,)
     return (*(_of_cuda(cuda) for cuda in usable_cuda(machine, _known_cuda())), CPU)
 
 
@@ -137,7 +158,7 @@ def plan(
     machine: Machine,
     http: Http,
     *,
-    backend: str = "auto",
+    backend: str = AUTO,
     channel: str = "stable",
     torch_index: str = releases.TORCH_INDEX,
 ) -> Plan:
@@ -172,26 +193,28 @@ def plan(
     if not candidates:
         raise ConfigurationError([_nothing(ours, order, target, f"{base}/", torch_specifier)])
     best = max(candidates, key=lambda each: each.rank(order))
-    if best.backend != CPU:
-        why = _why_gpu(best.backend, machine)
-    elif backend == CPU:
+    if backend == CPU:
         why = "the CPU build of torch was requested"
-    elif not machine.has_nvidia:
-        hidden = "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU" if machine.gpus else "no NVIDIA GPU is visible here"
-        why = f"{hidden}, so the CPU build of torch is enough"
+    elif best.backend == CPU:
+        why = _why_cpu(search, machine, refused, ours)
+    elif cuda_of(best.backend):
+        why = _why_cuda(best.backend, machine)
     else:
-        why = f"{_why_not_cuda(search, machine, refused, ours)}. The CPU build is taken"
+        why = _why_other(best.backend, machine)
     return _plan_of(best, search, why, offers=offers, family=family)
 
 
 def _facts_with(target: TargetPython, version: Version, backend: str) -> dict[str, Any]:
     """Return the loader's facts as they would be with that torch installed."""
     cuda = cuda_of(backend)
-    abi = releases.cxx11_abi(f"{version.major}.{version.minor}", str(target.facts["machine"]), cuda)
+    named = f"CUDA {cuda}" if cuda else "XPU" if backend == XPU else "ROCm" if ROCM.fullmatch(backend) else "CPU"
+    # The builds of 2.6 for ROCm and XPU changed their C++ ABI with that for CUDA 12.6 (release notes of 2.6).
+    like = "12.6" if named in {"ROCm", "XPU"} else cuda
+    abi = releases.cxx11_abi(f"{version.major}.{version.minor}", str(target.facts["machine"]), like)
     return {
         **target.facts,
         "torch": str(version),
-        "backend": f"CUDA {cuda}" if cuda else "CPU",
+        "backend": named,
         "cxx11_abi": abi,
     }
 
@@ -221,8 +244,10 @@ def _plan_of(
     ours = [each for each in offers if each.variants]
     for each, variant in zip(ours, best.chosen, strict=True):
         label = variant["label"] if variant is not None else "none"
-        because.append(f"{each.name} serves it with its variant {label}")
-    pinned = (torch, *companions)
+        on_cpu = best.backend != CPU and variant is not None and not variant["cuda"]
+        note = ": its operators run on the CPU" if on_cpu else ""
+        because.append(f"{each.name} serves it with its variant {label}{note}")
+    pinned = (torch, *companions, *_triton(best, search, url))
     return Plan(
         torch=pinned,
         packages=(*pinned, *(each.requirement for each in offers)),
@@ -232,8 +257,8 @@ def _plan_of(
     )
 
 
-def _why_gpu(backend: str, machine: Machine) -> str:
-    """Return why a build for GPUs is taken."""
+def _why_cuda(backend: str, machine: Machine) -> str:
+    """Return why a build for CUDA is taken."""
     cuda = cuda_of(backend)
     if not machine.has_nvidia:
         return f"the build of torch for CUDA {cuda} was requested; no NVIDIA GPU is visible here"
@@ -246,25 +271,59 @@ def _why_gpu(backend: str, machine: Machine) -> str:
     return f"{machine.driver_named} runs CUDA {cuda}, and its build of torch has code for {names}{without}"
 
 
-def _why_not_cuda(search: _Search, machine: Machine, refused: Sequence[Version], ours: Sequence[PackageOffer]) -> str:
-    """Return why no build for CUDA is taken on a machine with an NVIDIA GPU."""
+def _why_other(backend: str, machine: Machine) -> str:
+    """Return why a build for ROCm or XPU is taken."""
+    rocm = ROCM.fullmatch(backend)
+    named = f"ROCm {rocm[1]}" if rocm else "XPU"
+    vendor = "AMD" if rocm else "Intel"
+    gpus = [gpu for gpu in machine.others if gpu.vendor == vendor]
+    if machine.has_nvidia or not (machine.amd if rocm else gpus):
+        return f"the build of torch for {named} was requested"
+    if rocm and rocm[1] not in drivers.rocm(machine.amd):
+        here = ", ".join(machine.amd)
+        return f"the build of torch for {named} was requested; it is not known to have code for {here}"
+    if rocm:
+        return f"torch's build for {named} has code for the AMD GPU here ({', '.join(dict.fromkeys(machine.amd))})"
+    return f"torch's build for XPU is for Intel GPUs, and one is here ({', '.join(gpu.name for gpu in gpus)})"
+
+
+def _why_cpu(search: _Search, machine: Machine, refused: Sequence[Version], ours: Sequence[PackageOffer]) -> str:
+    """Return why the CPU build is taken, though it was not requested."""
     if refused:
         version = max(refused, key=lambda each: each.release)
         served = "; ".join(f"{each.name} has variants for {each.served}" for each in ours)
-        return f"torch {version} would run on the GPU here, but not with every package ({served})"
+        why = f"torch {version} would run on the GPU here, but not with every package ({served})"
+    elif machine.has_nvidia:
+        why = _why_not_cuda(search, machine)
+    elif machine.gpus:
+        return "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU, so the CPU build of torch is enough"
+    elif (names := backends(machine, AUTO)) != (CPU,):
+        why = f"there is no build of {search.asked} for {', '.join(names[:-1])}"
+    elif machine.amd:
+        why = f"no build of torch has code for the AMD GPU here ({', '.join(dict.fromkeys(machine.amd))})"
+    elif machine.others:
+        names = tuple(f"{gpu.vendor} {gpu.name}" for gpu in machine.others)
+        why = f"the kernel has no compute driver for the GPU here ({', '.join(names)}; /sys/class/kfd lists none)"
+    else:
+        return "no NVIDIA GPU is visible here, so the CPU build of torch is enough"
+    return f"{why}. The CPU build is taken"
+
+
+def _why_not_cuda(search: _Search, machine: Machine) -> str:
+    """Return why no build for CUDA is taken on a machine with an NVIDIA GPU."""
     others = [cuda for cuda in reversed(_known_cuda()) if search.builds(_of_cuda(cuda))]
-    asked = f"torch{search.specifier} for {search.target.facts['python']}"
     if not others:
-        return f"there is no build of {asked} for any CUDA"
+        return f"there is no build of {search.asked} for any CUDA"
     runs = [cuda for cuda in others if machine.runs(cuda)]
     if not runs:
         lowest = ".".join(map(str, drivers.minimum(drivers.numbers(others[-1])) or ()))
         return (
-            f"{machine.driver_named} is too old for the builds of {asked} that there are, for CUDA "
+            f"{machine.driver_named} is too old for the builds of {search.asked} that there are, for CUDA "
             f"{', '.join(reversed(others))}: update it to {lowest} or newer"
         )
     cards = ", ".join(sorted({_described(gpu) for gpu in machine.visible}))
-    return f"the builds of {asked} that {machine.driver_named} runs (CUDA {', '.join(runs)}) have no code for {cards}"
+    builds = f"the builds of {search.asked} that {machine.driver_named} runs (CUDA {', '.join(runs)})"
+    return f"{builds} have no code for {cards}"
 
 
 def _described(gpu: Gpu) -> str:
@@ -286,8 +345,25 @@ def _companion(asked: str, torch: Version, url: str, search: _Search) -> str:
     raise ConfigurationError([f"{url} has no {name} for torch {torch}: leave it out, or name another torch."])
 
 
+def _triton(best: _Candidate, search: _Search, url: str) -> tuple[str, ...]:
+    """Return the build of triton that torch requires and that no other index has: for ROCm, XPU and nightly builds."""
+    if (best.backend == CPU or cuda_of(best.backend)) and not search.prereleases:
+        return ()
+    exact = SpecifierSet(f"==={best.version}")
+    newest = search.newest(index.files(search.http, url, "torch"), exact)
+    about = {"python_version": search.target.python_version, "platform_machine": str(search.target.facts["machine"])}
+    found = _requirements(search.http, newest[1].url) if newest else []
+    wanted = [each for each in found if canonicalize_name(each.name) in packages.TRITON]
+    return tuple(f"{each.name}{each.specifier}" for each in wanted if not each.marker or each.marker.evaluate(about))
+
+
 def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
-    """Return a wheel's torch requirement, from its METADATA, which is read by ranges."""
+    """Return a wheel's torch requirement."""
+    return [each.specifier for each in _requirements(http, url) if canonicalize_name(each.name) == "torch"]
+
+
+def _requirements(http: Http, url: str) -> list[Requirement]:
+    """Return what a wheel requires, from its METADATA, which is read by ranges."""
     try:
         with packages.opened(http, url) as source:
             wanted = [member for member in archive.directory(source) if member.name.endswith(".dist-info/METADATA")]
@@ -296,8 +372,11 @@ def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
         raise RemoteError(f"{url} cannot be read: {error}") from error
     lines = data.decode("utf-8", "replace").splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("requires-dist:")]
-    found = [Requirement(line) for line in said if re.match(r"torch\b(?![-\w.])", line)]
-    return [each.specifier for each in found]
+    found = []
+    for line in said:
+        with contextlib.suppress(InvalidRequirement):
+            found.append(Requirement(line))
+    return found
 
 
 def _nothing(

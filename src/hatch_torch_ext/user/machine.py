@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import process, untrusted
-from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, TooMuchOutputError
 from hatch_torch_ext.facts import archs
 from hatch_torch_ext.user import drivers
 
@@ -29,8 +29,9 @@ TIMEOUT = 5.0
 """Timeout in seconds for each call of a library or a program: a broken driver can hang."""
 DRIVER = "TORCH_EXT_CUDA_DRIVER"
 """The variable that overrides detection: ``12.8``, or ``none``."""
-PCI_DISPLAY = "0x03"
-VENDORS = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
+OUTPUT = 1 << 20
+"""The most that is read of what a library or a program prints about GPUs, in bytes."""
+KERNEL = Path(__file__).parent.parent / "resources" / "ask_kernel.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +51,19 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGpu:
+    """A GPU of AMD's or Intel's: its ``vendor``, and its product's name or the PCI identifiers (``8086:56a0``)."""
+
+    vendor: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """``driver`` is the kernel driver's version, ``supported`` the CUDA version that the user-mode driver supports.
 
-    ``source`` is where they were read; ``others`` are GPUs of other vendors; ``problems`` are sentences about faults.
+    ``source`` is where they were read; ``others`` are GPUs of other vendors, and ``amd`` the architectures of those of
+    AMD's that can compute (``gfx942``); ``problems`` are sentences about faults.
     """
 
     system: str
@@ -61,7 +71,8 @@ class Machine:
     driver: str | None = None
     supported: Version | None = None
     gpus: tuple[Gpu, ...] = ()
-    others: tuple[str, ...] = ()
+    others: tuple[OtherGpu, ...] = ()
+    amd: tuple[str, ...] = ()
     source: str | None = None
     wsl: bool = False
     problems: tuple[str, ...] = ()
@@ -130,19 +141,23 @@ def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float =
     """
     wsl = "microsoft" in _text(root / "proc/version").lower()
     draft = _Draft()
+    others: tuple[OtherGpu, ...] = ()
+    amd: tuple[str, ...] = ()
     if not _override(draft, environ):
         _nvml(draft, environ, timeout)
         _libcuda(draft, environ, timeout)
         _kernel(draft, root)
         if draft.driver is None or not draft.gpus:
             _smi(draft, environ, timeout, wsl=wsl)
+        others, amd = _others(root, timeout, draft)
     return Machine(
         system=sys.platform,
         machine=platform.machine(),
         driver=draft.driver,
         supported=draft.supported,
         gpus=_visible(draft, environ.get("CUDA_VISIBLE_DEVICES")),
-        others=_others(root),
+        others=others,
+        amd=amd,
         source=draft.source,
         wsl=wsl,
         problems=tuple(draft.problems),
@@ -166,8 +181,12 @@ def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -
     library = {"nvml": "libnvidia-ml.so.1 (NVML)", "cuda": "libcuda.so.1"}[what]
     keep = {name: environ.get(name) for name in ("LD_LIBRARY_PATH",)}
     try:
-        done = process.run([sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False)
+        done = process.run(
+            [sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False, limit=OUTPUT
+        )
         answer = untrusted.json(done.stdout) if done.returncode == 0 else None
+    except TooMuchOutputError:
+        answer = None
     except ProcessError:
         draft.problems.append(f"{library} did not answer within {timeout:g} s: the NVIDIA driver hangs")
         return {}
@@ -225,7 +244,10 @@ def _smi(draft: _Draft, environ: Mapping[str, str], timeout: float, *, wsl: bool
             continue
         query = ["--query-gpu=index,driver_version,compute_cap,name,uuid", "--format=csv,noheader"]
         try:
-            done = process.run([program, *query], timeout=timeout, check=False)
+            done = process.run([program, *query], timeout=timeout, check=False, limit=OUTPUT)
+        except TooMuchOutputError:
+            draft.problems.append(f"{name} prints more than {OUTPUT >> 20} MB, and is not believed")
+            continue
         except ProcessError:
             draft.problems.append(f"{name} did not answer within {timeout:g} s: the NVIDIA driver hangs")
             continue
@@ -241,7 +263,7 @@ def _rows(draft: _Draft, name: str, text: str) -> None:
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5 or not cells[0].isdigit():  # noqa: PLR2004 - the fields asked for
+        if len(cells) != 5 or not re.fullmatch("[0-9]{1,4}", cells[0]):  # noqa: PLR2004 - the fields asked for
             continue
         draft.say(name, driver=_version(cells[1]))
         capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", cells[2])
@@ -278,16 +300,21 @@ def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, visible=gpu.index in chosen) for gpu in gpus)
 
 
-def _others(root: Path) -> tuple[str, ...]:
-    """Return the vendors of other display devices on the PCI bus.
-
-    torch has builds for them; packages have no variants.
-    """
-    found = set()
-    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
-        if _text(device / "class").startswith(PCI_DISPLAY):
-            found.add(VENDORS.get(_text(device / "vendor").strip(), ""))
-    return tuple(sorted(found - {"", "NVIDIA"}))
+def _others(root: Path, timeout: float, draft: _Draft) -> tuple[tuple[OtherGpu, ...], tuple[str, ...]]:
+    """Return the GPUs of other vendors, and the architectures of AMD's."""
+    if not (root / "sys/bus/pci/devices").is_dir():
+        return (), ()
+    try:
+        done = process.run([sys.executable, "-I", "-S", KERNEL, root], timeout=timeout, limit=OUTPUT)
+        answer = untrusted.json(done.stdout)
+        others = tuple(OtherGpu(vendor=each["vendor"], name=_printable(each["name"])) for each in answer["devices"])
+        return others, tuple(map(str, answer["architectures"]))
+    except ProcessError:
+        files = "/sys/bus/pci and /sys/class/kfd"
+        draft.problems.append(f"the kernel's files about GPUs ({files}) were not read within {timeout:g} s")
+    except (ValueError, KeyError, TypeError):
+        pass
+    return (), ()
 
 
 def usable_cuda(machine: Machine, versions: Sequence[str]) -> tuple[str, ...]:

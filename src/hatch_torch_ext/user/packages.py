@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.user.target import TargetPython
 
-TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "pytorch-triton-rocm"})
+TRITON = frozenset({"pytorch-triton", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-rocm", "triton-xpu"})
+"""Builds of triton that only torch's own index has; torch requires one of them by its exact version."""
+TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", *TRITON})
 """The packages that come from torch's own index; no others do."""
 MANIFEST = "/_torch_ext/manifest.json"
 
