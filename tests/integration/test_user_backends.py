@@ -105,8 +105,8 @@ def led_here(whl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 
 def uvs(environ: dict[str, str], *inside: str) -> str:
     """Return the torch that uv takes by ``--torch-backend=auto``; ``inside`` is a command that runs it."""
-    command = [*inside, uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header", "--quiet"]
-    command += ["--no-config", "--no-cache", "--no-annotate", "--python", sys.executable, "-"]
+    command = [*inside, uv.find_uv_bin(), "pip", "compile", "--torch-backend=auto", "--no-deps", "--no-header"]
+    command += ["--quiet", "--no-config", "--no-cache", "--no-annotate", "--python", sys.executable, "-"]
     return process.run(command, env_changes=environ, given="torch\n").stdout.strip().removeprefix("torch==")
 
 
@@ -322,8 +322,8 @@ def test_gpus_that_torch_has_nothing_for(whl: Path, here: TargetPython, tmp_path
         (
             "without",
             None,
-            "the kernel has no compute driver for the GPU here (AMD 1002:56a0; /sys/class/kfd lists none). The CPU build "
-            "is taken",
+            "the kernel has no compute driver for the GPU here (AMD 1002:56a0; /sys/class/kfd lists none). The CPU "
+            "build is taken",
         ),
     ):
         found = machine.read({"PATH": "/nowhere"}, root=fake_sys(tmp_path / folder, "0x1002", version))

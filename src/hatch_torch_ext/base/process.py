@@ -225,34 +225,39 @@ def _bounded(
     arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None, limit: int
 ) -> Completed:
     """Run a program that is ended when it prints more than ``limit`` bytes."""
-    end = None if timeout is None else time.monotonic() + timeout
-    with (
-        subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
-        ) as running,
-        selectors.DefaultSelector() as waiting,
-    ):
+    with subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
+    ) as running:
         printed = {pipe: bytearray() for pipe in (running.stdout, running.stderr) if pipe is not None}
-        for pipe in printed:
-            waiting.register(pipe, selectors.EVENT_READ, printed[pipe])
         try:
-            while waiting.get_map():
-                ready = waiting.select(None if end is None else max(0.0, end - time.monotonic()))
-                if not ready:
-                    raise subprocess.TimeoutExpired(arguments, timeout or 0)
-                for key, _ in ready:
-                    batch = os.read(key.fd, _BATCH)
-                    if not batch:
-                        waiting.unregister(key.fileobj)
-                    key.data.extend(batch)
-                    if len(key.data) > limit:
-                        raise TooMuchOutputError(f"`{arguments[0]}` prints more than {limit >> 10} kB")
-            returncode = running.wait(None if end is None else max(0.0, end - time.monotonic()))
+            _read(printed, arguments, timeout, limit)
+            returncode = running.wait(timeout)
         except BaseException:
             running.kill()
             raise
     output, errors = (data.decode("utf-8", "replace") for data in printed.values())
     return Completed(command=arguments, returncode=returncode, stdout=output, stderr=errors)
+
+
+def _read(
+    printed: Mapping[IO[bytes], bytearray], arguments: tuple[str, ...], timeout: float | None, limit: int
+) -> None:
+    """Read each pipe to its end. Raises ``TimeoutExpired`` and ``TooMuchOutputError``."""
+    end = None if timeout is None else time.monotonic() + timeout
+    with selectors.DefaultSelector() as waiting:
+        for pipe, data in printed.items():
+            waiting.register(pipe, selectors.EVENT_READ, data)
+        while waiting.get_map():
+            ready = waiting.select(None if end is None else max(0.0, end - time.monotonic()))
+            if not ready:
+                raise subprocess.TimeoutExpired(arguments, timeout or 0)
+            for key, _ in ready:
+                batch = os.read(key.fd, _BATCH)
+                key.data.extend(batch)
+                if not batch:
+                    waiting.unregister(key.fileobj)
+                if len(key.data) > limit:
+                    raise TooMuchOutputError(f"`{arguments[0]}` prints more than {limit >> 10} kB")
 
 
 def _logged(  # noqa: PLR0917 -- what `run` was given

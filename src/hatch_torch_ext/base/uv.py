@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import process
@@ -13,6 +12,7 @@ from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 VARIABLE = "HATCH_UV"
 """The variable by which hatch, and whoever runs it, names the uv to use."""

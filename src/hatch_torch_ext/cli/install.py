@@ -43,7 +43,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "packages", metavar="PACKAGE", nargs="+", help="a requirement, the path of a wheel, or `torch`"
     )
     command.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
-    command.add_argument("--backend", metavar="NAME", help="cu130, rocm6.4, xpu, cpu or auto (TORCH_EXT_BACKEND, else auto)")
+    command.add_argument(
+        "--backend", metavar="NAME", help="cu130, rocm6.4, xpu, cpu or auto (TORCH_EXT_BACKEND, else auto)"
+    )
     command.add_argument("--channel", choices=("stable", "test", "nightly"), default="stable", help="of torch")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
