@@ -24,6 +24,8 @@ EXPANDS_MACROS: releases.Minor = (2, 11)
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
 _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
 _ARROW = b") -> "
+_CAPSULE = b"N3c1014tagged_capsuleI"
+"""The beginning of the name of ``c10::tagged_capsule<Class>``, which only ``torch::class_`` uses."""
 _UNPRINTABLE = bytes([*range(0x20), *range(0x7F, 0x100)])
 """What may precede a text directly: constants of other kinds, in files that are not optimised."""
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
@@ -60,6 +62,29 @@ class Namespaces:
     def known(self) -> frozenset[str]:
         """Return every namespace that is known for certain."""
         return self.whole | self.fragments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What of a file's registrations can be read in full, with nothing of its build known."""
+
+    schemas: frozenset[tuple[str, str, str]] = frozenset()
+    """(namespace or "", operator with its overload, ``(arguments) -> results``)."""
+    classes: frozenset[str] = frozenset()
+    """C++ names of the classes given to ``torch::class_``; the name in torch.classes is in no table."""
+
+
+def texts(path: Path) -> Texts:
+    """Return the texts of the schemas in the file, and the classes: they are there in a stripped file too."""
+    schemas: set[tuple[str, str, str]] = set()
+    classes: set[str] = set()
+    for_schemas, for_classes = iter(range(MAX_TRIES)), iter(range(MAX_TRIES))
+    for data in windows(path):
+        for match in _matches(data, for_schemas):
+            namespace, name = (match[1] or b"").decode(), match[2].decode()
+            schemas.add((namespace, name, match[0][match.end(2) :].decode("utf-8", "replace")))
+        classes.update(_classes(data, for_classes))
+    return Texts(schemas=frozenset(schemas), classes=frozenset(classes))
 
 
 def read(path: Path) -> Registered:
@@ -159,6 +184,33 @@ def _word(name: bytes, *, fragment: bool) -> str:
 
 
 def _schemas(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, str]]:
+    for match in _matches(data, tries):
+        yield (match[1] or b"").decode(), match[2].decode()
+
+
+def _classes(data: bytes, tries: Iterator[int]) -> Iterator[str]:
+    """Yield the classes among the names of types that ``typeid`` leaves: class_ asks for that of its tagged capsule."""
+    at = data.find(_CAPSULE)
+    while at >= 0 and next(tries, None) is not None:
+        name = _qualified(data[at + len(_CAPSULE) : at + len(_CAPSULE) + MAX_NAME])
+        if name is not None:
+            yield name
+        at = data.find(_CAPSULE, at + 1)
+
+
+def _qualified(mangled: bytes) -> str | None:
+    """Return the C++ name of a mangled class, as ``N3foo3BarEE``; of a template, None."""
+    nested = mangled.startswith(b"N")
+    left, parts = mangled.removeprefix(b"N"), []
+    while (digits := re.match(rb"\d{1,4}", left)) is not None:
+        end = digits.end() + int(digits[0])
+        parts.append(left[digits.end() : end].decode("ascii", "replace"))
+        left = left[end:]
+    whole = parts and left.startswith(b"EE" if nested else b"E")
+    return "::".join("(anonymous)" if part.startswith("_GLOBAL__N_") else part for part in parts) if whole else None
+
+
+def _matches(data: bytes, tries: Iterator[int]) -> Iterator[re.Match[bytes]]:
     """Yield the schemas among the texts of ``data``; each text is examined once, at its first arrow."""
     at = data.find(_ARROW)
     while at >= 0 and next(tries, None) is not None:
@@ -169,5 +221,5 @@ def _schemas(data: bytes, tries: Iterator[int]) -> Iterator[tuple[str, str]]:
         if start and end - at < MAX_SCHEMA and data.find(b"\n", start, end) < 0:
             match = _SCHEMA.fullmatch(data[start:end].lstrip(_UNPRINTABLE))
             if match is not None:
-                yield (match[1] or b"").decode(), match[2].decode()
+                yield match
         at = data.find(_ARROW, end)

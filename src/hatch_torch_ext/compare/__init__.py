@@ -1,0 +1,113 @@
+"""Two distributions side by side, as their users meet them: what is lost, what changed, what is new.
+
+Each side is a wheel, an sdist or an installed distribution, read without running anything of it. A wheel of ours and
+one of setuptools have their compiled files at different places; they are compared by the names under which they are
+imported and by what they register.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from hatch_torch_ext import printable
+from hatch_torch_ext.compare import compiled, contents, described, reading
+from hatch_torch_ext.compare.difference import VERDICTS, Difference, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.compare.distribution import Distribution
+
+__all__ = ["FORMAT", "Comparison", "Difference", "Side", "compare", "to_json"]
+
+FORMAT = 1
+"""The version of the JSON: it grows when a name in it is removed or means something else."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two distributions; sizes in bytes, of the file (None: installed) and of all files unpacked."""
+
+    place: str
+    kind: str
+    """``wheel``, ``sdist`` or ``installed``."""
+    name: str
+    version: str
+    generator: str | None
+    tags: tuple[str, ...]
+    size: int | None
+    unpacked: int
+    files: int
+    modules: int
+    compiled: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result; ``differences`` have what is lost first, then by topic and subject."""
+
+    old: Side
+    new: Side
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()
+    """What was not compared, and why."""
+
+    def count(self, verdict: Verdict) -> int:
+        """Return the number of differences with the ``verdict``."""
+        return sum(difference.verdict == verdict for difference in self.differences)
+
+
+def compare(old: str | Path, new: str | Path) -> Comparison:
+    """Compare two wheels, sdists or installed distributions; every text in the result is printable.
+
+    Raises ``WheelError`` for what is none of them, damaged, or a part of a wheel.
+    """
+    with reading.opened(old) as one, reading.opened(new) as other:
+        found = [*described.differences(one, other)]
+        notes = []
+        if (one.kind == "sdist") != (other.kind == "sdist"):
+            notes.append("one of the two is an sdist: files, modules and operators were not compared")
+        else:
+            found += contents.differences(one, other)
+            found += compiled.differences(one, other)
+        sides = [_side(one), _side(other)]
+    found.sort(key=lambda each: (VERDICTS.index(each.verdict), each.rank, each.subject))
+    made = Comparison(old=sides[0], new=sides[1], differences=tuple(found), notes=tuple(notes))
+    return printable.every(made)
+
+
+def to_json(comparison: Comparison) -> dict[str, object]:
+    """Return the comparison as JSON; ``left_out`` counts what of very many differences is not in it, the new first."""
+    rows, _ = printable.fitting(comparison.differences, printable.JSON)
+    return {
+        "format": FORMAT,
+        **{name: dataclasses.asdict(side) for name, side in (("old", comparison.old), ("new", comparison.new))},
+        "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
+        "differences": [dict(_fields(row)) for row in rows],
+        "notes": list(comparison.notes),
+        "left_out": len(comparison.differences) - len(rows),
+    }
+
+
+def _fields(row: Difference) -> Iterator[tuple[str, Any]]:
+    plain: Mapping[str, Any] = dataclasses.asdict(row)
+    for name in ("verdict", "topic", "subject", "message", "old", "new"):
+        yield name, plain[name]
+
+
+def _side(read: Distribution) -> Side:
+    return Side(
+        place=read.place,
+        kind=read.kind,
+        name=read.name,
+        version=read.version,
+        generator=read.generator,
+        tags=read.tags,
+        size=read.size,
+        unpacked=sum(file.size for file in read.everything),
+        files=len(read.everything),
+        modules=len(read.modules),
+        compiled=len(read.compiled),
+    )

@@ -1,0 +1,116 @@
+"""A distribution as its users meet it, whatever made it and however it is packed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.elf import ElfFile
+    from hatch_torch_ext.facts.registered import Texts
+
+Kind = Literal["wheel", "sdist", "installed"]
+
+_PYTHON_SUFFIX = re.compile(r"\.cpython-(\d)(\d+t?)-[^/]*\.so$")
+_HASH = re.compile(r"-[0-9a-f]{8,}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file at the ``path`` where it is installed: below the folder of packages, or ``<scripts>/…``, ``<data>/…``."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A compiled file, of one variant where the wheel is ours.
+
+    ``name`` is the dotted name under which it is imported, else its path without what only says for which Python or
+    machine it is (``pkg/my_ops`` for ``pkg/libmy_ops.so``); two files of one name are the same to users.
+    """
+
+    name: str
+    place: str
+    module: bool
+    python: str | None
+    """``cp311``, ``abi3-cp39``; None: any that the distribution is for."""
+    graft: bool
+    elf: ElfFile
+    texts: Texts
+    namespaces: frozenset[str]
+    operators: frozenset[str]
+    """``ns::name`` that the build of a wheel of ours saw."""
+    label: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """All that is compared. ``files`` lack compiled ones and what is generated; ``everything`` is all files."""
+
+    place: str
+    kind: Kind
+    name: str
+    version: str
+    generator: str | None
+    tags: tuple[str, ...]
+    size: int | None
+    metadata: Mapping[str, tuple[str, ...]]
+    """Fields of METADATA or PKG-INFO in lower case, each with all its values; ``description`` too."""
+    entry_points: Mapping[tuple[str, str], str]
+    licenses: Mapping[str, str]
+    """License files by name -> SHA-256."""
+    files: Mapping[str, File]
+    everything: tuple[File, ...]
+    compiled: tuple[Compiled, ...]
+    labels: tuple[str, ...]
+    text: Callable[[str], str | None] = field(repr=False)
+    """Return the text of one of ``files``."""
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """Return every dotted name that can be imported."""
+        if self.kind == "sdist":
+            return frozenset()
+        found = {name for path in self.files if (name := module_of(path)) is not None}
+        return frozenset(found | {each.name for each in self.compiled if each.module})
+
+
+def module_of(path: str) -> str | None:
+    """Return the module that the Python file ``path`` is, or None."""
+    if not path.endswith(".py"):
+        return None
+    parts = path.removesuffix(".py").split("/")
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    return ".".join(parts) if all(part.isidentifier() for part in parts) else None
+
+
+def name_of(path: str, *, is_module: bool) -> str:
+    """Return the name of a foreign compiled file, as ``Compiled.name`` says."""
+    folder, _, file = path.rpartition("/")
+    stem = file.partition(".")[0]
+    if is_module:
+        return f"{folder}/{stem}".lstrip("/").replace("/", ".")
+    return f"{folder}/{_HASH.sub('', stem).removeprefix('lib')}".lstrip("/")
+
+
+def python_of(path: str) -> str | None:
+    """Return for which Python a compiled file is, by its name."""
+    if found := _PYTHON_SUFFIX.search(path):
+        return f"cp{found[1]}{found[2]}"
+    return "abi3" if path.endswith(".abi3.so") else None
+
+
+def read_text(path: Path, limit: int) -> str | None:
+    """Return the text of a file, or None if it is longer than ``limit`` bytes."""
+    if not path.is_file() or path.stat().st_size > limit:
+        return None
+    return path.read_text(encoding="utf-8", errors="replace")
