@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext import printable
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.compare import compiled, contents, described, reading
 from hatch_torch_ext.compare.difference import VERDICTS, Difference, Verdict
 
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compare(old: str | Path, new: str | Path) -> Comparison:
-    """Compare two wheels, sdists or installed distributions; every text in the result is printable.
+    """Compare two wheels, sdists or installed distributions; every text in the result is escape.
 
     Raises ``WheelError`` for what is none of them, damaged, or a part of a wheel.
     """
@@ -75,12 +75,12 @@ def compare(old: str | Path, new: str | Path) -> Comparison:
         sides = [_side(one), _side(other)]
     found.sort(key=lambda each: (VERDICTS.index(each.verdict), each.rank, each.subject))
     made = Comparison(old=sides[0], new=sides[1], differences=tuple(found), notes=tuple(notes))
-    return printable.every(made)
+    return escape.every(made)
 
 
 def to_json(comparison: Comparison) -> dict[str, object]:
     """Return the comparison as JSON; ``left_out`` counts what of very many differences is not in it, the new first."""
-    rows, _ = printable.fitting(comparison.differences, printable.JSON)
+    rows, _ = escape.fitting(comparison.differences, escape.JSON)
     return {
         "format": FORMAT,
         **{name: dataclasses.asdict(side) for name, side in (("old", comparison.old), ("new", comparison.new))},

@@ -21,7 +21,7 @@ _HASH = re.compile(r"-[0-9a-f]{8,}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file at the ``path`` where it is installed: below the folder of packages, or ``<scripts>/…``, ``<data>/…``."""
+    """A file at the ``path`` where it is installed: below the folder of packages, ``<scripts>/…`` or ``<data>/…``."""
 
     path: str
     size: int

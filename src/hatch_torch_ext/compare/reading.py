@@ -7,6 +7,7 @@ import csv
 import email.parser
 import email.policy
 import hashlib
+import importlib
 import os
 import sys
 import tarfile
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import elf, foreign, printable, wheel
+from hatch_torch_ext import elf, wheel
+from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base.errors import ElfError, WheelError
 from hatch_torch_ext.compare.distribution import (
     Compiled,
     Distribution,
@@ -29,7 +32,6 @@ from hatch_torch_ext.compare.distribution import (
     python_of,
     read_text,
 )
-from hatch_torch_ext.errors import ElfError, WheelError
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.wheel import MAX_TEXT, listing, members
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.facts.variant import VariantFile
     from hatch_torch_ext.wheel.listing import Listed, Manifest
+
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 SDISTS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 KINDS = "Give a wheel (.whl), an sdist (.tar.gz), the name of an installed distribution, or its .dist-info folder"
@@ -73,7 +77,7 @@ def opened(what: str | Path) -> Iterator[Distribution]:
         yield _sdist(path)
     elif path.is_dir():
         yield _installed(_dist_info(path))
-    elif foreign.is_file(path):
+    elif untrusted.is_file(path):
         raise WheelError(f"{path}: is neither a wheel nor an sdist, by its name. {KINDS}")
     elif os.sep in str(what):
         raise WheelError(f"{path}: no such file. {KINDS}")
@@ -126,7 +130,7 @@ def _installed(dist_info: Path) -> Distribution:
         if not place or place.endswith(".pyc"):
             continue
         file = root / place
-        if not foreign.is_file(file):
+        if not untrusted.is_file(file):
             missing.append(place)
             continue
         found.append(
@@ -137,7 +141,7 @@ def _installed(dist_info: Path) -> Distribution:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise WheelError(
-            f"{dist_info}: RECORD lists {printable.name(missing[0])}{more}, but it is not there. Install the "
+            f"{dist_info}: RECORD lists {escape.name(missing[0])}{more}, but it is not there. Install the "
             "distribution again"
         )
     return _packages(
@@ -230,9 +234,7 @@ def _manifests(path: Path, found: Sequence[_Member], text: Callable[..., str | N
     return read
 
 
-def _compiled(
-    member: _Member, where: str, item: Listed | None, described: VariantFile | None
-) -> list[Compiled] | None:
+def _compiled(member: _Member, where: str, item: Listed | None, described: VariantFile | None) -> list[Compiled] | None:
     """Return the facts of a compiled file, or None if it is not one that is linked."""
     if member.binary is None:
         return None
@@ -264,8 +266,10 @@ def _compiled(
         ]
     package = item.package.replace(".", "/")
     is_module = described.kind == "module" and described.module is not None
-    name = f"{item.package}.{described.module}" if is_module else name_of(
-        f"{package}/{described.installed or described.path.rpartition('/')[2]}", is_module=False
+    name = (
+        f"{item.package}.{described.module}"
+        if is_module
+        else name_of(f"{package}/{described.installed or described.path.rpartition('/')[2]}", is_module=False)
     )
     return [
         Compiled(
@@ -336,7 +340,7 @@ def _dist_info(folder: Path) -> Path:
         return found[0]
     if not found:
         raise WheelError(f"{folder}: is a folder without a .dist-info folder. {KINDS}")
-    names = ", ".join(printable.name(path.name) for path in found[:3])
+    names = ", ".join(escape.name(path.name) for path in found[:3])
     raise WheelError(
         f"{folder}: holds {len(found)} distributions ({names}{', …' if len(found) > 3 else ''}). "  # noqa: PLR2004 -- a few
         "Give one of the .dist-info folders"
@@ -351,7 +355,7 @@ def _named(name: str) -> Path:
             if canonicalize_name(path.name.partition("-")[0]) == wanted:
                 return path
     raise WheelError(
-        f"{printable.name(name)}: is neither a file nor a distribution that is installed for {sys.executable}. {KINDS}"
+        f"{escape.name(name)}: is neither a file nor a distribution that is installed for {sys.executable}. {KINDS}"
     )
 
 
@@ -364,13 +368,13 @@ def _sha256(path: Path) -> str:
 
 
 def _sdist(path: Path) -> Distribution:
-    if not foreign.is_file(path):
+    if not untrusted.is_file(path):
         raise WheelError(f"{path}: no such file. {KINDS}")
     try:
-        found, texts, top = _unpacked(path)
+        found, texts = _unpacked(path)
     except (tarfile.TarError, zlib.error, EOFError, ValueError, OSError, MemoryError) as error:
         raise WheelError(
-            f"{path}: is not a tar archive, or is damaged ({printable.name(error)}). Build or fetch the sdist again"
+            f"{path}: is not a tar archive, or is damaged ({escape.name(error)}). Build or fetch the sdist again"
         ) from error
     metadata = _fields(texts.get("PKG-INFO", ""))
     if "name" not in metadata or "version" not in metadata:
@@ -400,7 +404,7 @@ def _sdist(path: Path) -> Distribution:
         everything=tuple(found),
         compiled=(),
         labels=(),
-        text=lambda place: texts.get(place),
+        text=texts.get,
     )
 
 
@@ -408,8 +412,8 @@ _SETUP_CFG = "[egg_info]tag_build=tag_date=0"
 """What setuptools writes as setup.cfg into every sdist."""
 
 
-def _unpacked(path: Path) -> tuple[list[File], dict[str, str], str]:
-    """Return the files of an sdist below its one folder, the texts that are read, and the folder."""
+def _unpacked(path: Path) -> tuple[list[File], dict[str, str]]:
+    """Return the files of an sdist below its one folder, and the texts that are read."""
     found: dict[str, File] = {}
     texts: dict[str, str] = {}
     tops: set[str] = set()
@@ -439,12 +443,15 @@ def _unpacked(path: Path) -> tuple[list[File], dict[str, str], str]:
             found[place] = File(path=place, size=member.size, sha256=digest.hexdigest())
     if len(tops) != 1:
         raise ValueError(f"it holds {len(tops)} folders, and an sdist one")
-    return list(found.values()), texts, tops.pop()
+    return list(found.values()), texts
 
 
 def _scripts(pyproject: str) -> Mapping[tuple[str, str], str]:
     """Return the entry points that pyproject.toml declares, as an sdist of hatchling has no other place for them."""
-    project = foreign.toml(pyproject).get("project", {})
-    groups = {"console_scripts": project.get("scripts", {}), "gui_scripts": project.get("gui-scripts", {})}
-    groups |= project.get("entry-points", {})
-    return {(group, name): str(value) for group, names in groups.items() for name, value in names.items()}
+    try:
+        project = tomllib.loads(pyproject).get("project", {})
+        groups = {"console_scripts": project.get("scripts", {}), "gui_scripts": project.get("gui-scripts", {})}
+        groups |= project.get("entry-points", {})
+        return {(group, name): str(value) for group, names in groups.items() for name, value in names.items()}
+    except (ValueError, AttributeError, RecursionError):  # TOMLDecodeError is a ValueError; a table that is none
+        return {}

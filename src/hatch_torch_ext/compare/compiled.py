@@ -1,0 +1,205 @@
+"""The compiled files of two distributions: variants, operators with their schemas, classes, libraries, symbols."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.compare.difference import Difference, Verdict
+from hatch_torch_ext.compare.schemas import breaks
+from hatch_torch_ext.facts import sonames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hatch_torch_ext.compare.distribution import Compiled, Distribution
+
+SHOWN = 5
+"""Number of symbols that a message names."""
+_MANGLED = re.compile(r"_Z|\.|_?_?(?:bss_start|edata|end|init|fini)$|PyInit_|_GLOBAL_")
+
+
+def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    """Yield what differs in compiled files."""
+    yield from _variants(old, new)
+    yield from _operators(old, new)
+    yield from _classes(old, new)
+    yield from _machines(old, new)
+    yield from _needed(old, new)
+    yield from _symbols(old, new)
+
+
+def _variants(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    before, after = set(old.labels), set(new.labels)
+    if not before or not after:
+        return
+    for label in sorted(before - after):
+        yield Difference(verdict="lost", topic="variant", subject=label, message=f"the variant {label} is gone")
+    for label in sorted(after - before):
+        yield Difference(verdict="new", topic="variant", subject=label, message=f"the variant {label}")
+
+
+Operators = dict[tuple[str, str], set[str]]
+"""(namespace or "", name with its overload) -> its schemas, as they are written: ``(arguments) -> results``."""
+
+
+def _registered(side: Distribution) -> Operators:
+    """Return all operators of a distribution; a namespace is "" where no file tells it."""
+    found: Operators = {}
+    for each in side.compiled:
+        if each.graft:
+            continue
+        known = dict[str, set[str]]()
+        for operator in each.operators:
+            namespace, _, name = operator.partition("::")
+            known.setdefault(name, set()).add(namespace)
+            found.setdefault((namespace, name), set())
+        only = next(iter(each.namespaces)) if len(each.namespaces) == 1 else ""
+        for namespace, name, schema in each.texts.schemas:
+            spaces = {namespace} if namespace else known.get(name) or {only}
+            for space in spaces:
+                found.setdefault((space, name), set()).add(" ".join(schema.split()))
+    return found
+
+
+def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    before, after = _registered(old), _registered(new)
+    for (namespace, name), schemas in sorted(before.items()):
+        theirs = _find(after, namespace, name)
+        full = f"{namespace}::{name}" if namespace else name
+        if theirs is None:
+            schema = "; ".join(sorted(schemas)) or None
+            message = f"torch.ops.{full.replace('::', '.')} is gone: programs that were saved with it cannot be loaded"
+            yield Difference(verdict="lost", topic="operator", subject=full, message=message, old=schema)
+            continue
+        if not schemas or not theirs or schemas <= theirs:
+            continue
+        one, other = "; ".join(sorted(schemas)), "; ".join(sorted(theirs))
+        broken = next((why for schema in sorted(schemas) if (why := _breaks(schema, theirs))), None)
+        message = f"{full} was `{name}{one}`, and is `{name}{other}`"
+        if broken:
+            message += f": {broken}, so calls and saved programs of the old fail"
+        yield Difference(
+            verdict="lost" if broken else "changed", topic="operator", subject=full, message=message, old=one, new=other
+        )
+    for (namespace, name), schemas in sorted(after.items()):
+        if _find(before, namespace, name) is None:
+            full = f"{namespace}::{name}" if namespace else name
+            schema = "; ".join(sorted(schemas))
+            message = f"torch.ops.{full.replace('::', '.')}{schema}"
+            yield Difference(verdict="new", topic="operator", subject=full, message=message, new=schema or None)
+
+
+def _find(operators: Operators, namespace: str, name: str) -> set[str] | None:
+    """Return the schemas of an operator; where a side does not know a namespace, the name decides."""
+    if (namespace, name) in operators:
+        return operators[namespace, name]
+    if namespace:
+        return operators.get(("", name))
+    return next((schemas for (_, other), schemas in sorted(operators.items()) if other == name), None)
+
+
+def _breaks(schema: str, theirs: set[str]) -> str | None:
+    """Return why none of ``theirs`` takes what ``schema`` took, or None."""
+    reasons = [breaks(schema, other) for other in sorted(theirs)]
+    return None if None in reasons else reasons[0]
+
+
+def _classes(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    before, after = (
+        {name for each in side.compiled if not each.graft for name in each.texts.classes} for side in (old, new)
+    )
+    for name in sorted(before - after):
+        message = f"the C++ class {name} is not registered with torch any more (torch.classes)"
+        yield Difference(verdict="lost", topic="class", subject=name, message=message)
+    for name in sorted(after - before):
+        message = f"the C++ class {name} is registered with torch (torch.classes)"
+        yield Difference(verdict="new", topic="class", subject=name, message=message)
+
+
+def _machines(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    before, after = ({each.elf.machine for each in side.compiled} for side in (old, new))
+    if not before or not after:
+        return
+    for machine in sorted(before - after):
+        message = f"there are no compiled files for {machine} any more"
+        yield Difference(verdict="lost", topic="platform", subject=machine, message=message)
+    for machine in sorted(after - before):
+        yield Difference(
+            verdict="new", topic="platform", subject=machine, message=f"there are compiled files for {machine}"
+        )
+
+
+def _needed(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    """Yield the libraries that only one side needs; those in the package and those of torch are no news."""
+    inside = [{_stem(each.place) for each in side.compiled} for side in (old, new)]
+    bundled = [{_stem(each.place) for each in side.compiled if each.graft} for side in (old, new)]
+    needs = [
+        {name for each in side.compiled if not each.graft for name in each.elf.needed if not sonames.is_torch(name)}
+        for side in (old, new)
+    ]
+    stems = [{_stem(name): name for name in side} for side in needs]
+    verdicts: tuple[Verdict, ...] = ("changed", "new")
+    for number, verdict in enumerate(verdicts):
+        for stem in sorted(stems[number].keys() - stems[1 - number].keys()):
+            if stem in inside[number] and stem not in bundled[number]:
+                continue
+            name = stems[number][stem]
+            message = f"{name} is not needed any more" if number == 0 else f"{name} is needed"
+            yield Difference(verdict=verdict, topic="library", subject=name, message=message)
+    for stem in sorted(bundled[0] - bundled[1]):
+        if stem in stems[1]:
+            message = f"a copy of {stem} was in the wheel; now the user's system has to have it"
+            yield Difference(verdict="lost", topic="library", subject=stem, message=message)
+    for stem in sorted(bundled[1] - bundled[0]):
+        if stem in stems[0]:
+            message = f"a copy of {stem} is in the wheel"
+            yield Difference(verdict="new", topic="library", subject=stem, message=message)
+
+
+def _stem(place: str) -> str:
+    """Return the name of a library without its version and what a repair added: ``libz`` of ``libz-01ab.so.1``."""
+    return re.sub(r"-[0-9a-f]{8,}$", "", place.rpartition("/")[2].partition(".so")[0].partition(".")[0])
+
+
+def _symbols(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    """Yield the C functions that other programs could call, and in one line for each file all other symbols."""
+    before, after = (_by_name(side) for side in (old, new))
+    everywhere = {symbol for files in after.values() for each in files for symbol in each.elf.exported}
+    for name in sorted(before.keys() & after.keys()):
+        one, other = before[name], after[name]
+        place = one[0].place
+        exported = [{symbol for each in files for symbol in each.elf.exported} for files in (one, other)]
+        gone = exported[0] - exported[1] - everywhere
+        called = sorted(symbol for symbol in gone if not _MANGLED.match(symbol))
+        if called:
+            message = f"{place} does not export {_some(called)} any more: ctypes and other programs cannot call it"
+            yield Difference(verdict="lost", topic="symbol", subject=place, message=message, old=", ".join(called))
+        undefined = [{symbol for each in files for symbol in each.elf.undefined} for files in (one, other)]
+        parts = [
+            f"{word} {len(these)} symbol{'' if len(these) == 1 else 's'} {what}"
+            for word, these, what in (
+                ("exports", exported[1] - exported[0], "more"),
+                ("exports", gone - set(called), "fewer"),
+                ("needs", undefined[1] - undefined[0], "more"),
+                ("needs", undefined[0] - undefined[1], "fewer"),
+            )
+            if these
+        ]
+        if parts:
+            message = f"{place} {', '.join(parts)}"
+            yield Difference(verdict="changed", topic="symbol", subject=place, message=message)
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def _by_name(side: Distribution) -> dict[str, list[Compiled]]:
+    """Return the compiled files by a name that a module and the library that it became have in common."""
+    found: dict[str, list[Compiled]] = {}
+    for each in side.compiled:
+        if not each.graft:
+            found.setdefault(each.name.replace("/", "."), []).append(each)
+    return found

@@ -1,0 +1,87 @@
+"""Whether an operator takes what an older one took: calls, and programs that were saved with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ARGUMENT = re.compile(r"(?P<type>.+?)\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Argument:
+    type: str
+    name: str
+    default: str | None
+    keyword: bool
+
+
+def breaks(old: str, new: str) -> str | None:
+    """Return why calls of the schema ``old`` fail with ``new``, or None; each is ``(arguments) -> results``.
+
+    As torch's own rules for its operators: every old argument stays, with its type and name, at its place; what is new
+    has a default.
+    """
+    before, results = _parsed(old)
+    after, new_results = _parsed(new)
+    if results != new_results:
+        return f"it returns `{new_results}` in place of `{results}`"
+    named = {argument.name: argument for argument in after}
+    positions = [argument.name for argument in after if not argument.keyword]
+    for number, argument in enumerate(before):
+        place = positions.index(argument.name) if argument.name in positions else None
+        if why := _refused(argument, number, named.get(argument.name), place):
+            return why
+    names = {argument.name for argument in before}
+    added = next((each.name for each in after if each.name not in names and each.default is None), None)
+    return None if added is None else f"the new argument `{added}` has no default"
+
+
+def _refused(old: _Argument, number: int, new: _Argument | None, place: int | None) -> str | None:
+    """Return why an argument cannot be given as before; ``place`` is None where only its name says which it is."""
+    if new is None:
+        return f"the argument `{old.name}` is gone"
+    if new.type != old.type:
+        return f"`{old.name}` is `{new.type}` in place of `{old.type}`"
+    if old.default is not None and new.default is None:
+        return f"`{old.name}` has no default any more"
+    return None if old.keyword or place == number else f"`{old.name}` is at another place"
+
+
+def _parsed(schema: str) -> tuple[list[_Argument], str]:
+    arguments, _, results = schema.rpartition("->")
+    arguments = arguments.strip().removeprefix("(").removesuffix(")")
+    found, keyword = [], False
+    for part in _split(arguments):
+        if part == "*":
+            keyword = True
+            continue
+        match = _ARGUMENT.fullmatch(part)
+        if match is not None:
+            found.append(
+                _Argument(
+                    type="".join(match["type"].split()),
+                    name=match["name"] or "",
+                    default=match["default"],
+                    keyword=keyword,
+                )
+            )
+    return found, "".join(results.split())
+
+
+def _split(arguments: str) -> list[str]:
+    """Return the arguments at the commas outside of brackets and quotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for at, letter in enumerate(arguments):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        elif letter == "," and not depth:
+            parts.append(arguments[start:at].strip())
+            start = at + 1
+    return [part for part in (*parts, arguments[start:].strip()) if part]
