@@ -304,6 +304,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_sdk_thin.py::test_the_total_of_an_entry": ("raise `max-download`",),
     "integration/test_sdk_thin.py::test_unknown_field": ("write the address without it",),
     "integration/test_shards.py::test_two_machines_give_the_wheel_of_one": (
+        "Merge the parts first",
         "`hatch-torch-ext merge`",
         "give one of them",
         "name the wheels that do",
@@ -443,6 +444,16 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_outlets.py::test_what_was_cut_is_not_cut_again": ("Name the fat wheel",),
     "unit/test_pipeline_selection.py::test_a_matrix_for_another_machine_alone": (
         "add entries without the variable `machine`",
+    ),
+    "unit/test_compare.py::test_a_folder_of_several_distributions": (
+        "Give one of the .dist-info folders",
+        "Install the distribution again",
+        "Install it by pip or uv",
+    ),
+    "unit/test_compare.py::test_bad_input": (
+        "Build or fetch the distribution again",
+        "Build or fetch the sdist again",
+        "Give a wheel (.whl)",
     ),
     "unit/test_remote_settings.py::test_a_connection_that_cannot_be_set_up": ("Check PIP_",),
     "unit/test_remote_settings.py::test_netrc": ("into .netrc",),

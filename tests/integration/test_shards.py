@@ -66,6 +66,10 @@ def test_two_machines_give_the_wheel_of_one(tmp_path: Path, shared: Path) -> Non
     assert one.digest("by-hand") == one.digest("whole")
     assert two.digest("merged") == one.digest("whole")
     assert two.wheel("merged").name == one.wheel("whole").name
+    compared = two.cli("compare", parts[0], str(one.wheel("whole")))
+    assert (compared.returncode, "Merge the parts first" in compared.stderr) == (1, True), compared.stderr
+    compared = two.cli("compare", str(two.wheel("merged")), str(one.wheel("whole")))
+    assert compared.stdout.splitlines()[-1] == "no difference", compared.stdout
     audited = two.cli("audit", "--json", str(two.wheel("merged")))
     assert "partial-wheel" not in {found["code"] for found in json.loads(audited.stdout)}
     assert "partial-wheel" in {found["code"] for found in json.loads(two.cli("audit", "--json", parts[0]).stdout)}

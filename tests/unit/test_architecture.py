@@ -29,7 +29,7 @@ LAYERS = {
     # the bridge: a setuptools project, or nothing, becomes a project of ours
     "init": ("init",),
     # each takes values and gives a value; none knows another
-    "stages": ("audit", "cmake", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
+    "stages": ("audit", "cmake", "compare", "environments", "matrix", "merge", "repair", "report", "sdk", "toolchain"),
     # what others made, read: the wheels of an index, a wheel on disk; and the store that keeps what was fetched
     "supplies": ("remote", "resolve", "store", "wheel"),
     # what is passed on: the options as they were checked, entries, environments, SDKs, toolchains

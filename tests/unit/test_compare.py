@@ -319,9 +319,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_bad_input(tmp_path: Path, make: object, words: str) -> None:
-    """What is none of the three, or damaged, is refused in a sentence that names it and the remedy."""
+    """What is none of the three, or damaged, is refused in a sentence that names it; what it says to give is taken."""
+    new = setuptools_wheel(tmp_path / "new")
     with pytest.raises(WheelError, match=words):
-        compare.compare(make(tmp_path), setuptools_wheel(tmp_path / "new"))  # type: ignore[operator]
+        compare.compare(make(tmp_path), new)  # type: ignore[operator]
+    for given in (setuptools_wheel(tmp_path / "again"), sdist(tmp_path / "sdist", {"PKG-INFO": INFO}), "packaging"):
+        assert compare.compare(given, new).new.place == str(new)
+
+
+def test_a_folder_of_several_distributions(tmp_path: Path) -> None:
+    """One of its .dist-info folders is given; an installation that lacks a file, or a RECORD, is installed again."""
+    folder = tmp_path / "a" / "b" / "c"
+    (folder / "other-1.dist-info").mkdir(parents=True)
+    info = _with_metadata(folder, {"": b"Name: a\nVersion: 1\n"})
+    with pytest.raises(WheelError, match=r"holds 2 distributions .* Give one of the .dist-info folders"):
+        compare.compare(folder, folder)
+    assert compare.compare(info, info).differences == ()
+    with pytest.raises(WheelError, match="has no RECORD"):
+        compare.compare(folder / "other-1.dist-info", info)
+    kept = (info / "METADATA").read_bytes()
+    (info / "METADATA").unlink()
+    with pytest.raises(WheelError, match=r"RECORD lists my_pkg-1.0.dist-info/METADATA, but it is not there"):
+        compare.compare(info, info)
+    (info / "METADATA").write_bytes(kept)
+    assert compare.compare(info, info).differences == ()
 
 
 def _file(path: Path) -> Path:
@@ -333,9 +354,13 @@ def test_a_part_of_a_wheel(tmp_path: Path) -> None:
     """A part lacks entries by design: it is merged first."""
     files = {f"{CPU}/libx.so": binary()}
     partial = {
-        "entries": ["matrix.2.8", "matrix.2.9"], "built": ["matrix.2.8"], "sources": "0" * 64, "configuration": "0" * 64,
-        "builder": "0" * 64, "machines": [],
-    }  # fmt: skip
+        "entries": ["matrix.2.8", "matrix.2.9"],
+        "built": ["matrix.2.8"],
+        "sources": "0" * 64,
+        "configuration": "0" * 64,
+        "builder": "0" * 64,
+        "machines": [],
+    }
     path = wheels.ours(tmp_path, [(wheels.variant(CPU, files), files)], partial=partial)
     with pytest.raises(WheelError, match=r"is a part of a wheel; it lacks matrix.2.9. Merge the parts first"):
         compare.compare(path, path)
@@ -345,5 +370,6 @@ def test_an_editable_installation(tmp_path: Path) -> None:
     """Its files are in the project: the wheel is compared."""
     info = _with_metadata(tmp_path, {"": b"Name: a\nVersion: 1\n"})
     (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}', encoding="utf-8")
-    with pytest.raises(WheelError, match="is an editable installation"):
+    with pytest.raises(WheelError, match=r"is an editable installation, .* Compare its wheel"):
         compare.compare(info, info)
+    assert compare.compare(setuptools_wheel(tmp_path), setuptools_wheel(tmp_path)).differences == ()

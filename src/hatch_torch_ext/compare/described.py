@@ -180,11 +180,11 @@ def _requirements(old: Distribution, new: Distribution) -> Iterator[Difference]:
         yield Difference(verdict="new", topic="extra", subject=extra, message=f"the extra `{extra}`")
     before, after = (_required(side.metadata.get("requires-dist", ())) for side in (old, new))
     for key in sorted(before.keys() | after.keys()):
-        name, extra = key
-        of = f" of the extra `{extra}`" if extra else ""
+        name, of_extra = key
+        of = f" of the extra `{of_extra}`" if of_extra else ""
         one, other = (", ".join(sorted(side.get(key, ()))) for side in (before, after))
         if key not in after:
-            if extra and extra not in extras[1]:
+            if of_extra and of_extra not in extras[1]:
                 continue  # with its extra
             message = f"`{one}`{of} is not required any more"
             yield Difference(verdict="lost", topic="requirement", subject=name, message=message, old=one)
