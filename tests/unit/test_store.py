@@ -295,6 +295,46 @@ def test_verify(tmp_path: Path) -> None:
     assert kept.make("torch", "bad", filler(kept))[0].is_dir()
 
 
+@pytest.mark.parametrize("marker", ["[]", "null", "{", None])
+def test_an_item_whose_marker_says_nothing_is_seen(marker: str | None, tmp_path: Path) -> None:
+    """CASE 126: it is listed with its size under its folder's name, found damaged and removed, and pruned."""
+
+    def broken() -> store.Store:
+        kept = store.opened(tmp_path)
+        folder, _ = kept.make("torch", "key", filler(kept))
+        folder.chmod(0o755)
+        (folder / store.MARKER).unlink()
+        if marker is not None:
+            (folder / store.MARKER).write_text(marker)
+        store.release()
+        return kept
+
+    kept = broken()
+    (row,) = upkeep.listing(kept)
+    assert (row.title, row.size > 0) == ("key", True)
+    found = upkeep.verify(kept)
+    assert [title for title, _ in found.damaged] == ["key"]
+    assert (found.whole, upkeep.listing(kept)) == (0, ())
+    assert [row.title for row in upkeep.prune(broken())] == ["key"]
+    assert not list(tmp_path.glob("torch/*"))
+
+
+def test_what_is_not_a_folder_among_the_items(tmp_path: Path) -> None:
+    """A file and a link in place of items are listed, found damaged and removed; what the link leads to stays."""
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "a").touch()
+    kept = store.opened(tmp_path / "store")
+    for remedy in (upkeep.verify, upkeep.prune):
+        folder = kept.folder("torch")
+        (folder / "file").write_bytes(b"12345")
+        (folder / "link").symlink_to(other)
+        assert [(row.title, row.size) for row in upkeep.listing(kept)][0] == ("file", 5)
+        remedy(kept)
+        assert list(folder.iterdir()) == []
+    assert (other / "a").exists()
+
+
 def test_private(tmp_path: Path) -> None:
     """A store is made for its user alone, whatever the umask."""
     store.opened(tmp_path / "store")

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One complete item of the store. ``size`` is the bytes that removing it frees; a shared file counts in part."""
+    """One item of the store. ``size`` is the bytes that removing it frees; a shared file counts in part.
+
+    An item whose marker cannot be read is named after its folder: no build uses it.
+    """
 
     kind: str
     key: str
@@ -42,19 +45,26 @@ class Verified:
 
 
 def listing(store: Store) -> tuple[Stored, ...]:
-    """Return every complete item of ``store``, SDKs of torch first, then by title and key."""
+    """Return everything among the items of ``store``, SDKs of torch first, then by title and key."""
     found = []
     for kind in KINDS:
-        for folder in sorted((store.root / kind).glob("*/")):
-            marker = folder / MARKER
+        for path in sorted((store.root / kind).glob("*")):
+            title, marker = path.name, path / MARKER
             try:
-                said, used = record(marker.read_bytes()), marker.stat().st_mtime
-            except (OSError, ValueError):
+                used = path.lstat().st_mtime
+            except OSError:  # another process has removed it
                 continue
-            title = str(said.get("title", folder.name))
-            size = _own_size(folder)
-            found.append(Stored(kind=kind, key=folder.name, title=title, path=folder, size=size, last_used=used))
+            with contextlib.suppress(OSError, ValueError):
+                if _is_folder(path):
+                    title = str(record(marker.read_bytes()).get("title", title))
+                    used = marker.stat().st_mtime
+            size = _own_size(path)
+            found.append(Stored(kind=kind, key=path.name, title=title, path=path, size=size, last_used=used))
     return tuple(sorted(found, key=lambda one: (one.kind != "torch", one.title, one.key)))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tuple[Stored, ...]:
@@ -114,6 +124,9 @@ def _objects(store: Store, older_than: float) -> Iterator[tuple[Path, os.stat_re
 
 def _prune_one(store: Store, one: Stored) -> bool:
     with store.lock(one.kind, one.key), store.scratch() as scratch:
+        if not _is_folder(one.path):
+            remove(one.path)
+            return True
         lease = locks.take(one.path)
         if lease is None:
             if one.path.exists():
@@ -143,6 +156,8 @@ def verify(store: Store) -> Verified:
 
 
 def _problem(store: Store, one: Stored) -> str | None:
+    if not _is_folder(one.path):
+        return "it is not a folder"
     try:
         store.verified(one.kind, one.key, fully=True)
     except (ChangedError, *FAULTS) as error:
@@ -152,9 +167,11 @@ def _problem(store: Store, one: Stored) -> str | None:
 
 def _own_size(folder: Path) -> int:
     """Return the bytes that removing the folder frees; a file with further hard links counts in part."""
+    if not _is_folder(folder):
+        return folder.lstat().st_size
     total = 0.0
     for parent, _, names in os.walk(folder):
         for name in names:
-            status = Path(parent, name).stat()
+            status = Path(parent, name).lstat()
             total += status.st_size / max(status.st_nlink - 1, 1)  # one of the links is the blob
     return int(total)
