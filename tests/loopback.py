@@ -33,7 +33,8 @@ class Index:
     state), ``wrong-bytes`` (206, the right headers, wrong bytes), ``long-range`` (more than was requested),
     ``truncated`` (half of each body, then the connection closes), ``cut`` (none of it), ``silent`` (no answer),
     ``redirect`` (to the same file elsewhere), ``loop`` (endless redirects), ``trickle`` (a byte now and then),
-    ``slow-headers`` (a byte of the headers now and then), ``endless`` (a body that does not end), or a status code.
+    ``slow-headers`` (a byte of the headers now and then), ``endless`` (a body that does not end), ``endless-after-one``
+    (the same, after an answer to a request for one byte that states the size), or a status code.
     ``times`` is how often it occurs (None: always). It affects wheels, or with ``on_pages`` the pages of the index.
     """
 
@@ -44,6 +45,8 @@ class Index:
     fault: str | int | None = None
     times: int | None = None
     on_pages: bool = False
+    sizes: bool = True
+    """Whether the page states the size of each file."""
     password: str | None = None
     elsewhere: str = ""
     query: str = ""
@@ -118,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         prefix = project.replace("-", "_") + "-"
         files = [
             {"filename": name, "url": f"{index.url}/files/{name}{index.query}",
-             "hashes": {"sha256": index.hashes[name]}, "size": len(data), "core-metadata": True}
+             "hashes": {"sha256": index.hashes[name]}, "core-metadata": True, **({"size": len(data)} if index.sizes else {})}
             for name, data in index.files.items() if name.startswith(prefix)
         ]  # fmt: skip
         if not files:
@@ -144,6 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault, b"", {"Retry-After": "0"})
         elif fault == "silent":
             time.sleep(SILENCE)
+        elif fault == "endless-after-one":
+            self._range(data, asked, None) if asked == "bytes=0-0" else self._drags("endless")
         elif fault is not None and self._drags(fault, data, asked):
             pass
         elif fault in {"redirect", "loop"}:

@@ -363,6 +363,18 @@ def test_a_body_without_an_end(builder: Builder, index: Index) -> None:
     assert index.sent < 20_000_000
 
 
+def test_a_body_without_an_end_after_a_stated_size(builder: Builder, index: Index) -> None:
+    """CASE 122: a page without sizes, a server that states one and then sends without end: it is held to that."""
+    index.sizes, index.fault, stated = False, "endless-after-one", len(index.files[NAME])
+    assert builder.fails() == (
+        f"matrix.2.8: {index.url}/files/{NAME} is longer than the {stated} bytes that the index promises. "
+        "Do not use this index until its owner has explained the difference"
+    )
+    assert index.sent < 20_000_000
+    index.fault = "no-ranges"  # its own length counts, and suffices
+    assert builder.acquire().version == "2.8.0+cu128"
+
+
 def test_a_page_without_an_end() -> None:
     """Reading an index page without an end stops at a limit, with a message."""
     limits = replace(LIMITS, largest_page=5_000_000)

@@ -11,6 +11,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
 
 import elves
 import wheels
@@ -18,6 +20,10 @@ from hatch_torch_ext import audit, cli, report, wheel
 from hatch_torch_ext.audit import wheels as audit_of_wheels
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.facts import builds
+from hatch_torch_ext.matrix import Entry, coverage
+from hatch_torch_ext.remote.index import IndexFile
+from hatch_torch_ext.user import packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +102,32 @@ def test_twice_the_wheel_is_twice_the_work(
         counts.append(calls(lambda path=path: command(path)))  # type: ignore[misc]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
     assert second < 1.2 * first + 500
+
+
+def releases_of_torch(count: int) -> list[IndexFile]:
+    """Return the files of a page with so many release lines of torch."""
+    tags = [f"cp{python}-cp{python}-manylinux_2_28_x86_64" for python in (310, 311)]
+    names = [f"torch-2.{minor}.{patch}+cu128-{tag}.whl" for minor in range(count) for patch in (0, 1) for tag in tags]
+    return [IndexFile(name=name, url="") for name in names]
+
+
+def test_twice_the_releases_are_twice_the_work() -> None:
+    """CASE 138: the newest of each release line, the builds beside the matrix, and the tables: each file counts once."""
+    tags = frozenset([Tag("cp311", "cp311", "manylinux_2_28_x86_64")])
+    entry = Entry(
+        name="a", variables=(("torch", "2.8"),), dependencies=(), torch_requirement="torch==2.8.*", python=None
+    )
+
+    def work(files: list[IndexFile]) -> None:
+        found = packages.newest_of_lines(files, SpecifierSet(), tags, "3.11", prereleases=False)
+        assert [str(version) for version in found[:1]] == [f"2.{len(files) // 4 - 1}.1+cu128"]
+        published = [build for file in files for build in builds.of_name(file.name)]
+        coverage.compare([entry], published, machine="x86_64", table="matrix")
+        list(builds.differences(published))
+
+    once, twice = releases_of_torch(100), releases_of_torch(200)
+    work(once)  # what is imported or kept at the first use counts for neither
+    assert calls(lambda: work(twice)) < 2.5 * calls(lambda: work(once))
 
 
 def test_a_long_name_costs_its_length(tmp_path: Path) -> None:

@@ -72,9 +72,13 @@ def differences(builds: Iterable[Build]) -> Iterator[str]:
 
     Facts that an index does not state (CUDA builds, if it has one build of each release) do not count.
     """
-    there = [build for build in builds if build.machine == "x86_64"]
-    for minor in sorted({build.minor for build in there if build.minor >= min(releases.PUBLISHED_PYTHONS)}):
-        of_line = [build for build in there if build.minor == minor]
+    lines: dict[releases.Minor, list[Build]] = {}
+    for build in builds:
+        if build.machine == "x86_64":
+            lines.setdefault(build.minor, []).append(build)
+    for minor, of_line in sorted(lines.items()):
+        if minor < min(releases.PUBLISHED_PYTHONS):
+            continue
         numbers = sorted(
             {int(build.python[2:]) for build in of_line if re.fullmatch(r"cp3\d{1,2}", build.python)}, key=_minor
         )

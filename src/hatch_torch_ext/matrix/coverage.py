@@ -72,11 +72,13 @@ def compare(
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
     impossible = dict(_impossible(entries, here))
     able = [entry for entry in entries if entry.name not in impossible]
+    by_row: dict[tuple[str, str], list[Build]] = {}
+    for build in here:
+        by_row.setdefault((build.line, build.backend), []).append(build)
     rows = []
-    for line, backend in dict.fromkeys((build.line, build.backend) for build in here):
+    for (line, backend), of_row in by_row.items():
         if lines and releases.minor_of(line) < min(lines):
             continue
-        of_row = [build for build in here if (build.line, build.backend) == (line, backend)]
         serving = {build.python: [entry for entry in able if _serves(entry, build, entries)] for build in of_row}
         pythons = tuple(dict.fromkeys(build.python for build in of_row))
         served = tuple(python for python in pythons if serving[python])

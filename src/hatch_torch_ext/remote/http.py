@@ -289,18 +289,23 @@ class Http:
     ) -> None:
         """Write the whole of ``url`` to ``target``, and check its hash; received bytes are kept over interruptions.
 
-        Raises when more than ``promised`` bytes arrive.
+        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states.
         """
         digest, position = hashlib.sha256(), 0
+        sizes = [] if promised is None else [promised]
 
         def accept(response: httpx.Response) -> int:
-            return _content_range(response)[0] if response.status_code == 206 else 0  # noqa: PLR2004
+            start, total = 0, _stated_size(response)
+            if response.status_code == 206:  # noqa: PLR2004
+                start, _, total = _content_range(response)
+            sizes.extend([] if total is None else [total])
+            return start
 
         with target.open("wb") as stream:
             for data in self.stream(url, accept):
-                if promised is not None and position + len(data) > promised:
+                if sizes and position + len(data) > sizes[0]:
                     raise RemoteError(
-                        f"{public(url)} is longer than the {promised} bytes that the index promises. Do not use this "
+                        f"{public(url)} is longer than the {sizes[0]} bytes that the index promises. Do not use this "
                         "index until its owner has explained the difference"
                     )
                 stream.write(data)
@@ -396,6 +401,11 @@ class _TransientError(Exception):
     def __init__(self, problem: str, pause: float | None = None) -> None:
         super().__init__(problem)
         self.pause = pause
+
+
+def _stated_size(response: httpx.Response) -> int | None:
+    stated = response.headers.get("content-length", "").strip()
+    return int(stated) if re.fullmatch("[0-9]{1,18}", stated) else None
 
 
 def _content_range(response: httpx.Response) -> tuple[int, int, int | None]:

@@ -58,7 +58,7 @@ def read(
             return _read(FileSource(path), wanted, title, scope.report)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
-    http = scope.http
+    http, source = scope.http, None
     problem = "a hash is required, and only the whole file can be checked against it"
     try:
         if not wheel.pinned:
@@ -69,7 +69,7 @@ def read(
     except RemoteError as error:
         raise FetchError(str(error)) from error
     scope.report(f"{title}: fetching the whole wheel, since {problem}")
-    with _whole(scope, wheel, http) as whole:
+    with _whole(scope, wheel, http, wheel.size if source is None else source.size) as whole:
         try:
             fetched = _read(whole, wanted, title, scope.report)
             if with_whole is not None:
@@ -93,12 +93,13 @@ def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[st
 
 
 @contextlib.contextmanager
-def _whole(scope: Scope, wheel: ResolvedWheel, http: Http) -> Iterator[Source]:
+def _whole(scope: Scope, wheel: ResolvedWheel, http: Http, size: int | None) -> Iterator[Source]:
+    """Provide the downloaded wheel, of at most ``size`` bytes: those that the index or an earlier answer stated."""
     title = f"{wheel.name} {wheel.version}"
-    with scope.store.scratch() as scratch, progress.shown(title, wheel.size, scope.report) as tick:
+    with scope.store.scratch() as scratch, progress.shown(title, size, scope.report) as tick:
         target = scratch / "wheel"
         try:
-            http.download(wheel.url, target, wheel.sha256, tick, promised=wheel.size)
+            http.download(wheel.url, target, wheel.sha256, tick, promised=size)
         except RemoteError as error:
             raise FetchError(str(error)) from error
         yield FileSource(target)
