@@ -432,6 +432,60 @@ def test_a_manifest_that_is_damaged(
     assert cli.main(["merge", str(fat), "-o", out]) == 0
 
 
+def retold(path: Path, place: str, before: bytes, after: bytes) -> Path:
+    """Write a wheel again with another name or version in a member, or in the members' names; RECORD agrees."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+    changed = {name.replace(before.decode(), after.decode()) if place == "names" else name: data
+               for name, data in members.items()}  # fmt: skip
+    changed |= {name: data.replace(before, after) for name, data in changed.items() if name.endswith(place)}
+    info = next(name for name in changed if name.endswith("/METADATA")).rpartition("/")[0]
+    lines = [f"{name},sha256={wheels.digest(data)},{len(data)}" for name, data in changed.items()]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**changed, f"{info}/RECORD": "\n".join([*lines, f"{info}/RECORD,,\n"]).encode()}.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (("", "my_pkg-1.0", "my_pkg-9.9"), "is named my-pkg 9.9, but my_pkg-1.0.dist-info is of my_pkg 1.0"),
+        (("", "my_pkg-1.0", "other-1.0"), "is named other 1.0, but my_pkg-1.0.dist-info is of my_pkg 1.0"),
+        (("names", "-1.0.dist", "-9.9.dist"), "is named my-pkg 1.0, but my_pkg-9.9.dist-info is of my_pkg 9.9"),
+        (
+            ("METADATA", "Version: 1.0", "Version: 9.9"),
+            "is named my-pkg 1.0, but my_pkg-1.0.dist-info/METADATA is of my_pkg 9.9",
+        ),
+        (
+            ("manifest.json", '"my-pkg"', '"other"'),
+            "is named my-pkg, but my_pkg/_torch_ext/manifest.json is of other",
+        ),
+    ],
+)
+def test_a_wheel_of_another_name_is_not_merged(
+    change: tuple[str, str, str], wrong: str, fat: Path, tmp_path: Path
+) -> None:
+    """CASE 127: file name, folder, metadata and manifest must agree; the file by its published name is merged."""
+    place, before, after = change
+    given = fat.rename(fat.with_name(fat.name.replace(before, after) if not place else fat.name))
+    if place:
+        whole = given.read_bytes()
+        retold(given, place, before.encode(), after.encode())
+    with pytest.raises(WheelError) as caught:
+        merging.merge_wheels([given], out=tmp_path / "out")
+    told = f"{given}: {wrong}. Give the file its published name back, or build the wheel again"
+    assert str(caught.value) == told
+    audited = [item.message for item in audit.audit_wheel(given) if item.code == "wheel-name"]
+    assert audited == ([] if place == "manifest.json" else [wrong])
+    if place:
+        given.write_bytes(whole)
+    else:
+        given = given.rename(fat)
+    assert merging.merge_wheels([given], out=tmp_path / "out").is_file()
+    assert "wheel-name" not in {item.code for item in audit.audit_wheel(given)}
+
+
 @pytest.mark.parametrize("command", ["index", "audit", "inspect"])
 def test_a_wheel_that_was_not_fetched_whole(
     command: str, fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -219,6 +219,7 @@ CODES = {
         remedy="Patch NEEDED and the version needs together (patchelf --replace-needed does both); the hook's repair "
         "does so.",
     ),
+    "wheel-name": Code(remedy="Give the file its published name back, or build the wheel again."),
     "wheel-tag": Code(remedy="Name the wheel by the platform of the files inside it, never `any`."),
     "wrong-machine": Code(remedy="Build it for the machine that the wheel names."),
 }
@@ -226,6 +227,7 @@ CODES = {
 OF_THE_ARCHIVE = frozenset(code for code, kind in CODES.items() if kind.remedy == _REBUILD) | {
     "partial-wheel",
     "unsafe-path",
+    "wheel-name",
     "wheel-tag",
 }
 """Codes that protect the wheel as a file: no author can set them aside for others."""

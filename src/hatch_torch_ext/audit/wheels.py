@@ -60,6 +60,7 @@ def audit_wheel(
         found += _size(read, max_size)
         elves, faults = _elves(read)
         found += faults
+        found += [finding("wheel-name", read.path.name, wrong)] if (wrong := read.misnamed()) else []
         found += _tag(read, elves)
         found += _label(read)
         listed, manifest_faults = _manifests(read)

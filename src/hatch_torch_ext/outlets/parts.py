@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
@@ -132,6 +134,8 @@ def read(path: Path, *, folder: Path) -> Part:
     if found.problems:
         worst = found.problems[0]
         raise WheelError(f"{path}: {worst.file}: {worst.message}. Build or fetch the wheel again")
+    if wrong := found.misnamed():
+        raise WheelError(f"{path}: {wrong}. Give the file its published name back, or build the wheel again")
     places = listing.places(found)
     if not places:
         raise WheelError(f"{path}: was not made by hatch-torch-ext: it holds no _torch_ext/manifest.json")
@@ -152,6 +156,11 @@ def read(path: Path, *, folder: Path) -> Part:
             raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
         if not _HEAD[name].fullmatch(value):
             raise WheelError(f"{path}: {place}: `{name}` cannot be `{escape.name(value)}`. Build the wheel again")
+    if canonicalize_name(str(fields["distribution"])) != found.distribution:
+        raise WheelError(
+            f"{path}: is named {found.distribution}, but {place} is of {fields['distribution']}. Give the file its "
+            "published name back, or build the wheel again"
+        )
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)

@@ -18,7 +18,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from packaging.utils import parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
@@ -116,6 +117,26 @@ class Wheel:
             if colon and not line[0].isspace():
                 fields.append((name.strip(), value.strip()))
         return tuple(fields)
+
+    def misnamed(self) -> str | None:
+        """Return which part of the wheel states another name or version than its file name, as a clause, or None."""
+        fields = dict(reversed(self.metadata("METADATA")))  # the first of each counts
+        name, _, version = self.dist_info.removesuffix(".dist-info").partition("-")
+        for place, stated in (
+            (self.dist_info, (name, version)),
+            (f"{self.dist_info}/METADATA", (fields.get("Name", ""), fields.get("Version", ""))),
+        ):
+            if (canonicalize_name(stated[0]), _normal(stated[1])) != (self.distribution, self.version):
+                found = escape.name(" ".join(stated)) or "nothing"
+                return f"is named {self.distribution} {self.version}, but {escape.name(place)} is of {found}"
+        return None
+
+
+def _normal(version: str) -> str:
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return version
 
 
 def read(
