@@ -121,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         prefix = project.replace("-", "_") + "-"
         files = [
             {"filename": name, "url": f"{index.url}/files/{name}{index.query}",
-             "hashes": {"sha256": index.hashes[name]}, "core-metadata": True, **({"size": len(data)} if index.sizes else {})}
+             "hashes": {"sha256": index.hashes[name]}, "core-metadata": True,
+             **({"size": len(data)} if index.sizes else {})}
             for name, data in index.files.items() if name.startswith(prefix)
         ]  # fmt: skip
         if not files:

@@ -21,9 +21,10 @@ from hatch_torch_ext.audit import wheels as audit_of_wheels
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import builds
-from hatch_torch_ext.matrix import Entry, coverage
+from hatch_torch_ext.matrix import coverage
 from hatch_torch_ext.remote.index import IndexFile
 from hatch_torch_ext.user import packages
+from hatch_torch_ext.values.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,7 +113,7 @@ def releases_of_torch(count: int) -> list[IndexFile]:
 
 
 def test_twice_the_releases_are_twice_the_work() -> None:
-    """CASE 138: the newest of each release line, the builds beside the matrix, and the tables: each file counts once."""
+    """CASE 138: the newest of each line, the builds beside the matrix, and the tables: each file counts once."""
     tags = frozenset([Tag("cp311", "cp311", "manylinux_2_28_x86_64")])
     entry = Entry(
         name="a", variables=(("torch", "2.8"),), dependencies=(), torch_requirement="torch==2.8.*", python=None

@@ -150,17 +150,7 @@ def read(path: Path, *, folder: Path) -> Part:
         again = "Build the wheel again, or use the hatch-torch-ext that made it"
         raise WheelError(f"{path}: {place}: {error}. {again}") from error
     head = untrusted.json(found.text(place) or "")
-    fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
-    for name, value in fields.items():
-        if not isinstance(value, str):
-            raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
-        if not _HEAD[name].fullmatch(value):
-            raise WheelError(f"{path}: {place}: `{name}` cannot be `{escape.name(value)}`. Build the wheel again")
-    if canonicalize_name(str(fields["distribution"])) != found.distribution:
-        raise WheelError(
-            f"{path}: is named {found.distribution}, but {place} is of {fields['distribution']}. Give the file its "
-            "published name back, or build the wheel again"
-        )
+    fields = _head(path, found, place, head)
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)
@@ -174,8 +164,24 @@ def read(path: Path, *, folder: Path) -> Part:
         members=members,
         generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
         partial=manifest.partial,
-        **{name: str(value) for name, value in fields.items()},
+        **fields,
     )
+
+
+def _head(path: Path, found: Wheel, place: str, head: Mapping[str, object]) -> dict[str, str]:
+    """Return the fields of a manifest's head, of the same distribution as the file's name."""
+    fields = {name: head.get(name) for name in ("package", "distribution", "requires", "tag")}
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise WheelError(f"{path}: {place} lacks `{name}`. Build the wheel again")
+        if not _HEAD[name].fullmatch(value):
+            raise WheelError(f"{path}: {place}: `{name}` cannot be `{escape.name(value)}`. Build the wheel again")
+    if canonicalize_name(str(fields["distribution"])) != found.distribution:
+        raise WheelError(
+            f"{path}: is named {found.distribution}, but {place} is of {fields['distribution']}. Give the file its "
+            "published name back, or build the wheel again"
+        )
+    return {name: str(value) for name, value in fields.items()}
 
 
 def _of_the_part(field: str, value: str) -> bool:
