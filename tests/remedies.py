@@ -19,6 +19,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "Link the library that is missing",
     ),
     "integration/test_audit_cuda.py::test_functions_that_it_lacks": ("Compile with a toolkit of torch's own CUDA",),
+    "integration/test_audit_remedies.py::test_a_cpp_runtime_of_its_own": ("Link the C++ runtime dynamically",),
     "integration/test_audit_remedies.py::test_a_forgotten_extern_c": ("Add the source that defines it",),
     "integration/test_audit_remedies.py::test_a_helper_with_the_other_string": (
         "Compile everything with the _GLIBCXX",
@@ -311,6 +312,11 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "run `hatch build`",
         "uild both ",
     ),
+    "integration/test_toolchain.py::test_a_compiler_that_links_the_cpp_runtime_statically": (
+        "Set CXX to another one",
+        'set `ignore` to ["static-runtime"]',
+    ),
+    "integration/test_toolchain.py::test_flags_that_link_the_cpp_runtime_statically": ("Take -static-libstdc++ out",),
     "integration/test_toolchain.py::test_a_compiler_that_is_none": (
         "set CXX to one of them",
         "Set CXX to one that does",
@@ -473,6 +479,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Build in a manylinux image",
         "Build in the manylinux image",
         "HATCH_TORCH_EXT_JOBS=1",
+        "Install another: ",
         "Install one: ",
         "Use another system",
         "install one: {}",

@@ -134,6 +134,44 @@ def test_a_helper_with_the_other_string(tmp_path: Path) -> None:
     assert linked("1") == []
 
 
+THROWS = """
+#include <sstream>
+#include <stdexcept>
+void torch_check(const std::string&);
+void f(double x) {
+    std::ostringstream text;
+    text << x;
+    if (x < 0) throw std::runtime_error(text.str());
+    torch_check(text.str());
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-static-libstdc++",),
+        ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"),
+        ("-static-libstdc++", "-Wl,--exclude-libs,ALL", "-s"),
+    ],
+)
+def test_a_cpp_runtime_of_its_own(options: tuple[str, ...], tmp_path: Path) -> None:
+    """CASE 72: linked statically, exported, hidden or stripped, it is a fault; linked dynamically, there is none."""
+    static = compiled(tmp_path, "libf.so", *options, f__cpp=THROWS)
+    (found,) = [each for each in checked(static) if each.code == "static-runtime"]
+    assert found.warning is False
+    codes = {each.code for each in checked(compiled(tmp_path, "libf.so", "-static-libgcc", f__cpp=THROWS))}
+    assert "static-runtime" not in codes
+
+
+def test_a_cpp_runtime_behind_a_c_interface(tmp_path: Path) -> None:
+    """A library that others call through C alone, as NVIDIA's are, keeps a runtime of its own."""
+    source = THROWS.replace("torch_check(text.str());", "").replace("void torch_check(const std::string&);", "")
+    hidden = ("-static-libstdc++", "-Wl,--exclude-libs,ALL")
+    library = compiled(tmp_path, "libf.so", *hidden, f__cpp=source.replace("void f(", 'extern "C" void f('))
+    assert "static-runtime" not in {each.code for each in checked(library)}
+
+
 def test_a_forgotten_extern_c(tmp_path: Path) -> None:
     """CASE 41: a launcher that is C on one side alone; `extern "C"` on the other mends it."""
     (tmp_path / "user.c").write_text("void launch(float *); void user(void) { launch(0); }")

@@ -22,7 +22,7 @@ from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import cuda, tools
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.sdk import Sdk
-from hatch_torch_ext.values.toolchain import CompilerCache, CudaToolkit, Toolchain
+from hatch_torch_ext.values.toolchain import CompilerCache, CudaToolkit, Tool, Toolchain
 from workbench import CUDA13
 
 ENTRY = values.entry(name="matrix.2.11", torch_requirement="torch==2.11.*")
@@ -722,3 +722,46 @@ def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monke
         "CMake asks for CUDA, and NVIDIA has no CUDA toolkit that compiles for aarch64 on aarch64: build this entry on "
         "aarch64, and join the wheels by `hatch-torch-ext merge`"
     )
+
+
+def test_a_compiler_that_links_the_cpp_runtime_statically(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CASE 123: it is told before anything is compiled, with the line that takes another compiler of the machine."""
+    real = shutil.which("g++")
+    static = script(tmp_path / "bin" / "g++", f'exec {real} "$@" -static-libstdc++')
+    monkeypatch.setenv("CXX", str(static))
+    with pytest.raises(ToolchainError) as caught:
+        machine.find(None)
+    told = str(caught.value)
+    assert f"an exception ends the process; the C++ compiler {static} does it by itself. " in told
+    assert told.endswith('or set `ignore` to ["static-runtime"] to build it all the same')
+    found = re.search(r"`export CXX=([^`]+)`", told)
+    assert found is not None
+    assert machine.find(None, ignore=("static-runtime",)).cxx.path == static
+    assert "does it by itself" in machine.said[0]
+    monkeypatch.setenv("CXX", found[1])
+    assert machine.find(None).cxx.path == Path(found[1])
+
+
+@pytest.mark.parametrize("variable", ["LDFLAGS", "CXXFLAGS"])
+def test_flags_that_link_the_cpp_runtime_statically(
+    variable: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CASE 72: the variables that CMake takes flags from are named; without the flag it is right."""
+    monkeypatch.setenv(variable, "-O1 -static-libstdc++ -Wl,--exclude-libs,ALL")
+    with pytest.raises(ToolchainError, match="CXXFLAGS or LDFLAGS says so. Take -static-libstdc.. out of it"):
+        machine.find(None)
+    monkeypatch.setenv(variable, "-O1 -Wl,--exclude-libs,ALL")
+    machine.find(None)
+
+
+def test_without_another_compiler_the_message_says_how_to_install_one(tmp_path: Path) -> None:
+    """The only compiler of the machine links the runtime statically: a package of its distribution, or an image."""
+    real = shutil.which("g++")
+    static = script(tmp_path / "g++", f'exec {real} "$@" -static-libstdc++')
+    tool = Tool(path=static, version="GNU 12")
+    with pytest.raises(ToolchainError, match="Install another: .*g.*; build in a manylinux image, or set `ignore`"):
+        tools.check_runtime(tool, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)
+    clear = Tool(path=Path(str(real)), version="GNU 12")
+    tools.check_runtime(clear, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)

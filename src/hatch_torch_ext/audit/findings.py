@@ -185,6 +185,11 @@ CODES = {
     "size": Code(
         remedy="Build fewer architectures or variants, compress device code (`cuda.compress`), or raise `max-size`.",
     ),
+    "static-runtime": Code(
+        remedy="Link the C++ runtime dynamically: take -static-libstdc++ (-static-libgcc, -static) out of the link "
+        "options of the project and of LDFLAGS; where the compiler does it by itself, set CXX to another, or build in "
+        "a manylinux image.",
+    ),
     "static-tls": Code(
         warning=True,
         remedy='Take -ftls-model=initial-exec and tls_model("initial-exec") out of the sources and of static '

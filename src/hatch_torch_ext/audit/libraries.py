@@ -1,4 +1,4 @@
-"""Libraries: who provides each, what must not be bundled, what is missing, and that there is one OpenMP runtime."""
+"""Libraries: who provides each, what must not be bundled, what is missing; one OpenMP and one C++ runtime."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.binary import ORIGIN
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.facts import policy, sonames
+from hatch_torch_ext.facts import owners, policy, sonames
+from hatch_torch_ext.facts.content import has_cpp_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.elf import ElfFile
+
+_CPP_RUNTIMES = frozenset({"libstdc++", "libc++", "libc++abi"})
 
 
 def system(elf: ElfFile) -> policy.Policy:
@@ -40,6 +43,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield finding("missing-library", binary.place, message, variant=subject.variant)
         yield from _processes(binary, subject)
         yield from _unreachable(binary, having, subject)
+        yield from _runtime(binary, subject)
     yield from _openmp(subject)
 
 
@@ -69,6 +73,23 @@ def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             f"LD_PRELOAD=$(gcc -print-file-name={name}) python ..."
         )
         yield finding("process-runtime", binary.place, message, variant=subject.variant)
+
+
+def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
+    """Find a C++ runtime inside a file that shares texts, streams or exceptions with torch or other C++ libraries.
+
+    A library with a C interface may keep its own.
+    """
+    shares = binary.is_module or any(symbol.startswith("_Z") for symbol in binary.elf.undefined)
+    shares = shares or owners.registers(binary.elf.undefined)
+    if shares and not _CPP_RUNTIMES & {sonames.stem(name) for name in binary.elf.needed} and has_cpp_runtime(
+        binary.elf.path
+    ):  # fmt: skip
+        message = (
+            "has the C++ runtime in it, beside the one that torch loads: numbers vanish from texts, and an exception "
+            "ends the process"
+        )
+        yield finding("static-runtime", binary.place, message, variant=subject.variant)
 
 
 def _searched(binary: AuditedBinary) -> set[str]:

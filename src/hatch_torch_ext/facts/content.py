@@ -49,6 +49,15 @@ def windows(path: Path) -> Iterator[bytes]:
             kept = (kept + chunk)[-OVERLAP:] if len(chunk) < OVERLAP else chunk[-OVERLAP:]
 
 
+_CPP_RUNTIME = b"\0N10__cxxabiv117__class_type_infoE\0"
+"""The name of a type that libstdc++ and libc++abi define, and others only refer to (``_ZTVN10…``)."""
+
+
+def has_cpp_runtime(path: Path) -> bool:
+    """Return whether the C++ runtime is linked into a file statically; stripping does not hide it."""
+    return any(_CPP_RUNTIME in data for data in windows(path))
+
+
 def size(count: int) -> str:
     """Return a number of bytes in readable form: ``312 kB``, ``4.1 MB``."""
     if count < 1000:  # noqa: PLR2004 - decimal units, as PyPI counts

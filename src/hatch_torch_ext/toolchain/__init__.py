@@ -43,6 +43,14 @@ def find(
         target = crosscompiler.without_own_flags(entry, cxx, target, environ=environ, report=report)
     else:
         cxx = tools.compiler(entry=entry.name, environ=environ)
+    tools.check_runtime(
+        cxx,
+        () if target is None else crosscompiler.own_flags(target),
+        entry=entry.name,
+        environ=environ if target is None else {**environ, **dict(target.variables)},
+        ignored="static-runtime" in config.ignore,
+        report=report,
+    )
     folder = environment.prefix if work is None else work / entry.folder
     toolkit, problem = cuda.find(
         entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ, target=target

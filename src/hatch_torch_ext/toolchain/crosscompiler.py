@@ -97,6 +97,11 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     )
 
 
+def own_flags(target: CrossTarget) -> tuple[str, ...]:
+    """Return what goes before all other flags of its compiler: those of the machine, and the sysroot."""
+    return (*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else []))
+
+
 def programs(machine: str | None) -> tuple[str, ...]:
     """Return the names of the programs that are searched for on PATH to compile for ``machine``."""
     return (*_names(machine), f"qemu-{machine}", f"qemu-{machine}-static") if machine is not None else ()

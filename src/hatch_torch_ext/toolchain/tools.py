@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions
@@ -18,11 +19,12 @@ from packaging.version import Version
 
 from hatch_torch_ext.base.crash_report import crowded
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
-from hatch_torch_ext.base.process import answer
+from hatch_torch_ext.base.process import answer, run
+from hatch_torch_ext.facts.content import has_cpp_runtime
 from hatch_torch_ext.values.toolchain import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.values.environment import Environment
 
@@ -200,6 +202,61 @@ def describe_compiler(path: Path, *, entry: str) -> str:
         if names[0] in macros:
             return f"{vendor} {'.'.join(macros.get(name, '0') for name in names)}"
     raise ToolchainError(entry, f"the C++ compiler {path} is neither GCC nor Clang: set CXX to one of them")
+
+
+def check_runtime(
+    cxx: Tool, flags: Sequence[str], *, entry: str, environ: Mapping[str, str], ignored: bool, report: Callable[[str], None]
+) -> None:
+    """Raise ``ToolchainError`` if the compiler links the C++ runtime into libraries, by itself or by LDFLAGS.
+
+    What it compiles would then be a fault of the audit (``static-runtime``): it is told before. With ``ignored``, it is
+    only reported. ``flags`` are the compiler's own (for another machine).
+    """
+    given = [word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, ""))]
+    if not _links_runtime(cxx.path, (*flags, *given)):
+        return
+    sentence = (
+        "the C++ runtime (libstdc++) is linked into each library: beside torch, which loads another, numbers vanish "
+        "from texts, and an exception ends the process"
+    )
+    if not _links_runtime(cxx.path, tuple(flags)):
+        who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
+    else:
+        who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
+    problem = f"{sentence}; {who}. {remedy}, or set `ignore` to [\"static-runtime\"] to build it all the same"
+    if not ignored:
+        raise ToolchainError(entry, problem)
+    report(f"{entry}: {problem}")
+
+
+def _other_compiler(flags: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the remedy: a compiler of this machine that links the runtime dynamically, or how to install one."""
+    folders = environ.get("PATH", os.defpath).split(os.pathsep)
+    found = (shutil.which(name, path=folder) for folder in folders for name in COMPILERS)
+    other = next((path for path in found if path and _links_runtime(Path(path), tuple(flags)) is False), None)
+    if other is not None:
+        return f"Set CXX to another one: `export CXX={other}`"
+    return f"Install another: {_how_to_install(environ)}; build in a manylinux image"
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # CMake will say so
+        return []
+
+
+@cache
+def _links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
+    """Return whether a small library that throws has the C++ runtime in it; None if it cannot be made."""
+    with tempfile.TemporaryDirectory(prefix="torch-ext-probe-") as folder:
+        source, library = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
+        source.write_text("void torch_ext() { throw 1; }\n", encoding="ascii")
+        try:
+            run([compiler_path, "-shared", "-fPIC", source, "-o", library, *flags], timeout=TIMEOUT)
+        except ProcessError:
+            return None
+        return has_cpp_runtime(library) if library.is_file() else None
 
 
 def beside(compiler_path: Path, name: str) -> Path | None:
