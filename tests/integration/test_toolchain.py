@@ -750,7 +750,7 @@ def test_flags_that_link_the_cpp_runtime_statically(
 ) -> None:
     """CASE 72: the variables that CMake takes flags from are named; without the flag it is right."""
     monkeypatch.setenv(variable, "-O1 -static-libstdc++ -Wl,--exclude-libs,ALL")
-    with pytest.raises(ToolchainError, match="CXXFLAGS or LDFLAGS says so. Take -static-libstdc.. out of it"):
+    with pytest.raises(ToolchainError, match=r"CXXFLAGS or LDFLAGS says so. Take -static-libstdc.. out of it"):
         machine.find(None)
     monkeypatch.setenv(variable, "-O1 -Wl,--exclude-libs,ALL")
     machine.find(None)
@@ -761,7 +761,7 @@ def test_without_another_compiler_the_message_says_how_to_install_one(tmp_path: 
     real = shutil.which("g++")
     static = script(tmp_path / "g++", f'exec {real} "$@" -static-libstdc++')
     tool = Tool(path=static, version="GNU 12")
-    with pytest.raises(ToolchainError, match="Install another: .*g.*; build in a manylinux image, or set `ignore`"):
+    with pytest.raises(ToolchainError, match=r"Install another: .*g.*; build in a manylinux image, or set `ignore`"):
         tools.check_runtime(tool, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)
     clear = Tool(path=Path(str(real)), version="GNU 12")
     tools.check_runtime(clear, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)

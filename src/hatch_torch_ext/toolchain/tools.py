@@ -205,7 +205,13 @@ def describe_compiler(path: Path, *, entry: str) -> str:
 
 
 def check_runtime(
-    cxx: Tool, flags: Sequence[str], *, entry: str, environ: Mapping[str, str], ignored: bool, report: Callable[[str], None]
+    cxx: Tool,
+    flags: Sequence[str],
+    *,
+    entry: str,
+    environ: Mapping[str, str],
+    ignored: bool,
+    report: Callable[[str], None],
 ) -> None:
     """Raise ``ToolchainError`` if the compiler links the C++ runtime into libraries, by itself or by LDFLAGS.
 
@@ -223,7 +229,7 @@ def check_runtime(
         who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
     else:
         who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
-    problem = f"{sentence}; {who}. {remedy}, or set `ignore` to [\"static-runtime\"] to build it all the same"
+    problem = f'{sentence}; {who}. {remedy}, or set `ignore` to ["static-runtime"] to build it all the same'
     if not ignored:
         raise ToolchainError(entry, problem)
     report(f"{entry}: {problem}")
