@@ -6,11 +6,14 @@ import json
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.facts import builds, releases
 from hatch_torch_ext.remote import index, settings
@@ -37,6 +40,18 @@ MATRIX = """
 torch = ["2.8", "2.9"]
 cuda = ["cpu", "cu126"]
 """
+PLUGIN = """
+[tool.hatch.env.collectors.custom]
+path = "hatch_plugin.py"
+"""
+COLLECTOR = """
+from hatch.env.collectors.plugin.interface import EnvironmentCollectorInterface
+
+class Collector(EnvironmentCollectorInterface):
+    def finalize_config(self, config):
+        config["matrix"]["matrix"] = [{"torch": ["2.8", "2.9"], "cuda": ["cpu", "cu126"]}]
+"""
+CPU = "torch2.8_cpu_cxx11_x86_64"
 MACHINE = platform.machine()
 OTHER = "aarch64" if MACHINE == "x86_64" else "x86_64"
 HAVE: dict[str, dict[str, tuple[str, ...]]] = {
@@ -206,3 +221,67 @@ def test_the_tables_agree_with_the_default_index() -> None:
     there = [build for file in files if not file.yanked for build in builds.of_name(file.name)]
     assert {build.minor for build in there} >= set(releases.PUBLISHED_PYTHONS)
     assert list(builds.differences(there)) == []
+
+
+def test_what_is_new_is_added_where_the_matrix_is(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
+    """`--new` exits with 1 and the list; `--add` edits the file, keeps its comments, and then nothing new is left."""
+    file = Path("pyproject.toml")
+    text = file.read_text(encoding="utf-8").replace('cuda = ["cpu", "cu126"]', 'cuda = ["cpu", "cu126"]  # no cu129')
+    file.write_text(f"{text}\n[tool.other]\nx = 1\n", encoding="utf-8")
+    assert cli.main(["matrix", "--new"]) == 1
+    assert "add `--available`" in capsys.readouterr().err
+    assert cli.main(["matrix", "--available", "--new"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"torch 2.9, CUDA 13.0, {MACHINE}: not served",
+        f"torch 2.16, cpu, {MACHINE}: new",
+        f"torch 2.16, CUDA 13.0, {MACHINE}: new",
+    ]
+    assert cli.main(["matrix", "--add", "cuda=12"]) == 1
+    assert "write a release line of torch, such as `--add torch=2.13`" in capsys.readouterr().err
+    assert cli.main(["matrix", "--add", "torch=2.16"]) == 0
+    assert capsys.readouterr().out == f"{file.resolve()}: added matrix.2.16-cpu, matrix.2.16-cu130\n"
+    block = '[[tool.hatch.envs.matrix.matrix]]\ntorch = ["2.16"]\ncuda = ["cpu", "cu130"]\n\n'
+    edited = file.read_text(encoding="utf-8")
+    assert edited.replace(block, "", 1) == f"{text}\n[tool.other]\nx = 1\n"
+    assert cli.main(["matrix", "--add", "torch=2.16", "--add", "torch=new"]) == 0
+    assert capsys.readouterr().out == "Nothing to add: the matrix serves torch 2.16 and the newest release already.\n"
+    assert file.read_text(encoding="utf-8") == edited
+    assert cli.main(["matrix", "--add", "torch=2.9"]) == 0
+    assert cli.main(["matrix", "--available", "--new"]) == 0
+
+
+def extended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `extend` on the project in this folder."""
+    command = [sys.executable, "-m", "hatch_torch_ext", "extend", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_extension_that_fails_leaves_all_as_it_was(address: str, tmp_path: Path) -> None:
+    """A release that no index has; a matrix that a plugin makes, with the lines to add; a download that fails.
+
+    The index lists torch 2.16 and does not have the file: the matrix is as before, and there is no wheel.
+    """
+    files = {f"{CPU}/libx.so": b"x"}
+    wheel = wheels.ours(tmp_path, [(wheels.variant(CPU, files), files)], name=f"my_pkg-1-{wheels.TAG}.whl")
+    Path("src/my_pkg/__init__.py").write_text("from my_pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
+    file = Path("pyproject.toml")
+    before = file.read_bytes()
+    given = (str(wheel), "-o", "out", "--trust-sources", "--add")
+    lacking = extended(*given, "torch=2.99")
+    assert lacking.returncode == 1
+    assert lacking.stderr.endswith(f"There is no torch 2.99 on {address}/simple; the newest are 2.7, 2.8, 2.9, 2.16.\n")
+    failed = extended(*given, "torch=2.16")
+    assert failed.returncode == 1
+    assert f"{file.resolve()} is as it was before. What is finished is kept: the same command" in failed.stderr
+    assert (file.read_bytes(), Path("out").exists()) == (before, False)
+    file.write_text(PROJECT.replace("[tool.hatch.envs.matrix]", PLUGIN + "[tool.hatch.envs.matrix]"), encoding="utf-8")
+    Path("hatch_plugin.py").write_text(COLLECTOR, encoding="utf-8")
+    by_plugin = extended(*given, "torch=2.16")
+    assert by_plugin.stderr.endswith(
+        f"{file.resolve()} cannot be edited: it has no `tool.hatch.envs.matrix.matrix`. Add this where the matrix is "
+        'made:\n\n[[tool.hatch.envs.matrix.matrix]]\ntorch = ["2.16"]\ncuda = ["cpu", "cu130"]\n'
+    )
+    more = COLLECTOR.replace("}]", '}, {"torch": ["2.16"], "cuda": ["cpu", "cu130"]}]')
+    Path("hatch_plugin.py").write_text(more, encoding="utf-8")
+    assert "There is no torch" not in extended(*given, "torch=2.16").stderr
+    assert cli.main(["matrix", "--add", "torch=2.16"]) == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import values
+from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
 from hatch_torch_ext.pipeline import github
@@ -80,6 +81,18 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
         found = github.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
         names = [name for job in found for name in job["only"].split(",")]
         assert sorted(names) == sorted(each.name for each in entries)
+
+
+def test_values_with_a_comma_or_a_space() -> None:
+    """A job names its entries by globs, which commas and spaces separate; entries that only these tell apart fail."""
+    entries = [entry("a-1, 2"), entry("a-1,,3"), entry("b[x]")]
+    (job,) = github.builds(entries, count=1, images={"*": "i"}, runners={"x86_64": "r"})
+    globs = job["only"].split(",")
+    assert [matrix.reached(entries, [glob]) for glob in globs] == [{each.name} for each in entries]
+    assert " " not in job["only"]
+    with pytest.raises(ConfigurationError, match="write a value of the matrix differently"):
+        github.builds([*entries, entry("a-1 ,2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
+    assert github.builds([*entries, entry("a-1;2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
 
 
 def test_an_entry_without_an_image() -> None:

@@ -278,14 +278,15 @@ def test_a_full_disk_is_not_the_wheels_fault(command: str, fat: Path, tmp_path: 
     assert cli.main([command, str(fat), "-o", str(out)]) == 0
 
 
-def test_a_build_number_is_refused(fat: Path, tmp_path: Path) -> None:
-    """No form of the wheel could keep it, so that it would be lost in silence; the wheel that was built has none."""
+def test_a_build_number_is_kept(fat: Path, tmp_path: Path) -> None:
+    """Every form of the wheel has it, and installers prefer it there as well."""
     numbered = tmp_path / fat.name.replace("-1.0-", "-1.0-7a-")
     shutil.copy(fat, numbered)
-    for name, make in (("cut", variantwheels.cut), ("index", lambda path, out: exact.index([path], out=out))):
-        with pytest.raises(MergeError, match=r"which its other forms would lose\. Name the wheel that was built"):
-            make(numbered, out=tmp_path / name)
-        assert make(fat, out=tmp_path / name)
+    cut = variantwheels.cut(numbered, out=tmp_path / "cut")
+    split = exact.index([numbered], out=tmp_path / "index")
+    for path in (*(wheel for _, wheel in cut.wheels), cut.fat, *(each.path for each in split)):
+        assert path.name.split("-")[2] == "7a"
+    assert merging.merge_wheels([each.path for each in split], out=tmp_path / "back").name == numbered.name
 
 
 def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:

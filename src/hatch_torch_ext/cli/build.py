@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import tempfile
 from pathlib import Path
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.fresh:
         folders.clean(Path.cwd(), distribution=name, report=project.say)
     if shard is None or shard.count == 1:
-        for artifact in _build(options.directory):
+        for artifact in wheels_of_this_folder(options.directory):
             terminal.say(artifact)
         return 0
     if options.shard:
@@ -71,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
         times = History.named(options.times, [entry.name for entry in selected], root=config.root)
         chosen = shards.split(selected, shard.count, times=times)[shard.number - 1]
         project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")
-        os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(glob.escape(entry.name) for entry in chosen)
+        os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, entries) for entry in chosen)
     with tempfile.TemporaryDirectory(prefix="torch-ext-shard-") as folder:
-        for artifact in _build(Path(folder)):
+        for artifact in wheels_of_this_folder(Path(folder)):
             terminal.say(merging.name_part(artifact, number=shard.number, count=shard.count, out=options.directory))
     return 0
 
@@ -87,8 +86,8 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
 
 
-def _build(directory: Path) -> list[Path]:
-    """Return the wheel that hatchling wrote, and those of other machines that were written beside it."""
+def wheels_of_this_folder(directory: Path) -> list[Path]:
+    """Build; return the wheel that hatchling wrote, and those of other machines that were written beside it."""
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext.hooks.build import wheels, written_since

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext matrix``: the entries and what each resolves to; with ``--available``, beside published builds."""
+"""``hatch-torch-ext matrix``: the entries and what each resolves to, beside what is published, and more of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from hatch_torch_ext.cli.project import Project
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.matrix.coverage import Coverage
+    from hatch_torch_ext.matrix.coverage import BackendCoverage, Coverage
     from hatch_torch_ext.resolve.available import Published
     from hatch_torch_ext.values.entry import Entry
 
@@ -28,6 +29,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("matrix", help="list the entries of the matrix and what each resolves to")
     command.add_argument(
         "--available", action="store_true", help="compare them with the torch builds that the index has"
+    )
+    command.add_argument(
+        "--new", action="store_true", help="with --available: print what is not served, and exit with 1 if there is any"
+    )
+    command.add_argument(
+        "--add",
+        metavar="torch=X.Y",
+        action="append",
+        default=[],
+        help="add the builds of a release to the matrix, in the file that declares it (torch=new: of all new releases)",
     )
     torchindex.add(command)
     command.add_argument("--json", action="store_true")
@@ -53,7 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
     if options.tests and not options.github:
         raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])
+    if options.new and not options.available:
+        raise ConfigurationError(["`--new` compares the matrix with the index: add `--available`"])
     found = project.read()
+    if options.add:
+        return _add(options, found)
     config = found.config
     entries = selection.expand(config, distribution=found.name)
     selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
@@ -90,75 +105,65 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _available(options: argparse.Namespace, config: Config, entries: Sequence[Entry]) -> int:
-    import os
-    import platform
-
-    from hatch_torch_ext import store
-    from hatch_torch_ext.cli import project
+    from hatch_torch_ext.cli import coverage
     from hatch_torch_ext.facts import builds
-    from hatch_torch_ext.matrix import coverage
-    from hatch_torch_ext.remote import pipfiles, settings
-    from hatch_torch_ext.remote.http import Http, Limits
-    from hatch_torch_ext.resolve import available
 
-    torch_index = torchindex.address(options)
-    places: dict[str, None] = {}
-    said = None
-    for entry in entries:
-        environ = {**os.environ, **dict(entry.env_vars)}
-        said = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
-        places.update(dict.fromkeys((*said.find_links, *said.indexes)))
-    kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
-    with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
-        found = available.ask(http, kept, list(places), torch_index, report=project.say)
-    table = f"{_table(config)}.{config.environment}.matrix"
-    here = platform.machine()
-    declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
-    tables = []
-    for machine in declared or [here]:
-        its_entries = [entry for entry in entries if (entry.machine or here) == machine]
-        tables.append(coverage.compare(its_entries, found.builds, machine=machine, table=table, besides=declared))
+    compared = coverage.compare(options, config, entries)
+    found = compared.published
     stale = list(builds.differences(found.builds)) if found.asked else []
+    lacking = [(row, table.machine) for table in compared.tables for row in table.rows if row.state != "served"]
+    status = 1 if options.new and lacking else 0
     if options.json:
+        first, *others = (_answer(each, coverage.lines(config, each.blocks)) for each in compared.tables)
         answer = {
-            **_answer(tables[0]),
-            "elsewhere": [_answer(each) for each in tables[1:]],
+            **first,
+            "elsewhere": others,
             "releases_from": found.releases_from,
             "cuda_from": found.cuda_from,
             "tables": stale,
         }
         terminal.say_json(answer)
-        return 0
-    for each in tables:
+        return status
+    if options.new:
+        for row, machine in lacking:
+            terminal.say(f"torch {row.torch}, {_build(row)}, {machine}: {_state(row)}")
+        return status
+    for each in compared.tables:
         _show(each)
     _show_sources(found, stale)
-    for each in tables:
-        _show_edit(each)
+    _show_edit(coverage.lines(config, compared.blocks))
     return 0
 
 
-def _answer(compared: Coverage) -> dict[str, object]:
+def _add(options: argparse.Namespace, found: Project) -> int:
+    from hatch_torch_ext.cli import coverage
+
+    wanted = coverage.parse(options.add)
+    added = coverage.add(options, found, wanted)
+    if options.json:
+        terminal.say_json({"file": str(added.file), "added": [asdict(entry) for entry in added.entries]})
+    elif added.entries:
+        terminal.say(f"{added.file}: added {', '.join(entry.name for entry in added.entries)}")
+    else:
+        names = ["the newest release" if each == coverage.NEW else f"torch {each}" for each in wanted]
+        terminal.say(f"Nothing to add: the matrix serves {' and '.join(names)} already.")
+    return 0
+
+
+def _answer(compared: Coverage, edit: Sequence[str]) -> dict[str, object]:
     return {
-        **{name: value for name, value in asdict(compared).items() if name != "impossible"},
+        **{name: value for name, value in asdict(compared).items() if name not in {"blocks", "impossible"}},
+        "edit": edit,
         "impossible": [{"entry": entry, "why": why} for entry, why in compared.impossible],
         "served": compared.served,
         "total": compared.total,
     }
 
 
-def _table(config: Config) -> str:
-    """Return the table of the project's environments; in hatch.toml it has no prefix `tool.hatch`."""
-    file = config.root / "hatch.toml"
-    return "envs" if file.is_file() and "[envs." in file.read_text(encoding="utf-8") else "tool.hatch.envs"
-
-
 def _show(compared: Coverage) -> None:
     table = terminal.table("torch", "build", "pythons", "state", "by")
     for row in compared.rows:
-        backend = row.backend if row.backend in {"cpu", "default"} else f"CUDA {row.backend}"
-        missing = [python for python in row.pythons if python not in row.served]
-        state = f"not for {' '.join(missing)}" if row.state == "partly" else row.state
-        terminal.add(table, row.torch, backend, " ".join(row.pythons), state, " ".join(row.entries))
+        terminal.add(table, row.torch, _build(row), " ".join(row.pythons), _state(row), " ".join(row.entries))
     terminal.console().print(table)
     for entry, why in compared.impossible:
         terminal.say(f"impossible: {entry}: {why}")
@@ -175,6 +180,15 @@ def _show(compared: Coverage) -> None:
         )
 
 
+def _build(row: BackendCoverage) -> str:
+    return row.backend if row.backend in {"cpu", "default"} else f"CUDA {row.backend}"
+
+
+def _state(row: BackendCoverage) -> str:
+    missing = [python for python in row.pythons if python not in row.served]
+    return f"not for {' '.join(missing)}" if row.state == "partly" else row.state
+
+
 def _show_sources(found: Published, stale: Sequence[str]) -> None:
     terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
     if not found.asked:
@@ -185,8 +199,8 @@ def _show_sources(found: Published, stale: Sequence[str]) -> None:
         terminal.say(f"This hatch-torch-ext knows other facts: {line}. A newer one may know it.")
 
 
-def _show_edit(compared: Coverage) -> None:
-    if compared.edit:
+def _show_edit(lines: Sequence[str]) -> None:
+    if lines:
         terminal.say("\nTo serve what is new or not served, add to the matrix:\n")
-        for line in compared.edit:
+        for line in lines:
             terminal.say(line)

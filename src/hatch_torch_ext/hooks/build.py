@@ -203,6 +203,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 here=here is not None,
                 version=str(self.metadata.version),
                 shipped=shipping.of_wheel(self.root),
+                sdist=shipping.of_sdist(self.root) if version != "editable" and here is None else None,
             )
         self._built = config, product
         if not promised:

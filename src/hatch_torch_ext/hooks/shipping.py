@@ -38,6 +38,14 @@ def of_wheel(root: str) -> dict[str, Path]:
     return {file.distribution_path: Path(file.path) for file in found}
 
 
+def of_sdist(root: str) -> frozenset[str]:
+    """Return the files that hatchling puts into an sdist, relative to the project's folder."""
+    try:
+        return frozenset(file.relative_path for file in SdistBuilder(root).recurse_included_files())
+    except ValueError:
+        return frozenset()
+
+
 def check_package(root: str, config: Config) -> None:
     """Raise ``ConfigurationError`` if hatchling would exclude the package, which it does silently beside a hook."""
     place = f"{config.package.replace('.', '/')}/__init__.py"

@@ -2,7 +2,7 @@
 
 from hatch_torch_ext.matrix.declaring import expand, expanded
 from hatch_torch_ext.matrix.here import CURRENT, Common, common, current
-from hatch_torch_ext.matrix.selecting import left, newest, of_this_machine, reached, select, serving
+from hatch_torch_ext.matrix.selecting import glob_of, left, newest, of_this_machine, reached, select, serving
 
 __all__ = [
     "CURRENT",
@@ -11,6 +11,7 @@ __all__ = [
     "current",
     "expand",
     "expanded",
+    "glob_of",
     "left",
     "newest",
     "of_this_machine",

@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.labels import python_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from hatch_torch_ext.facts.builds import Build
     from hatch_torch_ext.values.entry import Entry
@@ -35,12 +36,16 @@ class BackendCoverage:
     state: str
 
 
+Block = Mapping[str, Sequence[str]]
+"""A table of a matrix: variable -> values, ``torch`` first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """The rows for one machine, from the matrix's oldest release on, with the number of served combinations.
 
-    ``impossible`` holds (entry, reason) for entries that cannot be built; ``edit`` the lines to paste to serve the
-    rest.
+    ``impossible`` holds (entry, reason) for entries that cannot be built; ``blocks`` are tables of a matrix that serve
+    the rest.
     """
 
     machine: str
@@ -48,7 +53,7 @@ class Coverage:
     """Further machines with published builds."""
     rows: tuple[BackendCoverage, ...]
     impossible: tuple[tuple[str, str], ...]
-    edit: tuple[str, ...]
+    blocks: tuple[Block, ...]
 
     @property
     def served(self) -> int:
@@ -62,11 +67,16 @@ class Coverage:
 
 
 def compare(
-    entries: Sequence[Entry], builds: Sequence[Build], *, machine: str, table: str, besides: Sequence[str] = ()
+    entries: Sequence[Entry],
+    builds: Sequence[Build],
+    *,
+    machine: str,
+    besides: Sequence[str] = (),
+    wanted: Collection[str] = (),
 ) -> Coverage:
     """Compare the entries for ``machine`` with its ``builds``; the rows keep the order of ``builds``.
 
-    ``table`` is the array in which the matrix is written; ``besides`` are machines with entries of their own.
+    ``besides`` are machines with entries of their own; releases ``wanted`` without an entry are new, however old.
     """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
@@ -77,12 +87,13 @@ def compare(
         by_row.setdefault((build.line, build.backend), []).append(build)
     rows = []
     for (line, backend), of_row in by_row.items():
-        if lines and releases.minor_of(line) < min(lines):
+        added = line in wanted and releases.minor_of(line) not in lines
+        if lines and releases.minor_of(line) < min(lines) and not added:
             continue
         serving = {build.python: [entry for entry in able if _serves(entry, build, entries)] for build in of_row}
         pythons = tuple(dict.fromkeys(build.python for build in of_row))
         served = tuple(python for python in pythons if serving[python])
-        new = bool(lines) and releases.minor_of(line) > max(lines) and not served
+        new = bool(lines) and (releases.minor_of(line) > max(lines) or added) and not served
         named = tuple(dict.fromkeys(entry.name for python in pythons for entry in serving[python]))
         state = "new" if new else "served" if served == pythons else "partly" if served else "not served"
         rows.append(
@@ -93,7 +104,7 @@ def compare(
         others=tuple(sorted({build.machine for build in builds} - {machine, *besides})),
         rows=tuple(rows),
         impossible=tuple(impossible.items()),
-        edit=tuple(_edit(entries, rows, table)),
+        blocks=tuple(_blocks(entries, rows)),
     )
 
 
@@ -137,12 +148,35 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
             yield entry.name, f"torch {entry.torch} has no build for {wanted}; it has {', '.join(pythons)}"
 
 
-def _edit(entries: Sequence[Entry], rows: Sequence[BackendCoverage], table: str) -> Iterator[str]:
-    """Yield matrix lines that serve the rest: new releases, and CUDA builds of the releases in the matrix."""
+def together(found: Iterable[Block]) -> tuple[Block, ...]:
+    """Join blocks that differ in the machine alone, or in the release alone."""
+    blocks = tuple(found)
+    for name in ("machine", "torch"):
+        joined: dict[str, dict[str, list[str]]] = {}
+        for block in blocks:
+            rest = json.dumps([name in block, {key: list(values) for key, values in block.items() if key != name}])
+            first = joined.setdefault(rest, {key: [] if key == name else list(values) for key, values in block.items()})
+            if name in block:
+                first[name] = list(dict.fromkeys([*first[name], *block[name]]))
+        blocks = tuple(joined.values())
+    return blocks
+
+
+def lines(found: Iterable[Block], table: str) -> tuple[str, ...]:
+    """Return the blocks as lines of TOML; ``table`` is the array in which the matrix is written."""
+    return tuple(
+        line
+        for block in found
+        for line in (f"[[{table}]]", *(f"{name} = {json.dumps(list(values))}" for name, values in block.items()))
+    )
+
+
+def _blocks(entries: Sequence[Entry], rows: Sequence[BackendCoverage]) -> Iterator[Block]:
+    """Yield tables that serve the rest: new releases, and CUDA builds of the releases in the matrix."""
     torches = [entry for entry in entries if entry.torch is not None and entry.variable("torch") == entry.torch]
     if not torches:
         return  # the author's matrix names releases in another way
-    blocks: dict[str, list[str]] = {}
+    found: list[Block] = []
     offered: set[str] = set()
     for line in dict.fromkeys(row.torch for row in rows):
         of_line = [row for row in rows if row.torch == line and row.state in {"new", "not served"}]
@@ -160,12 +194,8 @@ def _edit(entries: Sequence[Entry], rows: Sequence[BackendCoverage], table: str)
             free = any((python_tag(value) or "").endswith("t") for value in values["python"])
             pythons = dict.fromkeys(python for row in of_line for python in row.pythons)
             values["python"] = [f"3.{tag[3:]}" for tag in pythons if free or not tag.endswith("t")]
-        rest = "\n".join(f"{name} = {json.dumps(each)}" for name, each in values.items())
-        blocks.setdefault(rest, []).append(line)
-    for rest, lines in blocks.items():
-        yield f"[[{table}]]"
-        yield f"torch = {json.dumps(lines)}"
-        yield from filter(None, rest.split("\n"))
+        found.append({"torch": [line], **values})
+    yield from together(found)
 
 
 def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from fnmatch import translate
+from glob import escape
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -61,6 +62,22 @@ def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) 
     """Return the entries that ``only`` and ``skip`` leave, whether or not they can form one wheel."""
     skipped, named = reached(entries, skip), reached(entries, only)
     return tuple(entry for entry in entries if entry.name not in skipped and (not only or entry.name in named))
+
+
+def glob_of(entry: Entry, entries: Sequence[Entry]) -> str:
+    """Return a glob that matches ``entry`` alone of ``entries``, without commas and spaces: those separate globs.
+
+    Raises ``ConfigurationError`` if another entry's name differs in such a character only.
+    """
+    glob = re.sub(r"[,\s]", "?", escape(entry.name))
+    if also := sorted(reached(entries, [glob]) - {entry.name}):
+        raise ConfigurationError(
+            [
+                f"only a comma or a space tells the entries `{entry.name}` and `{also[0]}` apart, which no option can: "
+                "write a value of the matrix differently"
+            ]
+        )
+    return glob
 
 
 def of_this_machine(entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import content, fallback, policy, releases, variant
+from hatch_torch_ext.facts import content, fallback, origin, policy, releases, variant
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.facts.fallback import Fallback, Sources
+    from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
@@ -73,12 +74,14 @@ def merge(
     partial: Partial | None = None,
     sources: Sources | None = None,
     open_ended: bool = True,
+    made_from: Origin | None = None,
 ) -> Layout:
     """Return the layout of a wheel of ``variants``, whatever their order.
 
     ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
     author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the complete
     wheel. With ``sources`` there may be no variant, and any later torch is admitted unless ``open_ended`` is false.
+    ``made_from`` goes into the manifest.
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
     if not variants and sources is None:
@@ -112,6 +115,8 @@ def merge(
         head[partials.FIELD] = partials.to_json(partial)
     if own is not None:
         head["fallback"] = fallback.to_json(own)
+    if made_from is not None:
+        head[origin.FIELD] = origin.to_json(made_from)
     return Layout(
         package=package,
         variants=tuple(placed),

@@ -17,6 +17,7 @@ from hatch_torch_ext.outlets import parts, writing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
@@ -85,10 +86,17 @@ def relaid(
         partial=partial,
         sources=first.sources,
         open_ended=open_ended,
+        made_from=_origin(read),
     )
     layout = merged()
     asked = _asked(layout.tag, [part.tag for part in read], variants)
     return layout if asked is None else merged(manylinux=asked)
+
+
+def _origin(read: Sequence[Part]) -> Origin | None:
+    """Return what all of the wheels were built from, or None if one of them does not say so."""
+    found = {part.origin for part in read}
+    return found.pop() if len(found) == 1 else None
 
 
 def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) -> str | None:
@@ -112,6 +120,7 @@ def _check_same(first: Part, other: Part) -> None:
         ("the distribution", first.distribution, other.distribution),
         ("the package", first.package, other.package),
         ("the version", first.public_version, other.public_version),
+        ("the build number", first.wheel.build or "none", other.wheel.build or "none"),
     ):
         if ours != theirs:
             raise MergeError(f"{names[0]} and {names[1]} are not parts of one wheel: {what} is {ours} and {theirs}")

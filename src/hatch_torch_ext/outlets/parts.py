@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.wheel import Wheel
     from hatch_torch_ext.wheel.listing import Manifest
@@ -69,6 +70,10 @@ class Part:
     partial: Partial | None
     """What the wheel lacks of the complete one, if it says so."""
     sources: Sources | None = None
+    origin: Origin | None = None
+    """What it was built from, if it says so."""
+    pruned: tuple[str, ...] = ()
+    """The labels of variants that `prune` removed from an installation of which the wheel was made."""
 
     @property
     def public_version(self) -> str:
@@ -164,6 +169,8 @@ def read(path: Path, *, folder: Path) -> Part:
         members=members,
         generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
         partial=manifest.partial,
+        origin=manifest.origin,
+        pruned=_pruned(head),
         **fields,
     )
 
@@ -182,6 +189,11 @@ def _head(path: Path, found: Wheel, place: str, head: Mapping[str, object]) -> d
             "published name back, or build the wheel again"
         )
     return {name: str(value) for name, value in fields.items()}
+
+
+def _pruned(head: Mapping[str, object]) -> tuple[str, ...]:
+    found = head.get("pruned")
+    return tuple(str(label) for label in found) if isinstance(found, list) else ()
 
 
 def _of_the_part(field: str, value: str) -> bool:

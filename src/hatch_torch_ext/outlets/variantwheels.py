@@ -102,8 +102,6 @@ def refuse_cut(part: Part) -> None:
             f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
             "first, by `hatch-torch-ext merge`"
         )
-    if name.split("-")[2][:1].isdigit():  # no Python tag begins so
-        raise MergeError(f"{name} has a build number, which its other forms would lose. Name the wheel that was built")
     if part.wheel.version != part.public_version:
         raise MergeError(
             f"{name} is not a whole wheel: its version has the local part "

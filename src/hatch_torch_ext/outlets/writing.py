@@ -47,6 +47,15 @@ class _File:
     whole: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """What the wheel is called: ``info`` is its ``.dist-info`` folder."""
+
+    info: str
+    version: str
+    build: str | None
+
+
 def write(
     part: Part,
     layout: Layout,
@@ -54,24 +63,27 @@ def write(
     out: Path,
     version: str,
     label: str | None = None,
+    build: str | None = None,
     dist_info: Mapping[str, bytes] | None = None,
     others: Sequence[str] = (),
 ) -> Path:
     """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
 
-    ``version`` may have a local part; ``label`` is that of PEP 825; ``dist_info`` are further files for ``.dist-info``;
-    ``others`` are the wheels with the variants that this one lacks, for the loader's messages. A file of that name is
-    replaced atomically.
+    ``version`` may have a local part; ``label`` is that of PEP 825; ``build`` the build number, that of ``part`` unless
+    another is given. ``dist_info`` are further files for ``.dist-info``; ``others`` are the wheels with the variants
+    that this one lacks, for the loader's messages. A file of that name is replaced atomically.
     """
     info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
-    target = out / file_name(part, layout, version=version, label=label)
+    build = build or part.wheel.build
+    target = out / file_name(part, layout, version=version, label=label, build=build)
     if out.exists() and not out.is_dir():
         raise MergeError(f"{out} is not a folder: name another with `-o`")
     out.mkdir(parents=True, exist_ok=True)
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
     with atomic.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in _files(part, layout, info=info, version=version, dist_info=dist_info or {}, others=others):
+        named = _Named(info=info, version=version, build=build)
+        for file in _files(part, layout, named, dist_info=dist_info or {}, others=others):
             _add(archive, file)
             digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()
             lines.writerow((file.path, f"sha256={digest}", str(len(file.data))))
@@ -90,10 +102,10 @@ def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
             yield write(part, layout, out=wheel.parent, version=part.wheel.version)
 
 
-def file_name(part: Part, layout: Layout, *, version: str, label: str | None = None) -> str:
+def file_name(part: Part, layout: Layout, *, version: str, label: str | None = None, build: str | None = None) -> str:
     """Return the name of the wheel that ``write`` makes."""
-    name = part.wheel.path.name.split("-")[0]
-    return f"{'-'.join([name, version, layout.tag, *([label] if label else [])])}.whl"
+    name, number = part.wheel.path.name.split("-")[0], build or part.wheel.build
+    return f"{'-'.join(filter(None, [name, version, number, layout.tag, label]))}.whl"
 
 
 def _add(archive: zipfile.ZipFile, file: _File) -> None:
@@ -110,7 +122,7 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
 
 
 def _files(
-    part: Part, layout: Layout, *, info: str, version: str, dist_info: Mapping[str, bytes], others: Sequence[str]
+    part: Part, layout: Layout, named: _Named, *, dist_info: Mapping[str, bytes], others: Sequence[str]
 ) -> Iterator[_File]:
     """Yield every member but RECORD: the author's, then what the build added, in its place, then the metadata."""
     old = f"{part.wheel.dist_info}/"
@@ -127,10 +139,10 @@ def _files(
     for member in part.members:
         name = member.path.removeprefix(old)
         if member.path.startswith(old) and name not in {"RECORD", "variant.json"}:
-            yield _metadata(part, layout, member, name, info=info, version=version)
+            yield _metadata(part, layout, member, name, named)
             if name == "WHEEL":
                 for extra, data in sorted(dist_info.items()):
-                    yield _File(path=f"{info}/{extra}", data=data, like=member, whole=True)
+                    yield _File(path=f"{named.info}/{extra}", data=data, like=member, whole=True)
 
 
 def _kept(part: Part, member: MemberInfo) -> _File:
@@ -151,19 +163,19 @@ def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
     yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)
 
 
-def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, *, info: str, version: str) -> _File:
+def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, named: _Named) -> _File:
     data = _read(part, member.path)
-    path = f"{info}/{name}"
+    path = f"{named.info}/{name}"
     if name == "METADATA":
-        return _File(path=path, data=_core_metadata(data, part, layout, version), like=member, whole=True)
+        return _File(path=path, data=_core_metadata(data, part, layout, named.version), like=member, whole=True)
     if name == "WHEEL":
-        kept = [
-            line for line in data.decode("utf-8", "surrogateescape").split("\n") if line and not line.startswith("Tag:")
-        ]
+        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        kept = [line for line in lines if line and not line.startswith(("Tag:", "Build:"))]
         tags = [f"Tag: {tag}" for tag in sorted(map(str, parse_tag(layout.tag)))]
+        number = [f"Build: {named.build}"] if named.build is not None else []
         return _File(
             path=path,
-            data=("\n".join([*kept, *tags]) + "\n").encode("utf-8", "surrogateescape"),
+            data=("\n".join([*kept, *tags, *number]) + "\n").encode("utf-8", "surrogateescape"),
             like=member,
             whole=True,
         )

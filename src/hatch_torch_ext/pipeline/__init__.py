@@ -26,11 +26,12 @@ from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.fallback import Sources
+    from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.events import View
@@ -78,13 +79,15 @@ def build(
     here: bool = False,
     version: str = "",
     shipped: Mapping[str, Path] = MappingProxyType({}),
+    sdist: Collection[str] | None = None,
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` get all events.
 
     ``work`` is the folder of all work; ``whole`` are the entries of the complete wheel, if these may be a part of it.
     ``sources`` go into the wheel for a build at first use; with them there may be no entry. ``installed`` is the torch
     of the entry ``current``; ``here`` says that the wheel is for the environment that it is built for. ``version`` is
-    the project's; ``shipped`` are the files that hatchling puts into the wheel, by place in it.
+    the project's; ``shipped`` are the files that hatchling puts into the wheel, by place in it; ``sdist`` those that it
+    puts into an sdist, if the manifest shall say what the wheel was built from.
 
     A failed entry does not stop the others; their work is kept for the next run. Raises ``BuildError`` with every
     entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
@@ -108,7 +111,14 @@ def build(
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layouts = _layouts(
-            config, built, records, wheels=wheels, whole=whole, distribution=distribution, sources=sources
+            config,
+            built,
+            records,
+            wheels=wheels,
+            whole=whole,
+            distribution=distribution,
+            sources=sources,
+            made_from=None if sdist is None else shards.origin(config, project=records.project, sdist=sdist),
         )
         layout, *others = merge.alike(layouts)
         if not config.package_dir.is_dir() and not any(file.target.endswith(".py") for file in layout.files):
@@ -126,6 +136,7 @@ def _layouts(
     whole: Sequence[Entry],
     distribution: str,
     sources: Sources | None,
+    made_from: Origin | None,
 ) -> list[Layout]:
     """Return the layout of each machine's wheel, this machine's first; ``wheels`` are the entries' machines."""
     layouts = []
@@ -146,6 +157,7 @@ def _layouts(
             manylinux=config.manylinux,
             partial=lacking,
             sources=sources,
+            made_from=made_from,
         )
         layouts.append(layout)
     return layouts

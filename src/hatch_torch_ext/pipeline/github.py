@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import shards
 
@@ -63,7 +63,7 @@ def builds(
                     "machine": machine,
                     "runner": runner,
                     "image": image.replace("{machine}", machine),
-                    "only": ",".join(glob.escape(entry.name) for entry in chosen),
+                    "only": ",".join(matrix.glob_of(entry, entries) for entry in chosen),
                 }
                 for chosen in shards.split(group, share, times=times)
             ]

@@ -1,4 +1,4 @@
-"""Parts of the whole: what a build lacks of its matrix, and a fair division of entries into shards."""
+"""Parts of the whole: what a build lacks of its matrix, and a fair division of entries into shards; and its origin."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.config.declaration import declared
+from hatch_torch_ext.facts.origin import SHORT, Origin
 from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.pipeline import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline.history import History
     from hatch_torch_ext.values.entry import Entry
+
+OF_THE_MACHINE = frozenset(
+    {
+        *("audit_symbols", "compiler_launcher", "cross", "cuda_home", "environment", "extra_index_url", "ignore"),
+        *("index_url", "max_download"),
+    }
+)
+"""Options that differ between the machines on which one wheel is built, or do not change a variant's code."""
+DECLARING = ("pyproject.toml", "hatch.toml")
+"""Files of the project that hold the matrix; what else matters in them is the hook's options, and the metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +119,37 @@ def configuration_digest(config: Config) -> str:
         if field.name not in record.OPEN
     ]
     return _digest(sorted(options))
+
+
+def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]) -> Origin:
+    """Return what a wheel of the project is built from; ``project`` maps the project's files to their hashes.
+
+    ``sdist`` are the files that an sdist would hold: a wheel that is built from one has the same origin.
+    """
+    declaring = {config.root / name for name in DECLARING}
+    whole = record.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/") not in sdist
+    folders: dict[str, list[tuple[str, str]]] = {}
+    for path, content in project.items():
+        place = record.place(config, path).removeprefix("root/")
+        if (whole or place in sdist) and Path(path) not in declaring:
+            folder, _, name = place.rpartition("/")
+            folders.setdefault(folder or ".", []).append((name, content.partition(" of ")[0]))  # a large file's time
+    options = {
+        option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
+        for value in (config, config.cmake)
+        for name, option in declared(type(value)).items()
+        if name not in {*record.OPEN, *OF_THE_MACHINE} and getattr(value, name) != option.default
+    }
+    return Origin(
+        version=__version__,
+        options=tuple(sorted(options.items())),
+        folders=tuple((name, _digest(sorted(files))[:SHORT]) for name, files in sorted(folders.items())),
+    )
+
+
+def source_folder(config: Config) -> str:
+    """Return the folder of CMakeLists.txt as an ``Origin`` names it."""
+    return record.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/").rpartition("/")[0] or "."
 
 
 def _digest(data: object) -> str:

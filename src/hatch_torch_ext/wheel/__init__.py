@@ -92,6 +92,8 @@ class Wheel:
     folder: Path
     label: str | None = None
     """The label of PEP 825 in the file name of a variant wheel."""
+    build: str | None = None
+    """The build number in the file name (``1``): of two wheels of a version, installers take that with the higher."""
     texts: Mapping[str, bytes] = field(default_factory=dict)
     """Members that were requested as texts.
 
@@ -151,7 +153,7 @@ def read(
     Members that ``texts`` names are kept in memory, up to ``MAX_TEXT`` bytes altogether. Every member is read once, and
     compared with RECORD; time and memory are proportional to the file. Raises ``WheelError`` for what is not a wheel.
     """
-    distribution, version, tags, label = _parse_name(path)
+    distribution, version, tags, label, build = _parse_name(path)
     problems = Problems()
     with open_archive(path) as archive:
         infos = members.select(path, archive, problems)
@@ -200,6 +202,7 @@ def read(
         problems=problems.all(),
         folder=folder,
         label=label,
+        build=build,
         texts=kept,
     )
 
@@ -221,16 +224,17 @@ def open_archive(path: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None]:
+def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None, str | None]:
     plain, label = _without_label(path.name)
     try:
-        name, version, _, tags = parse_wheel_filename(plain)
+        name, version, build, tags = parse_wheel_filename(plain)
     except ValueError as error:  # InvalidWheelFilename and, for its version, others
         raise WheelError(
             f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
             "Give the file its published name back"
         ) from error
-    return name, str(version), tuple(sorted(str(tag) for tag in tags)), label
+    number = "".join(map(str, build)) or None
+    return name, str(version), tuple(sorted(str(tag) for tag in tags)), label, number
 
 
 def _without_label(name: str) -> tuple[str, str | None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import fallback as fallbacks
+from hatch_torch_ext.facts import origin as origins
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts import variant as variants
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hatch_torch_ext.facts.fallback import Fallback
+    from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.partial import Partial
     from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
@@ -49,6 +51,7 @@ class Manifest:
     package_files: Mapping[str, str]
     partial: Partial | None
     fallback: Fallback | None = None
+    origin: Origin | None = None
 
 
 def places(wheel: Wheel) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ def parse(text: str, place: str) -> Manifest:
         package_files={**_package_files(data.get("package_files", []), package), **sources},
         partial=partials.from_json(data[partials.FIELD]) if partials.FIELD in data else None,
         fallback=fallback,
+        origin=origins.from_json(data[origins.FIELD]) if origins.FIELD in data else None,
     )
 
 

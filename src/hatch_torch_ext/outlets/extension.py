@@ -1,0 +1,188 @@
+"""A published wheel with variants added: the next build number of its version, under the same tag.
+
+Installers look at the tag first and at the build number last: the new wheel takes the place of the old one for whoever
+installs anew, and a lock file with hashes keeps the old one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.facts import content, origin, requirements
+from hatch_torch_ext.outlets import merging, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from hatch_torch_ext.facts.origin import Origin
+    from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.outlets.parts import Part
+
+COMPARED = frozenset({"Name", "Provides-Extra", "Requires-Dist", "Requires-Python"})
+"""Fields of METADATA by which installers decide; the wheel keeps its own of all."""
+UNAUDITED = ".torch-ext-unaudited-"
+"""The name, but for its end, of the folder in which the new wheel is until it is audited."""
+
+
+def check_whole(part: Part, *, distribution: str, version: str) -> None:
+    """Raise ``MergeError`` unless the wheel is a whole one, of the project ``distribution`` at ``version``."""
+    name = part.wheel.path.name
+    if part.partial is not None:
+        raise MergeError(
+            f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
+            "first, by `hatch-torch-ext merge`"
+        )
+    if part.pruned:
+        raise MergeError(
+            f"{name} was made of an installation from which `prune` removed {', '.join(part.pruned)}: name the wheel "
+            "that was published"
+        )
+    if part.wheel.label is not None or part.wheel.version != part.public_version:
+        raise MergeError(f"{name} was cut from a wheel with all variants: name that one")
+    if canonicalize_name(part.distribution) != canonicalize_name(distribution):
+        raise MergeError(f"{name} is a wheel of {part.distribution}, and the project in this folder is {distribution}")
+    if part.origin is not None and origin.is_newer(part.origin, __version__):
+        raise MergeError(
+            f"{name} was built by hatch-torch-ext {part.origin.version}, and this is {__version__}: "
+            f"`pip install 'hatch-torch-ext>={part.origin.version}'`"
+        )
+    if part.wheel.version != version:
+        raise MergeError(
+            f"{name} is of version {part.wheel.version}, and the project in this folder of version {version}: check "
+            f"out the sources of {part.wheel.version}, or release {version} with the new torch in its matrix"
+        )
+
+
+def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str, Path], trusted: bool) -> None:
+    """Raise ``MergeError`` unless the wheel was built from the sources and the configuration that are here.
+
+    ``source`` is the folder of CMakeLists.txt, ``shipped`` the author's files for the wheel, by place in it. Wheels
+    that do not say what they were built from need ``trusted``.
+    """
+    name, version = part.wheel.path.name, part.wheel.version
+    remedy = f"Check out the sources of {version} as they were, or release a new version"
+    if part.origin is not None:
+        if differing := list(origin.differences(part.origin, here, source=source)):
+            raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
+    elif not trusted:
+        raise MergeError(
+            f"{name} does not say what it was built from, as wheels of an older hatch-torch-ext do not: whether its "
+            f"sources and options are those in this folder cannot be known. If you have checked out the sources of "
+            f"{version}, say so with `--trust-sources`"
+        )
+    authors = part.authors
+    differing = sorted(
+        place for place, file in shipped.items() if place in authors and content.sha256(file) != authors[place]
+    )
+    if differing:
+        raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
+
+
+def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()) -> Layout:
+    """Return the layout of the wheel with the variants of ``added``, which were built for it.
+
+    ``generated`` are names of the author's files that change with each build (a version from the history). Raises
+    ``MergeError`` if the wheels do not belong together, or the new one would have another tag.
+    """
+    for each in added:
+        _check_same(part, each, generated)
+    held = dict.fromkeys(part.labels, part)
+    for each in added:
+        for label in each.labels:
+            if label in held:
+                raise MergeError(f"{part.wheel.path.name} holds the variant {label} already: nothing is to be added")
+            held[label] = each
+    variants = [built for each in (part, *added) for built in each.variants]
+    found = merging.relaid(variants, [part])
+    if parse_tag(found.tag) != parse_tag("-".join(part.wheel.path.stem.split("-")[-3:])):
+        raise MergeError(
+            f"With the new variants the tag of {part.wheel.path.name} would be {found.tag}, and installers look at the "
+            "tag before the build number. Build them in the image in which the wheel was built, or release a new "
+            "version"
+        )
+    _check_required(part, found)
+    return found
+
+
+def write(part: Part, extended: Layout, *, out: Path, audit: Callable[[Path], None]) -> Path:
+    """Write the wheel into the folder ``out`` under the next build number, once ``audit`` has accepted it.
+
+    A wheel of that name is never replaced: raises ``MergeError`` if there is one with other contents.
+    """
+    number = str(int(re.sub(r"\D.*", "", part.wheel.build or "0")) + 1)
+    target = out / writing.file_name(part, extended, version=part.wheel.version, build=number)
+    if out.exists() and not out.is_dir():
+        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    out.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=UNAUDITED, dir=out))
+    try:
+        draft = writing.write(part, extended, out=aside, version=part.wheel.version, build=number)
+        audit(draft)
+        try:
+            os.link(draft, target)  # a name that is taken stays, whoever took it in the meantime
+        except FileExistsError:
+            if target.read_bytes() != draft.read_bytes():
+                raise MergeError(
+                    f"{target} exists, with other contents: a published name is never used again. Extend that wheel, "
+                    "or name another folder with `-o`"
+                ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown  # noqa: PLR2004 -- as many as are shown
+
+
+def _check_same(part: Part, added: Part, generated: Collection[str]) -> None:
+    """Raise ``MergeError`` if the author's files or what installers read of METADATA differ."""
+    ours, theirs = part.authors, added.authors
+    files = sorted(
+        path for path in {path for path, _ in ours.items() ^ theirs.items()} if path.rpartition("/")[2] not in generated
+    )
+    fields = [sorted(set(_fields(each))) for each in (part, added)]
+    entry_points = [each.metadata.get("entry_points.txt") for each in (part, added)]
+    differing = [*files, *(["entry_points.txt"] if entry_points[0] != entry_points[1] else [])]
+    differing += [f"`{name}: {value}`" for name, value in sorted({*fields[0]} ^ {*fields[1]})]
+    if differing:
+        raise MergeError(
+            f"{part.wheel.path.name} was not built from what is here: not the same are {_some(differing)}. Check out "
+            f"the sources of {part.wheel.version} as they were, or release a new version"
+        )
+
+
+def _fields(part: Part) -> tuple[tuple[str, str], ...]:
+    fields = part.metadata.get("METADATA")
+    assert isinstance(fields, tuple)  # noqa: S101 -- of ``Part.metadata``
+    return tuple((name, value) for name, value in fields if name in COMPARED)
+
+
+def _check_required(part: Part, extended: Layout) -> None:
+    """Raise ``MergeError`` if the author's own requirement of torch would keep the new variants' torch out."""
+    own = [
+        requirement
+        for name, value in part.wheel.metadata("METADATA")
+        if name == "Requires-Dist" and (requirement := requirements.parse(value)) is not None
+        if canonicalize_name(requirement.name) == "torch" and requirement != requirements.parse(part.requires)
+    ]
+    served = {placed.variant.torch for placed in extended.variants}
+    for requirement, line in itertools.product(own, sorted(served - {each.variant.torch for each in part.variants})):
+        if not requirement.specifier.contains(f"{line}.0"):
+            raise MergeError(
+                f"`{requirement}` is what the project itself requires, and no torch {line} is in it: users could not "
+                "install the wheel beside it. Release a new version that requires more, or leave torch to the hook "
+                '(`dynamic = ["dependencies"]`)'
+            )

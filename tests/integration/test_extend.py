@@ -1,0 +1,99 @@
+"""A published wheel gets variants for a new torch: the next build number of its version, the old variants untouched."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plain import CMAKE, PROJECT, C, Project, make_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
+DYNAMIC = PROJECT.replace('version = "1"', 'version = "1"\ndynamic = ["dependencies"]').replace(
+    "[tool.hatch.envs.matrix]\n", "[tool.hatch.metadata.hooks.torch-ext]\n[tool.hatch.envs.matrix]\n"
+)
+FILES = {
+    "src/my_pkg/__init__.py": "from my_pkg import _variants\n_variants.load()\n",
+    "csrc/plain.c": f"{C}\nconst char *release = RELEASE;\n",
+    "csrc/CMakeLists.txt": f'{CMAKE}\ntarget_compile_definitions(plain PRIVATE RELEASE="${{TORCH_EXT_TORCH}}")\n',
+}
+
+
+@pytest.fixture
+def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return a folder with tiny wheels of three releases."""
+    return once("extend", lambda folder: make_wheels(folder / "wheels", ["2.7.0", "2.8.0", "2.9.0"]))
+
+
+def project_of(folder: Path, shared: Path, *releases: str, page: str = DYNAMIC) -> Project:
+    """Return the project for these releases."""
+    text = page.format(releases=", ".join(f'"{release}"' for release in releases))
+    made = Project(folder, shared, releases=releases, files={"pyproject.toml": text, **FILES})
+    made.environ["TORCH_EXT_TORCH_INDEX"] = str(shared / "wheels")
+    return made
+
+
+def contents(wheel: Path) -> dict[str, str]:
+    """Return path -> hash of a wheel's members."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+
+
+def text(wheel: Path, name: str) -> str:
+    """Return the text of the one member whose path ends so."""
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = [each for each in archive.namelist() if each.endswith(name)]
+        return archive.read(path).decode()
+
+
+@pytest.mark.slow
+def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) -> None:
+    """The wheel is that of one build of all, but for its build number; the old variants are the same bytes.
+
+    Only the new entry is compiled; the matrix is edited, and a second run says that nothing is to be added.
+    """
+    project = project_of(tmp_path / "project", shared, "2.7", "2.8")
+    assert project.build().returncode == 0
+    published = project.wheel()
+    shutil.rmtree(project.root / "build")
+    done = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
+    assert done.returncode == 0, done.stderr
+    wheel = project.wheel("more")
+    assert done.stdout.endswith(f"{wheel}\n")
+    assert wheel.name == published.name.replace("my_pkg-1-", "my_pkg-1-1-")
+    assert [event["entry"] for event in project.events("done")] == ["matrix.2.9"]
+    old, new = contents(published), contents(wheel)
+    variants = {path: found for path, found in old.items() if path.endswith(".so")}
+    assert len(variants) == 2
+    assert {path: new[path] for path in variants} == variants
+    assert "Build: 1\n" in text(wheel, "/WHEEL")
+    assert "Requires-Dist: torch<2.10,>=2.7" in text(wheel, "/METADATA")
+    assert 'torch = ["2.7", "2.8", "2.9"]' in (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    assert "commit it" in done.stderr
+    whole = project.build("whole")
+    assert whole.returncode == 0, whole.stderr
+    differing = {path for path, _ in contents(project.wheel("whole")).items() ^ new.items()}
+    assert differing == {"my_pkg-1.dist-info/RECORD", "my_pkg-1.dist-info/WHEEL"}
+    source = project.root / "csrc" / "plain.c"
+    source.write_text(f"{FILES['csrc/plain.c']}int more(void) {{ return 1; }}\n", encoding="utf-8")
+    other = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
+    assert other.returncode == 1
+    assert other.stderr.endswith(
+        f"{published.name} was not built from what is here: not the same are the files in `csrc`. Check out the "
+        "sources of 1 as they were, or release a new version\n"
+    )
+    source.write_text(FILES["csrc/plain.c"], encoding="utf-8")
+    again = project.cli("extend", str(wheel), "--add", "torch=2.9")
+    assert again.returncode == 1
+    assert again.stderr.endswith(f"{wheel.name} serves matrix.2.9 already: nothing is to be added.\n")
+    twice = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
+    assert (twice.returncode, twice.stdout) == (0, done.stdout)
+    assert not [path for path in (project.root / "more").iterdir() if path != wheel]

@@ -1,0 +1,235 @@
+"""A wheel with variants added: which wheels are refused, what the new one is called, and which one installers take."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wheels
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.facts import origin
+from hatch_torch_ext.facts.origin import Origin
+from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwheels
+from loopback import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.outlets.parts import Part
+
+HERE = Origin(version=__version__, options=(("archs", "0" * 16),), folders=((".", "1" * 16), ("csrc", "2" * 16)))
+OLD, NEW = "torch2.8_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64"
+
+
+def described(label: str, torch: str, **changes: object) -> tuple[Any, dict[str, bytes]]:
+    """Return a variant with one file."""
+    files = {f"{label}/libx.so": label.encode()}
+    versions: Any = changes.pop("versions", ())
+    record = replace(wheels.RECORD, entry=f"matrix.{torch}")
+    made = wheels.variant(label, files, torch=torch, build=record, **changes)
+    return replace(made, files=tuple(replace(file, versions=versions) for file in made.files)), files
+
+
+def part(folder: Path, label: str = OLD, torch: str = "2.8", *, name: str | None = None, **changes: Any) -> Part:
+    """Return a wheel with one variant, read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    variant = {key: changes.pop(key) for key in ("backend", "cuda", "versions") if key in changes}
+    draft = wheels.ours(folder, [described(label, torch, **variant)], **changes)
+    if name is not None:
+        draft = draft.rename(folder / name)
+    unpacked = folder / "unpacked"
+    unpacked.mkdir()
+    return parts.read(draft, folder=unpacked)
+
+
+def head(path: Path, changes: Mapping[str, object]) -> Path:
+    """Write the wheel again with ``changes`` in the head of its manifest."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info" not in name}
+    place = "my_pkg/_torch_ext/manifest.json"
+    members[place] = json.dumps({**json.loads(members[place]), **changes}).encode()
+    return wheels.write(path.parent, members, name=path.name)
+
+
+def refused(read: Part, *, distribution: str = "my-pkg", version: str = "1.0") -> str:
+    """Return why a wheel is not one to be extended."""
+    with pytest.raises(MergeError) as caught:
+        extension.check_whole(read, distribution=distribution, version=version)
+    return str(caught.value)
+
+
+def test_only_a_whole_wheel_of_this_project_is_extended(tmp_path: Path) -> None:
+    """Another project's, another version's, a partial, a cut, a pruned and a newer one, each with what to do."""
+    name = f"my_pkg-1.0-{wheels.TAG}.whl"
+    whole = part(tmp_path / "whole")
+    extension.check_whole(whole, distribution="My.Pkg", version="1.0")
+    other = refused(whole, distribution="other")
+    assert other == f"{name} is a wheel of my-pkg, and the project in this folder is other"
+    assert refused(whole, version="1.1") == (
+        f"{name} is of version 1.0, and the project in this folder of version 1.1: check out the sources of 1.0, or "
+        "release 1.1 with the new torch in its matrix"
+    )
+    partial = {
+        "entries": ["a", "b"], "built": ["a"], "sources": "", "configuration": "", "builder": "", "machines": [],
+    }  # fmt: skip
+    assert "is a partial wheel: it lacks b. Join it" in refused(part(tmp_path / "partial", partial=partial))
+    cut = exact.index([whole.wheel.path], out=tmp_path / "cut")[0].path
+    (tmp_path / "read").mkdir()
+    assert "was cut from a wheel with all variants" in refused(parts.read(cut, folder=tmp_path / "read"))
+    pruned = replace(whole, pruned=("torch2.7_cpu_cxx11_x86_64",))
+    assert "from which `prune` removed torch2.7_cpu_cxx11_x86_64: name the wheel" in refused(pruned)
+    newer = replace(whole, origin=replace(HERE, version="99.1"))
+    assert refused(newer) == (
+        f"{name} was built by hatch-torch-ext 99.1, and this is {__version__}: `pip install 'hatch-torch-ext>=99.1'`"
+    )
+
+
+def test_the_head_of_the_manifest_is_read(tmp_path: Path) -> None:
+    """What `prune` removed, and what the wheel was built from, come from there; nonsense is refused."""
+    whole = part(tmp_path / "whole")
+    (tmp_path / "again").mkdir()
+    path = head(whole.wheel.path, {"pruned": ["x"], origin.FIELD: {**origin.to_json(HERE), "of a later version": 1}})
+    read = parts.read(path, folder=tmp_path / "again")
+    assert (read.pruned, read.origin) == (("x",), HERE)
+    for number, nonsense in enumerate(({}, {"version": "x"}, {"version": "1", "options": {"a": "b"}, "folders": {}})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(Exception, match="`origin"):
+            parts.read(head(whole.wheel.path, {origin.FIELD: nonsense}), folder=folder)
+
+
+def test_other_sources_are_refused_by_name(tmp_path: Path) -> None:
+    """An option, a folder below the sources, a file of the package; a folder that an sdist lacks does not count.
+
+    A wheel that says nothing needs the word of its author.
+    """
+    file = tmp_path / "__init__.py"
+    file.write_bytes(b"from my_pkg import _variants\n\n_variants.load()\n")
+    silent = part(tmp_path / "whole")
+    read = replace(silent, origin=HERE)
+
+    def check(here: Origin, *, read: Part = read, trusted: bool = False) -> None:
+        shipped = {"my_pkg/__init__.py": file, "my_pkg/made_by_a_hook.py": file}
+        extension.check_sources(read, here, source="csrc", shipped=shipped, trusted=trusted)
+
+    check(replace(HERE, version="0", folders=(*HERE.folders, ("tests", "3" * 16))))
+    changed = replace(
+        HERE, options=(("archs", "4" * 16),), folders=((".", "5" * 16), ("csrc", "2" * 16), ("csrc/x", "6" * 16))
+    )
+    with pytest.raises(MergeError) as caught:
+        check(changed)
+    assert str(caught.value) == (
+        f"{read.wheel.path.name} was not built from what is here: not the same are the option `archs`, the files of "
+        "the project's own folder, the files in `csrc/x`. Check out the sources of 1.0 as they were, or release a new "
+        "version"
+    )
+    with pytest.raises(MergeError, match=r"cannot be known.*say so with `--trust-sources`"):
+        check(HERE, read=silent)
+    check(HERE, read=silent, trusted=True)
+    file.write_bytes(b"x = 1\n")
+    with pytest.raises(MergeError, match=r"not the same are my_pkg/__init__\.py"):
+        check(HERE)
+
+
+def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
+    """The tag stays; the number counts on; a wheel with other contents is not replaced, and nothing is left over."""
+    out = tmp_path / "out"
+    old = part(tmp_path / "old")
+    extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
+    audited: list[str] = []
+    first = extension.write(old, extended, out=out, audit=lambda path: audited.append(path.name))
+    assert [first.name] == audited == [f"my_pkg-1.0-1-{wheels.TAG}.whl"]
+    assert extension.write(old, extended, out=out, audit=lambda _: None) == first
+    again = replace(old, wheel=replace(old.wheel, build="1"))
+    assert extension.write(again, extended, out=out, audit=lambda _: None).name == f"my_pkg-1.0-2-{wheels.TAG}.whl"
+    first.write_bytes(b"other")
+    with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
+        extension.write(old, extended, out=out, audit=lambda _: None)
+    assert extension.write(old, extended, out=tmp_path / "another", audit=lambda _: None).name == first.name
+
+    def fail(_: Path) -> None:
+        raise MergeError("not audited")
+
+    with pytest.raises(MergeError, match="not audited"):
+        extension.write(replace(old, wheel=replace(old.wheel, build="7")), extended, out=out, audit=fail)
+    assert len(list(out.iterdir())) == 2
+
+
+def test_what_does_not_belong_together(tmp_path: Path) -> None:
+    """A variant that is there, a newer platform, another requirement, a pin of torch: no wheel would be right."""
+    old = part(tmp_path / "old")
+    with pytest.raises(MergeError, match=f"holds the variant {OLD} already"):
+        extension.layout(old, [part(tmp_path / "same")])
+    newer = part(tmp_path / "newer", NEW, "2.9", versions=("GLIBC_2.39",))
+    with pytest.raises(MergeError, match="would be py3-none-manylinux_2_39_x86_64, and installers look at the tag"):
+        extension.layout(old, [newer])
+    more = part(tmp_path / "more", NEW, "2.9", requires=["torch<2.10,>=2.8", "numpy"])
+    with pytest.raises(MergeError, match="not the same are `Requires-Dist: numpy`"):
+        extension.layout(old, [more])
+    other = part(tmp_path / "other", NEW, "2.9", extra={"my_pkg/x.py": b""})
+    with pytest.raises(MergeError, match=r"not the same are my_pkg/x\.py"):
+        extension.layout(old, [other])
+    extension.layout(old, [other], generated=["x.py"])
+    pinned = part(tmp_path / "pinned", requires=["torch<2.9"])
+    with pytest.raises(MergeError, match=r"`torch<2\.9` is what the project itself requires, and no torch 2\.9 is"):
+        extension.layout(pinned, [part(tmp_path / "pinned-new", NEW, "2.9", requires=["torch<2.9"])])
+
+
+def test_merging_keeps_the_build_number(tmp_path: Path) -> None:
+    """So does every other form; wheels with different ones are not parts of one."""
+    numbered = f"my_pkg-1.0-3-{wheels.TAG}.whl"
+    one = part(tmp_path / "one", name=numbered).wheel.path
+    cuda = "torch2.9_cu12.8_cxx11_x86_64"
+    two = part(tmp_path / "two", cuda, "2.9", name=numbered, backend="cuda", cuda="12.8").wheel.path
+    merged = merging.merge_wheels([one, two], out=tmp_path / "merged")
+    assert merged.name == numbered
+    with zipfile.ZipFile(merged) as archive:
+        assert archive.read("my_pkg-1.0.dist-info/WHEEL").decode().endswith("\nBuild: 3\n")
+    assert merging.merge_wheels([merged], out=tmp_path / "again").read_bytes() == merged.read_bytes()
+    cut = variantwheels.cut(merged, out=tmp_path / "cut")
+    names = [numbered.replace(".whl", f"-{label}.whl") for label in ("cu12", "null")]
+    assert [wheel.name for _, wheel in cut.wheels] == names
+    split = exact.index([merged], out=tmp_path / "index")
+    assert sorted(each.path.name.split("-")[1:3] for each in split) == [["1.0+pt28cpu", "3"], ["1.0+pt29cu128", "3"]]
+    plain = part(tmp_path / "plain", NEW, "2.9").wheel.path
+    with pytest.raises(MergeError, match="the build number is 3 and none"):
+        merging.merge_wheels([one, plain], out=tmp_path / "mixed")
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_installers_take_the_extended_wheel_and_lock_files_keep_the_old_one(installer: str, tmp_path: Path) -> None:
+    """From an index with both; with the hash of the old one in a requirements file, that one is installed."""
+    old = part(tmp_path / "old")
+    extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
+    new = extension.write(old, extended, out=tmp_path / "out", audit=lambda _: None)
+    own = [sys.executable, "-m"] if installer == "pip" else []
+    common = ["--no-deps", "--no-cache-dir"] if installer == "pip" else ["--no-deps", "--no-cache", "--no-config"]
+    program = [*own, installer, *(["pip"] if installer == "uv" else []), "install", *common]
+
+    def installed(*arguments: str) -> list[str]:
+        folder = tmp_path / "-".join(["installed", *arguments[:1]]).replace("=", "")
+        done = subprocess.run(
+            [*program, "--index-url", index.simple, "--target", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        manifest = json.loads((folder / "my_pkg" / "_torch_ext" / "manifest.json").read_text(encoding="utf-8"))
+        return [each["label"] for each in manifest["variants"]]
+
+    with serving() as index:
+        for path in (old.wheel.path, new):
+            index.add(path.read_bytes(), path.name)
+        assert installed("my-pkg==1.0") == [OLD, NEW]
+        locked = tmp_path / "requirements.txt"
+        locked.write_text(f"my-pkg==1.0 --hash=sha256:{index.hashes[old.wheel.path.name]}\n", encoding="utf-8")
+        assert installed("--require-hashes", "-r", str(locked)) == [OLD]
