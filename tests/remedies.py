@@ -362,6 +362,12 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_user_install.py::test_no_torchvision_for_that_torch": ("leave it out, or name another torch",),
     "integration/test_user_install.py::test_nothing_serves_everything": ("Take another Python",),
     "integration/test_user_install.py::test_wrong_words": ("give `cu130`",),
+    "integration/test_first_use.py::test_what_was_built_is_enough_where_the_rest_is_pruned": (
+        "Let every user of this installation read it",
+    ),
+    "integration/test_first_use.py::test_nothing_is_pruned_for_the_cache_of_one_user": (
+        "to a folder that every user of this installation reads",
+    ),
     "unit/test_uv.py::test_without_any_uv": ("pip install uv, or set {} to",),
     "unit/test_uv.py::test_a_name_that_is_not_a_program": ("set it to uv's path, or unset it",),
     "unit/test_agreement.py::test_entries_whose_torch_is_open_have_no_requirement": ("require one",),

@@ -89,20 +89,23 @@ def ours(
     *,
     extra: Mapping[str, bytes] | None = None,
     partial: Mapping[str, object] | None = None,
+    package: str = "my_pkg",
     **changes: Any,
 ) -> Path:
     """Write a wheel of files, manifest and ``extra``; ``partial`` is for its head, ``changes`` are for ``write``."""
-    init = b"from my_pkg import _variants\n\n_variants.load()\n"
-    members = {"my_pkg/__init__.py": init, "my_pkg/_variants.py": b""}
+    init = f"from {package} import _variants\n\n_variants.load()\n".encode()
+    members = {f"{package}/__init__.py": init, f"{package}/_variants.py": b""}
     for _, files in built:
-        members |= {f"my_pkg/_torch_ext/{path}": data for path, data in files.items()}
+        members |= {f"{package}/_torch_ext/{path}": data for path, data in files.items()}
     listed = [{**variants.to_json(described), "places": {}} for described, _ in built]
     head: dict[str, object] = {
-        "package": "my_pkg",
-        "distribution": "my-pkg",
+        "package": package,
+        "distribution": package.replace("_", "-"),
         "requires": "torch>=2.8,<2.10",
         "tag": TAG,
     }
     head |= {"partial": partial} if partial is not None else {}
     manifest = json.dumps({"schema": 1, **head, "variants": listed, "package_files": []})
-    return write(folder, {**members, "my_pkg/_torch_ext/manifest.json": manifest.encode(), **(extra or {})}, **changes)
+    changes.setdefault("name", f"{package}-1.0-{TAG}.whl")
+    members[f"{package}/_torch_ext/manifest.json"] = manifest.encode()
+    return write(folder, {**members, **(extra or {})}, **changes)

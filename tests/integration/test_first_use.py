@@ -600,7 +600,7 @@ def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path,
     assert lines[0] == "my_pkg: it holds no compiled variant, only the sources of one."
     said = json.loads(command(user, "doctor", "--json").stdout)
     assert said["problems"] == ["my-pkg 1 is not built yet for the torch that is here"]
-    assert said["type_next"] == f"{user.python} -m my_pkg._variants --build"
+    assert said["commands"] == [f"{user.python} -m my_pkg._variants --build"]
     assert "removed 0 of 0 variants" in command(user, "prune", "my-pkg").stdout
     assert user.load().stdout == LOADED
     assert command(user, "doctor").returncode == 0
@@ -624,10 +624,30 @@ def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> N
     assert command(user, "prune", "my-pkg").returncode == 1
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
     done = command(user, "prune", "my-pkg")
+    assert "since no variant would stay: " in done.stderr
+    assert f"{user.cache} can be read by its owner only" in done.stderr
+    process.run(["sh", "-c", done.stderr.strip().rpartition("read it: ")[2]])
+    done = command(user, "prune", "my-pkg")
     assert "my-pkg: removed 1 of 1 variants" in done.stdout
-    assert f"loaded here: {LABEL}, which was built at first use and lies in your cache" in done.stdout
+    assert f"loaded here: {LABEL}, built at first use, from {user.cache}" in done.stdout
     assert user.load().stdout == LOADED
     assert command(user, "doctor").returncode == 0
+
+
+def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
+    """Where what loads was built into this user's own cache, the variants stay for others; the message's way helps."""
+    home = {"TORCH_EXT_CUDA_DRIVER": "none", "XDG_CACHE_HOME": str(user.root / "home"), "TORCH_EXT_BUILD_CACHE": None}
+    assert user.load(TORCH_EXT_BUILD="1", **home).stdout == LOADED
+    words: list[str | Path] = [sys.executable, "-m", "hatch_torch_ext", "prune", "my-pkg", "--python", user.python]
+    done = process.run(words, cwd=user.root, env_changes=home, check=False)
+    assert done.returncode == 1
+    told = "since no variant would stay: what this environment loads of it was built at first use, and is in the cache"
+    assert f"my-pkg: nothing is removed, {told} of this user only. Set TORCH_EXT_BUILD_CACHE to a folder" in done.stderr
+    assert done.stderr.strip().endswith("build there: python -m my_pkg._variants --build")
+    shared = {**home, "TORCH_EXT_BUILD_CACHE": str(user.root / "shared"), "PYTHONPATH": None}
+    process.run([user.python, "-m", "my_pkg._variants", "--build"], cwd=user.root, env_changes=shared)
+    process.run(["chmod", "-R", "a+rX", user.root / "shared"])
+    assert "removed 1 of 1 variants" in process.run(words, cwd=user.root, env_changes=shared).stdout
 
 
 def test_a_cache_that_this_user_cannot_read_is_named(user: used.User) -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import uv
 
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
+from hatch_torch_ext.facts import fallback
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
@@ -22,6 +24,7 @@ from trees import compile_library
 
 CPU28, CPU29 = "torch2.8_cpu_cxx11", "torch2.9_cpu_cxx11"
 TORCH = "__version__ = '2.8.0+cpu'\nclass _C: _GLIBCXX_USE_CXX11_ABI = True\nfrom . import version\n"
+SCHEMA = Path(__file__).parent.parent.parent / "docs" / "doctor.schema.json"
 VERSION = "cuda = {cuda!r}\nhip = xpu = None\ngit_version = 'abc'\n"
 
 
@@ -68,30 +71,34 @@ def doctor(environment: Path, capsys: pytest.CaptureFixture[str], *arguments: st
     capsys.readouterr()
     status = cli.main(["doctor", "--python", str(environment), "--json", *arguments])
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, json.loads(SCHEMA.read_text()))
+    assert said["healthy"] is (status == 0)
     return status, said
 
 
 def test_all_is_well(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The variant that would load is named, and why not the others; nothing is to be typed."""
+    """The variant that would load is named on the one line of the package; nothing is to be typed."""
     install(environment, wheel)
     status, said = doctor(environment, capsys)
-    assert (status, said["problems"], said["type_next"]) == (0, [], None)
+    assert (status, said["problems"], said["commands"]) == (0, [], [])
     (package,) = said["packages"]
     assert package["chosen"] == CPU28
-    assert dict(package["verdicts"])[CPU29] == "rejected: built for torch 2.9, here is 2.8.0+cpu"
+    assert package["verdicts"][CPU29] == "rejected: built for torch 2.9, here is 2.8.0+cpu"
     assert said["torch"]["version"] == "2.8.0+cpu"
     assert cli.main(["doctor", "--python", str(environment.parent.parent)]) == 0
-    assert f"package   my-pkg 1.0: {CPU28}" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"package   my-pkg 1.0: {CPU28}"
 
 
 def test_nothing_fits(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The status is 1, and the one thing to type installs the right torch."""
+    """The status is 1, each variant has its reason, and what is to be typed installs the right torch."""
     install(environment, wheel)
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     status, said = doctor(environment, capsys)
-    assert (status, said["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
-    assert said["type_next"].startswith("hatch-torch-ext install --python ")
-    assert said["type_next"].endswith(f" {wheel}")
+    assert (status, said["problems"]) == (1, ["my-pkg 1.0 has no variant that matches this environment"])
+    assert said["commands"] == [f"hatch-torch-ext install --python {environment} {wheel}"]
+    assert cli.main(["doctor", "--python", str(environment)]) == 1
+    assert f"          {CPU29}: rejected: built for torch 2.9" in capsys.readouterr().out
 
 
 def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,11 +107,11 @@ def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: 
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     wheel.unlink()
     _, said = doctor(environment, capsys)
-    assert said["type_next"] == 'pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu'
+    assert said["commands"] == ['pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu']
     (record,) = site(environment).glob("my_pkg-*/direct_url.json")
     record.unlink()  # as if from an index
     _, said = doctor(environment, capsys)
-    assert said["type_next"].endswith(" my-pkg")
+    assert said["commands"] == [f"hatch-torch-ext install --python {environment} my-pkg"]
 
 
 def test_torch_that_does_not_import(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +172,100 @@ def test_a_driver_that_cannot_compile_ptx(
         assert said["problems"] == problems
 
 
+def other(tmp_path: Path, name: str, torch: str) -> Path:
+    """Return a wheel of another package, for one release of torch."""
+    label = f"torch{torch}_cpu_cxx11"
+    files = {f"{label}/lib{name}.so": name.encode()}
+    variant = wheels.variant(label, files, torch=torch, machine=os.uname().machine)
+    folder = tmp_path / name
+    folder.mkdir()
+    draft = wheels.ours(folder, [(variant, files)], package=name)
+    return merging.merge_wheels([draft], out=tmp_path / "dist")
+
+
+def test_several_problems(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Two packages for another torch have one command, since they need one torch; what is pruned has its own, first."""
+    install(environment, wheel)
+    assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 0
+    install(environment, other(tmp_path, "second", "2.8"))
+    install(environment, third := other(tmp_path, "third", "2.10"))
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.9.1"))
+    status, said = doctor(environment, capsys)
+    assert status == 1
+    assert said["problems"] == [
+        f"my-pkg 1.0 was pruned: its variant {CPU29} would be loaded here, and is removed",
+        "second 1.0 has no variant that matches this environment",
+        "third 1.0 has no variant that matches this environment",
+    ]
+    again = f"pip install --force-reinstall --no-deps {wheel}"
+    second = tmp_path / "dist" / third.name.replace("third", "second")
+    both = f"hatch-torch-ext install --python {environment} {second} {third}"
+    assert said["commands"] == [again, both]
+    assert [each["pruned"] for each in said["packages"]] == [[CPU29], [], []]
+    assert cli.main(["doctor", "--python", str(environment)]) == 1
+    told = capsys.readouterr().out
+    assert "package   my-pkg 1.0: nothing fits; 1 pruned\n" in told
+    assert f"          {CPU29}: removed by prune\n" in told
+    assert told.endswith(f"type      {again}\ntype      {both}\n")
+    process.run([uv.find_uv_bin(), *again.split(), "--quiet", "--python", environment])
+    _, said = doctor(environment, capsys, "my-pkg")
+    assert (said["problems"], said["packages"][0]["chosen"]) == ([], CPU29)
+
+
+def test_all_folders_of_the_path(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages of each folder of PYTHONPATH, the first too; of one that is in both, the one that Python imports."""
+    for folder in ("first", "second"):
+        install(environment, wheel, "--target", str(tmp_path / folder))
+    install(environment, other(tmp_path, "third", "2.8"), "--target", str(tmp_path / "first"))
+    assert cli.main(["prune", "my-pkg", "--python", str(environment), "--target", str(tmp_path / "second")]) == 0
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+    _, said = doctor(environment, capsys)
+    assert [(each["distribution"], each["pruned"]) for each in said["packages"]] == [("my-pkg", []), ("third", [])]
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'second'}:{tmp_path / 'first'}")
+    _, said = doctor(environment, capsys)
+    assert [(each["distribution"], each["pruned"]) for each in said["packages"]] == [("my-pkg", [CPU29]), ("third", [])]
+
+
+def test_a_vendors_torch(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells to replace it: what lets the package use it comes first; a package is added without a torch."""
+    install(environment, wheel)
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0+cpu", "2.9.0a0+145a3a7bda.nv25.10"))
+    _, said = doctor(environment, capsys, "my-pkg", "another-pkg")
+    assert said["problems"] == [
+        "my-pkg 1.0 has variants for the release of this torch, which is a pre-release or a vendor's build",
+        f"another-pkg is not installed in {environment}, or was not made with hatch-torch-ext",
+    ]
+    assert said["commands"] == [
+        "export TORCH_EXT_PRERELEASE=1",
+        f"{environment} -m pip install --no-deps another-pkg",
+    ]
+    monkeypatch.setenv("TORCH_EXT_PRERELEASE", "1")
+    status, said = doctor(environment, capsys)
+    assert (status, said["packages"][0]["chosen"]) == (0, CPU29)
+
+
+def test_a_build_stands_before_another_torch(
+    environment: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Where the wheel holds its sources, a build costs less than a torch, and leaves the other packages alone."""
+    install(environment, other(tmp_path, "sourced", "2.8"))
+    sources = fallback.to_json(fallback.Fallback(version="1.0", source=".", options={}, files=()))
+    manifest = site(environment) / "sourced/_torch_ext/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "fallback": sources}))
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
+    _, said = doctor(environment, capsys)
+    assert said["problems"] == ["sourced 1.0 has no variant that matches this environment"]
+    assert said["commands"] == [f"{environment} -m sourced._variants --build"]
+    set_torch(environment.parent.parent, "raise OSError('no libcudart')")
+    _, said = doctor(environment, capsys)
+    (command,) = said["commands"]
+    assert command.startswith(f"hatch-torch-ext install --python {environment} torch ")
+
+
 def test_bug_reports_hold_no_secrets(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -187,7 +288,7 @@ def test_a_package_that_is_not_there(environment: Path, capsys: pytest.CaptureFi
     """It is named, and installing it is what is typed."""
     status, said = doctor(environment, capsys, "other-pkg")
     assert status == 1
-    assert said["type_next"].endswith(" other-pkg")
+    assert said["commands"] == [f"hatch-torch-ext install --python {environment} other-pkg"]
 
 
 def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,6 +316,46 @@ def test_pruning_a_target_folder(environment: Path, wheel: Path, tmp_path: Path)
     assert cli.main(arguments) == 0
     assert not (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
     assert cli.main(arguments) == 0  # again: nothing more goes
+
+
+def test_pruning_what_cannot_be_written(environment: Path, wheel: Path) -> None:
+    """A read-only environment is told in a sentence, before anything is changed; one that can be written is pruned."""
+    install(environment, wheel)
+    words = [sys.executable, "-m", "hatch_torch_ext", "prune", "my-pkg", "--python", str(environment)]
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"'
+    inside = ["unshare", "--mount", "--user", "--map-root-user", "sh", "-c", script, str(site(environment))]
+    if process.run([*inside, "true"], check=False).returncode:
+        pytest.skip("no namespaces here, in which a folder is read-only for everybody")
+    done = process.run([*inside, *words], check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    folder = site(environment) / "my_pkg" / "_torch_ext"
+    assert done.stderr.strip().endswith(
+        f"my-pkg is not pruned: {folder} cannot be written (Read-only file system). Prune it where it is installed, as "
+        "the user who installs it: in a Dockerfile, in the same RUN."
+    )
+    assert (folder / CPU29).is_dir()
+    process.run(words)
+    assert not (folder / CPU29).exists()
+
+
+def test_a_variable_of_one_process_prunes_nothing_for_others(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variant that TORCH_EXT_VARIANT forces here is not what another process of this environment loads."""
+    install(environment, wheel)
+    monkeypatch.setenv("TORCH_EXT_VARIANT", CPU29)
+    monkeypatch.setenv("MY_PKG_TORCH_EXT_VARIANT", CPU29)
+    assert cli.main(["prune", "my-pkg", "--python", str(environment), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["removed"] == [CPU29]
+    monkeypatch.delenv("TORCH_EXT_VARIANT")
+    monkeypatch.delenv("MY_PKG_TORCH_EXT_VARIANT")
+    set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.9.1"))
+    assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
+    told = capsys.readouterr().err
+    assert f"my-pkg was pruned: {CPU29}, which this environment would load, is removed already." in told
+    command = told.strip().rpartition("The way back: ")[2].split()
+    process.run([uv.find_uv_bin(), *command, "--quiet", "--python", environment])
+    assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
 def test_nothing_is_pruned_where_nothing_fits(
@@ -285,7 +426,7 @@ def test_a_loader_that_answers_anything(
     install(environment, wheel)
     (site(environment) / "my_pkg/_variants.py").write_text(f"print({said!r})")
     status, found = doctor(environment, capsys)
-    assert (status, found["problems"]) == (1, ["my-pkg 1.0 has no variant for what is here"])
+    assert (status, found["problems"]) == (1, ["my-pkg 1.0 has no variant that matches this environment"])
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,13 @@ def _text(found: Diagnosis) -> str:
         lines.append("torch     none")
     lines += [f"tool      {program}: {version}" for program, version in found.tools]
     for each in found.packages:
-        lines.append(f"package   {each.distribution} {each.version}: {each.chosen or 'nothing fits'}")
-        lines += [f"          {label}: {verdict}" for label, verdict in each.verdicts if label != each.chosen]
+        notes = "".join(
+            [", built here at first use" if each.built else "", f"; {len(each.pruned)} pruned" if each.pruned else ""]
+        )
+        lines.append(f"package   {each.distribution} {each.version}: {each.chosen or 'nothing fits'}{notes}")
+        if not each.works:
+            gone = dict.fromkeys(each.pruned, "removed by prune")
+            lines += [f"          {label}: {gone.get(label, verdict)}" for label, verdict in each.verdicts]
     lines += [f"problem   {problem}" for problem in found.problems]
-    if found.type_next:
-        lines.append(f"type      {found.type_next}")
+    lines += [f"type      {command}" for command in found.commands]
     return "\n".join(escape.line(line) for line in lines)

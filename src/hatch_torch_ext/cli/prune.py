@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.user import doctor, pruning, target
 
     into = target.find(options.python, os.environ, folder=Path.cwd())
-    sites = [options.target] if options.target else doctor.sites(into)
-    installed = {canonicalize_name(each.distribution): each for site in sites for each in pruning.packages(site)}
+    there = pruning.packages(options.target) if options.target else doctor.installed(into)
+    installed = {canonicalize_name(each.distribution): each for each in there}
     missing = [name for name in options.packages if canonicalize_name(name) not in installed]
     if missing:
         where = options.target or into.python
@@ -47,9 +47,13 @@ def run(options: argparse.Namespace) -> int:
     rows = []
     for name in options.packages:
         each = installed[canonicalize_name(name)]
-        state = None if options.keep else doctor.health(into, each)
+        # A variable of this user's process decides nothing for others.
+        own = f"{each.package.replace('.', '_').upper()}_TORCH_EXT_VARIANT"
+        state = None if options.keep else doctor.health(into, each, **{"TORCH_EXT_VARIANT": None, own: None})
         built = state is not None and state.built
-        keep = options.keep or ([state.chosen] if state and state.chosen and not built else [])
+        if built:
+            pruning.check_cache(each, os.environ)
+        keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
         pruned = pruning.prepare(each, keep, built=built)
         if not options.dry_run:
             pruning.apply(pruned)
@@ -68,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
             )
             terminal.say(f"the way back: {each.again}")
             if built and state is not None:
-                terminal.say(f"loaded here: {state.chosen}, which was built at first use and lies in your cache")
+                where = os.environ.get(pruning.CACHE) or "the cache of this user"
+                terminal.say(f"loaded here: {state.chosen}, built at first use, from {where}")
     if options.json:
         terminal.say_json(rows)
     return 0

@@ -29,5 +29,8 @@ def about_torch() -> Dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sites = [folder for folder in dict.fromkeys(sys.path[1:]) if folder and os.path.isdir(folder)]
+    # Of this file's own folder, which Python may have put first, nothing is to be found.
+    own = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own]
+    sites = [folder for folder in dict.fromkeys(map(os.path.abspath, filter(None, sys.path))) if os.path.isdir(folder)]
     print(json.dumps(dict(about_torch(), sites=sites, python=sys.version.split()[0])))

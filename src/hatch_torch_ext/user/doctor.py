@@ -1,4 +1,4 @@
-"""The state of an installation, its faults, and the next command to type: for users, and for bug reports."""
+"""The state of an installation, its faults, and the commands to type: for users, and for bug reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,19 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import escape, process, redact, untrusted
 from hatch_torch_ext.base.errors import ProcessError
+from hatch_torch_ext.facts import releases
 from hatch_torch_ext.user import drivers, pruning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.user.machine import Machine
     from hatch_torch_ext.user.target import TargetPython
 
 PROBE = Path(__file__).parent.parent / "resources" / "ask_environment.py"
 TIMEOUT = 120.0
+OUTPUT = 16 << 20
+"""The most that is read of what a program prints, in bytes: a package's loader prints its manifest."""
 COMPILERS = (
     ("c++", "--version"),
     ("g++", "--version"),
@@ -35,13 +38,20 @@ COMPILERS = (
 MEANS_PTX = re.compile(r"\+PTX$")
 
 
+SCHEMA = 1
+"""The version of the shape of ``doctor --json``, which ``docs/doctor.schema.json`` describes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageHealth:
     """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each.
 
-    ``built`` says that this variant was built here at first use. ``again`` is what installs the package again, or None
-    if that is neither a requirement nor a wheel. ``build`` builds it for the torch that is here, where it has sources
-    and no variant; ``other_torch`` installs a torch that it has a variant for, as its loader says.
+    ``built`` says that this variant was built here at first use; ``pruned`` are the labels of variants that ``prune``
+    removed, one of which (``missed``) would be loaded here. ``trouble`` is what the loader wrote to stderr.
+
+    The commands that may help, None where they do not: ``opt_in`` lets it use a pre-release of torch, ``build`` builds
+    it for the torch that is here, ``install`` is what `hatch-torch-ext install` takes to install it with a torch that
+    it serves, ``other_torch`` installs such a torch by itself. ``again`` reinstalls it as it is.
     """
 
     distribution: str
@@ -49,23 +59,56 @@ class PackageHealth:
     package: str
     chosen: str | None
     verdicts: tuple[tuple[str, str], ...]
+    built: bool = False
+    pruned: tuple[str, ...] = ()
+    missed: str | None = None
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
-    remedy: str | None = None
-    built: bool = False
-    again: str | None = None
+    trouble: str | None = None
+    opt_in: str | None = None
     build: str | None = None
+    install: str | None = None
     other_torch: str | None = None
+    again: str = ""
 
     @property
     def works(self) -> bool:
         """Return whether a variant is chosen."""
         return self.chosen is not None
 
+    @property
+    def problem(self) -> str | None:
+        """Return what keeps it from working, in one sentence."""
+        named = f"{self.distribution} {self.version}"
+        if self.works:
+            return None
+        if self.missed:
+            return f"{named} was pruned: its variant {self.missed} would be loaded here, and is removed"
+        if self.opt_in:
+            return f"{named} has variants for the release of this torch, which is a pre-release or a vendor's build"
+        if self.build and not self.verdicts:
+            return f"{named} is not built yet for the torch that is here"
+        return f"{named} has no variant that matches this environment"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``doctor --json`` has of it."""
+        return {
+            "distribution": self.distribution,
+            "version": self.version,
+            "package": self.package,
+            "works": self.works,
+            "chosen": self.chosen,
+            "built": self.built,
+            "verdicts": dict(self.verdicts),
+            "pruned": list(self.pruned),
+            "reinstall": self.again,
+            "trouble": self.trouble,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All that ``doctor`` reports. ``problems`` are sentences, the worst first; ``type_next`` is one command."""
+    """All that ``doctor`` reports: ``problems`` are sentences, the worst first; ``commands`` in the order to type."""
 
     hatch_torch_ext: str
     machine: Machine
@@ -75,7 +118,7 @@ class Diagnosis:
     tools: tuple[tuple[str, str], ...]
     packages: tuple[PackageHealth, ...]
     problems: tuple[str, ...]
-    type_next: str | None = None
+    commands: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -84,7 +127,19 @@ class Diagnosis:
 
     def to_json(self, environ: Mapping[str, str]) -> str:
         """Return the diagnosis as JSON for a bug report, without the user's name, home folder and secrets."""
-        data = {**asdict(self), "packages": [{**asdict(each), "works": each.works} for each in self.packages]}
+        data = {
+            "schema": SCHEMA,
+            "hatch_torch_ext": self.hatch_torch_ext,
+            "healthy": self.healthy,
+            "problems": list(self.problems),
+            "commands": list(self.commands),
+            "machine": asdict(self.machine),
+            "python": self.python,
+            "facts": dict(self.facts),
+            "torch": dict(self.torch),
+            "tools": dict(self.tools),
+            "packages": [each.to_json() for each in self.packages],
+        }
         return private(escape.json(data), environ)
 
 
@@ -101,16 +156,20 @@ def private(text: str, environ: Mapping[str, str]) -> str:
 def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
     """Examine ``target`` and everything on which its choice of a variant depends; ``asked`` limits the packages."""
     torch = _torch(target)
-    site_folders = [Path(each) for each in torch.get("sites", [])]
-    installed = [each for site in site_folders for each in pruning.packages(site)]
+    installed = _installed(torch)
     wanted = {canonicalize_name(each) for each in asked}
     here = [each for each in installed if not wanted or canonicalize_name(each.distribution) in wanted]
-    states = tuple(health(target, each) for each in here if not each.fault)
+    states = tuple(health(target, each, torch) for each in here if not each.fault)
+    faulty = [each for each in here if each.fault]
     missing = sorted(wanted - {canonicalize_name(each.distribution) for each in installed})
-    problems = [each.problem for each in here if each.fault]
-    problems += [*_of_packages(states, missing, target), *_of_torch(target, torch, machine), *machine.problems]
-    problems += _twice(states)
+    of_torch = list(_of_torch(target, torch, machine))
+    problems = [*(each.problem for each in faulty), *filter(None, (each.problem for each in states))]
+    where = f"is not installed in {target.python}, or was not made with hatch-torch-ext"
+    problems += [f"{name} {where}" for name in missing]
+    problems += [*of_torch, *machine.problems, *_twice(states)]
     problems += [line for each in here for line in _ptx(each, states, machine)]
+    commands = [each.again for each in faulty]
+    commands += _commands(states, missing, target, torch, replace_torch=bool(of_torch))
     return Diagnosis(
         hatch_torch_ext=__version__,
         machine=machine,
@@ -120,13 +179,15 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
         tools=tuple(_tools(environ)),
         packages=states,
         problems=tuple(dict.fromkeys(problems)),
-        type_next=_next(states, missing, target, torch),
+        commands=tuple(dict.fromkeys(commands)),
     )
 
 
 def _torch(target: TargetPython) -> dict[str, Any]:
     try:
-        done = process.run([target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
+        done = process.run(
+            [target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}, limit=OUTPUT
+        )
         answer = untrusted.json(done.stdout.splitlines()[-1])
     except (ProcessError, ValueError, IndexError):
         answer = None
@@ -135,53 +196,85 @@ def _torch(target: TargetPython) -> dict[str, Any]:
     return answer
 
 
-def sites(target: TargetPython) -> list[Path]:
-    """Return the folders of the target's installed packages."""
-    return [Path(each) for each in _torch(target).get("sites", [])]
+def _installed(torch: Mapping[str, Any]) -> list[pruning.InstalledPackage]:
+    """Return the packages of every folder; of one that is there twice, that which Python finds first."""
+    found: dict[str, pruning.InstalledPackage] = {}
+    for site in torch.get("sites", []):
+        for each in pruning.packages(Path(site)):
+            found.setdefault(each.package, each)
+    return list(found.values())
 
 
-def health(target: TargetPython, installed: pruning.InstalledPackage) -> PackageHealth:
-    """Return what the package loads in the target.
+def installed(target: TargetPython) -> list[pruning.InstalledPackage]:
+    """Return the packages with variants that the target finds."""
+    return _installed(_torch(target))
 
-    Its own loader is run as a file, which works even if the package cannot be imported.
+
+def health(
+    target: TargetPython,
+    installed: pruning.InstalledPackage,
+    torch: Mapping[str, Any] | None = None,
+    **changes: str | None,
+) -> PackageHealth:
+    """Return what the package loads in the target; with what is known of its ``torch``, also what would help.
+
+    Its own loader is run as a file, which works even if the package cannot be imported. ``changes`` are of variables.
     """
-    module = installed.root / "_variants.py"
-    said: Any = None
-    told = ""
-    try:
-        done = process.run(
-            [target.python, module, "--json"], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}
-        )
-        told = done.stderr.strip()
-        said = untrusted.json(done.stdout)
-    except (ProcessError, ValueError):
-        pass
-    if not isinstance(said, dict):
-        said, told = {}, told or "its loader cannot be run"
+    said, trouble = _asked(target, installed, **changes)
     label, verdicts, built = said.get("chosen"), said.get("verdicts"), said.get("built") is True
-    package = ".".join(installed.root.relative_to(installed.record.parent.parent).parts)
+    label = label if isinstance(label, str) and label else None
+    missed = label if not built and label in installed.pruned else None
     files = [file for variant, _ in installed.variants for file in variant.files]
-    return PackageHealth(
+    state = PackageHealth(
         distribution=installed.distribution,
         version=installed.version,
-        package=package,
-        chosen=label if isinstance(label, str) and label and (built or label not in installed.pruned) else None,
+        package=installed.package,
+        chosen=None if missed else label,
         verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(_items(verdicts))),
+        built=built,
+        pruned=tuple(sorted(installed.pruned)),
+        missed=missed,
         namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
         operators=tuple(sorted({name for file in files for name in file.operators})),
-        remedy=told or None,
-        built=built,
-        again=installed.requirement,
-        build=_build_command(target, installed, package),
+        trouble=trouble or None,
+        again=installed.again,
+    )
+    if state.works or missed or not torch or torch.get("error") or not torch.get("version"):
+        return replace(state, install=installed.requirement)
+    return replace(
+        state,
+        opt_in=_opt_in(target, installed, torch),
+        build=f"{_quoted(target)} -m {installed.package}._variants --build" if "fallback" in installed.head else None,
+        install=installed.requirement,
         other_torch=_first_command(said.get("remedy")),
     )
 
 
-def _build_command(target: TargetPython, installed: pruning.InstalledPackage, package: str) -> str | None:
-    """Return what builds a package that has its sources and no variant; another torch would not help it."""
-    if installed.variants or "fallback" not in installed.head:
+def _asked(
+    target: TargetPython, installed: pruning.InstalledPackage, **changes: str | None
+) -> tuple[Mapping[str, Any], str]:
+    """Return the answer of the package's loader, {} if there is none, and what it wrote to stderr."""
+    environ = {"PYTHONSAFEPATH": "1", **changes}
+    module = installed.root / "_variants.py"
+    try:
+        done = process.run(
+            [target.python, module, "--json"], check=False, timeout=TIMEOUT, env_changes=environ, limit=OUTPUT
+        )
+        answer = untrusted.json(done.stdout)
+    except ProcessError:
+        return {}, "its loader cannot be run"
+    except ValueError:
+        return {}, done.stderr.strip() or "its loader cannot be run"
+    return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader cannot be run")
+
+
+def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Mapping[str, Any]) -> str | None:
+    """Return what lets the package use a torch that is a pre-release, if one of its variants is for that release."""
+    if not releases.is_prerelease(str(torch["version"])):
         return None
-    return f"{shlex.quote(os.fspath(target.python))} -m {package}._variants --build"
+    said, _ = _asked(target, installed, TORCH_EXT_PRERELEASE="1")
+    label = said.get("chosen")
+    return "export TORCH_EXT_PRERELEASE=1" if label and label not in installed.pruned else None
 
 
 def _first_command(lines: object) -> str | None:
@@ -193,15 +286,6 @@ def _first_command(lines: object) -> str | None:
 
 def _items(data: object) -> Iterable[tuple[str, object]]:
     return data.items() if isinstance(data, dict) else ()
-
-
-def _of_packages(health: Iterable[PackageHealth], missing: Iterable[str], target: TargetPython) -> Iterable[str]:
-    for each in health:
-        if not each.works:
-            what = "is not built yet for the torch that is here" if each.build else "has no variant for what is here"
-            yield f"{each.distribution} {each.version} {what}"
-    for name in missing:
-        yield f"{name} is not installed in {target.python}, or was not made with hatch-torch-ext"
 
 
 def _of_torch(target: TargetPython, torch: Mapping[str, Any], machine: Machine) -> Iterable[str]:
@@ -269,7 +353,7 @@ def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         if program is None:
             continue
         try:
-            done = process.run([program, option], check=False, timeout=TIMEOUT)
+            done = process.run([program, option], check=False, timeout=TIMEOUT, limit=OUTPUT)
         except ProcessError:
             continue
         lines = [line for line in done.stdout.splitlines() if re.search(r"[0-9]+\.[0-9]", line)]
@@ -279,16 +363,45 @@ def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
             yield name, environ[name] + ("" if Path(environ[name]).is_dir() else " (no such folder)")
 
 
-def _next(
-    health: Sequence[PackageHealth], missing: Sequence[str], target: TargetPython, torch: Mapping[str, Any]
-) -> str | None:
+def _commands(
+    health: Sequence[PackageHealth],
+    missing: Sequence[str],
+    target: TargetPython,
+    torch: Mapping[str, Any],
+    *,
+    replace_torch: bool,
+) -> Iterator[str]:
+    """Yield the commands that mend it all, in the order to type: what costs least first, but a torch before a build.
+
+    ``replace_torch`` says that the torch itself is what is wrong, or is not there.
+    """
     broken = [each for each in health if not each.works]
+    yield from sorted({each.again for each in broken if each.missed})
+    rest = [each for each in broken if not each.missed]
+    if not replace_torch:
+        yield from sorted({each.opt_in for each in rest if each.opt_in})
+        builds = [each.build for each in rest if each.build and not each.opt_in]
+        rest = [each for each in rest if not each.opt_in and not each.build]
+        if missing and is_vendors(str(torch.get("version"))):
+            yield f"{_quoted(target)} -m pip install --no-deps {' '.join(map(shlex.quote, missing))}"
+            missing = ()
+    else:
+        builds = []
     # No index serves a project that was installed from its folder; what has its name there is somebody else's.
-    requirements = [each.again for each in broken if each.again and not each.build]
-    names = [shlex.quote(name) for name in (*requirements, *missing)]
-    if not target.facts["torch"] or torch.get("error"):
-        names = names or ["torch"]
+    served = [each.install for each in (health if replace_torch else rest) if each.install]
+    names = [shlex.quote(name) for name in (*(["torch"] if replace_torch else []), *served, *missing)]
     if names:
-        return f"hatch-torch-ext install --python {shlex.quote(os.fspath(target.python))} {' '.join(names)}"
-    commands = [each.build or each.other_torch for each in broken]
-    return next(filter(None, commands), None)
+        yield f"hatch-torch-ext install --python {_quoted(target)} {' '.join(names)}"
+    yield from builds
+    if not replace_torch:
+        yield from (each.other_torch for each in rest if each.other_torch and not each.install)
+
+
+def is_vendors(version: str) -> bool:
+    """Return whether a torch is one that no index has: a pre-release with a local name that is not torch's own."""
+    local = version.partition("+")[2]
+    return releases.is_prerelease(version) and re.fullmatch(r"(cpu|cu[0-9]+|rocm[0-9.]+|xpu)?", local) is None
+
+
+def _quoted(target: TargetPython) -> str:
+    return shlex.quote(os.fspath(target.python))

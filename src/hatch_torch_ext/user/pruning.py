@@ -1,9 +1,9 @@
 """A smaller installation: variants of an installed package that its environment cannot load are removed.
 
 RECORD and the manifest are updated, so that the package can still be uninstalled completely. The loader keeps the data
-of removed variants: its messages name them, and say that they were pruned. RECORD and the manifest are foreign files.
-Only files that lie in the package's own folder (after resolving links) and in the RECORD of its own distribution are
-removed.
+of removed variants; the manifest has their labels as `pruned`, and the way back as `reinstall`. RECORD and the manifest
+are foreign files. Only files that are in the package's own folder (after resolving links) and in the RECORD of its own
+distribution are removed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import io
 import json
 import os
 import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,11 @@ class InstalledPackage:
     variants: tuple[tuple[Variant, tuple[str, ...]], ...] = ()
     pruned: frozenset[str] = frozenset()
     fault: str = ""
+
+    @property
+    def package(self) -> str:
+        """Return the import name."""
+        return ".".join(self.root.relative_to(self.record.parent.parent).parts)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -152,6 +158,43 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     )
 
 
+CACHE = "TORCH_EXT_BUILD_CACHE"
+"""The loader's variable for the folder of what is built at first use; without it, each user has one."""
+
+
+def check_cache(installed: InstalledPackage, environ: Mapping[str, str]) -> None:
+    """Check that whoever uses the installation reads what was built at first use, if no variant of it stays.
+
+    Raises ``ConfigurationError``.
+    """
+    if not installed.labels:
+        return
+    named = environ.get(CACHE, "")
+    folder = Path(named).expanduser()
+    if not named:
+        why = (
+            "what this environment loads of it was built at first use, and is in the cache of this user only. Set "
+            f"{CACHE} to a folder that every user of this installation reads, here and where it runs, and build "
+            f"there: python -m {installed.package}._variants --build"
+        )
+    elif _is_private(folder):
+        why = (
+            f"what this environment loads of it was built at first use, and {folder} can be read by its owner only. "
+            f"Let every user of this installation read it: chmod -R a+rX {shlex.quote(os.fspath(folder))}"
+        )
+    else:
+        return
+    raise ConfigurationError([f"{installed.distribution}: nothing is removed, since no variant would stay: {why}"])
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether other users cannot read what is in ``folder``."""
+    try:
+        return any(not each.stat().st_mode & 0o004 for each in (folder, *folder.rglob("*")) if not each.is_symlink())
+    except OSError:
+        return True
+
+
 def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool = False) -> Pruning:
     """Return what is removed if only the variants ``keep`` stay; none need stay if what is loaded was ``built`` here.
 
@@ -160,6 +203,13 @@ def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool =
     if installed.fault:
         raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
     if not built and installed.labels and not set(keep) & set(installed.labels):
+        if gone := sorted(set(keep) & installed.pruned):
+            raise ConfigurationError(
+                [
+                    f"{installed.distribution} was pruned: {', '.join(gone)}, which this environment would load, is "
+                    f"removed already. Nothing is removed. The way back: {installed.again}"
+                ]
+            )
         raise ConfigurationError(
             [
                 f"{installed.distribution} has no variant that this environment can load "
@@ -198,14 +248,25 @@ def _is_inside(path: Path, root: Path) -> bool:
 def apply(pruning: Pruning) -> None:
     """Remove the files, first from RECORD and the manifest, so that a kill in between leaves no entry without its file.
 
-    Raises ``OSError`` if the installation cannot be written.
+    Raises ``ConfigurationError`` if the installation cannot be written, before anything is changed.
     """
     installed = pruning.installed
     site = installed.record.parent.parent
+    if not pruning.labels:
+        return
+    for folder in sorted({installed.record.parent, installed.root / "_torch_ext", *(f.parent for f in pruning.files)}):
+        if (why := _unwritable(folder)) is not None:
+            raise ConfigurationError(
+                [
+                    f"{installed.distribution} is not pruned: {folder} cannot be written ({why}). Prune it where it is "
+                    "installed, as the user who installs it: in a Dockerfile, in the same RUN."
+                ]
+            )
     removed = set(pruning.labels)
     manifest = dict(installed.head)
     manifest["variants"] = [each for each in manifest["variants"] if each["label"] not in removed]
     manifest["pruned"] = sorted({*installed.pruned, *removed})
+    manifest["reinstall"] = installed.again
     text = (json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
     place = installed.root / MANIFEST
     atomic.write(place, text)
@@ -216,6 +277,15 @@ def apply(pruning: Pruning) -> None:
     for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
         if folder != place.parent and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Return why files of ``folder`` cannot be removed or replaced, or None."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or "an error"
 
 
 def _record(record: Path, site: Path, gone: set[Path], manifest: Path, text: bytes) -> str:

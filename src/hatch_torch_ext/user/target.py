@@ -69,8 +69,9 @@ _READ_WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; " + _READ
 def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
     """Run the loader in that Python; return None if it prints no facts."""
     command = [str(python), "-c", program.format(loader=str(LOADER))]
-    # PYTHONSAFEPATH: a file in the current folder must not be imported as torch
-    done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"})
+    # PYTHONSAFEPATH: a file in the current folder must not be imported as torch. TORCH_EXT_VARIANT is for packages.
+    changes = {"PYTHONSAFEPATH": "1", "TORCH_EXT_VARIANT": None}
+    done = process.run(command, check=False, timeout=TIMEOUT, env_changes=changes)
     try:
         facts = untrusted.json(done.stdout)["facts"]
     except (ValueError, KeyError, TypeError):
