@@ -84,6 +84,8 @@ def prepare(site: Path, python: str) -> Path:
     layout = Layout(package="bench_pkg", variants=placed, files=(), tag="", requires="", manifest="")
     text = loader.render(layout, distribution="bench-pkg")
     (package / "_variants.py").write_text(text, encoding="utf-8")
+    for place, source in loader.parts(fallback=False).items():
+        shutil.copy(source, package / place)
     (package / "__init__.py").touch()
     subprocess.run([python, "-m", "compileall", "-q", site], check=True)  # as pip does when it installs
     return library

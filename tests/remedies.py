@@ -428,6 +428,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_init.py::test_nothing_is_overwritten_without_force": ("`--force` replaces it",),
     "unit/test_inside.py::test_values_that_would_not_arrive": ("write it without",),
     "unit/test_loader.py::test_a_library_that_registers_nothing_has_a_path_by_its_name": ("._variants --path",),
+    "unit/test_loader.py::test_a_half_deleted_installation_still_gives_its_reasons": (
+        "which knows more, is missing or damaged: pip",
+    ),
     "unit/test_loader.py::test_another_python_or_machine_is_named_where_torch_cannot_help": ("Use a Python that",),
     "unit/test_loader.py::test_no_command_is_given_that_cannot_help": ("Use a build of",),
     "unit/test_loader.py::test_the_remedy_is_the_nearest_torch": (

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import loaders
 import values
 import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.merge import loader
 from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.job import InstallTree
 from hatch_torch_ext.values.sdk import Sdk
@@ -205,7 +205,7 @@ class Site:
             (folder / file.target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file.source, folder / file.target)
         (folder / "__init__.py").touch()
-        (folder / "_variants.py").write_text(loader.render(layout, distribution="my-pkg"), encoding="utf-8")
+        loaders.write(folder, layout, distribution="my-pkg")
         (self.torch.parent / "__init__.py").write_text(TORCH_MODULE, encoding="utf-8")
         return folder
 

@@ -70,6 +70,7 @@ def loader(wheel: Path, folder: Path) -> ModuleType:
     """Return the wheel's ``_variants`` module, not loaded: its ``select`` is pure."""
     with zipfile.ZipFile(wheel) as archive:
         file = Path(archive.extract("torch_ext_example/_variants.py", folder))
+        archive.extract("torch_ext_example/_torch_ext/help.py", folder)
     spec = importlib.util.spec_from_file_location("chosen_variants", file)
     assert spec is not None
     assert spec.loader is not None

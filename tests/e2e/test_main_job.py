@@ -46,6 +46,7 @@ def test_the_wheel_holds_exactly_this(example_wheel: Path) -> None:
     assert names == sorted(
         [
             "torch_ext_example/__init__.py",
+            "torch_ext_example/_torch_ext/help.py",
             "torch_ext_example/_torch_ext/manifest.json",
             *(f"torch_ext_example/_torch_ext/{label}/libtorch_ext_example.so" for label in LABELS),
             "torch_ext_example/_variants.py",

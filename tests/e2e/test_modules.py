@@ -81,6 +81,7 @@ def test_one_wheel_holds_the_modules_of_both_pythons_and_the_library_once(module
         [
             "__init__.py",
             "_variants.py",
+            "_torch_ext/help.py",
             "_torch_ext/manifest.json",
             shared,
             *(

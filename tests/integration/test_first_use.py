@@ -163,6 +163,7 @@ def test_what_the_wheel_holds_is_what_the_sdist_has(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if "/sources/" in name]
         assert names == ["my_pkg/_torch_ext/sources/csrc/CMakeLists.txt", "my_pkg/_torch_ext/sources/csrc/plain.c"]
+        assert {"my_pkg/_torch_ext/build.py", "my_pkg/_torch_ext/help.py"} <= set(archive.namelist())
         metadata = archive.read("my_pkg-1.dist-info/METADATA").decode().splitlines()
         fallback = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))["fallback"]
     assert [line for line in metadata if line.startswith(("Requires-Dist", "Provides-Extra"))] == [

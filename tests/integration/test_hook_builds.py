@@ -60,6 +60,7 @@ def test_a_wheel_with_a_library_is_never_for_any_platform(project: Project, refe
         [
             library,
             "my_pkg/__init__.py",
+            "my_pkg/_torch_ext/help.py",
             "my_pkg/_torch_ext/manifest.json",
             "my_pkg/_variants.py",
             "my_pkg-1.dist-info/METADATA",
@@ -460,7 +461,8 @@ def test_python_files_that_cmake_installs_as_the_package(project: Project) -> No
         assert done.returncode == 0, done.stdout + done.stderr
         with zipfile.ZipFile(project.wheel()) as archive:
             python = [name for name in archive.namelist() if name.endswith(".py")]
-        assert sorted(python) == ["my_pkg/__init__.py", "my_pkg/_variants.py", "my_pkg/extra.py"]
+        ours = ["my_pkg/_torch_ext/help.py", "my_pkg/_variants.py"]
+        assert sorted(python) == ["my_pkg/__init__.py", *ours, "my_pkg/extra.py"]
 
 
 def test_the_same_compile_error_in_every_entry_is_told_once(project: Project) -> None:

@@ -70,6 +70,7 @@ def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
     found = names(project)
     assert [name for name in found if name.endswith(".py")] == [
         "my_pkg/__init__.py",
+        "my_pkg/_torch_ext/help.py",
         "my_pkg/_variants.py",
         "my_pkg/more.py",
     ]

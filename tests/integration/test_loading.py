@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import loaders
 from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
-from hatch_torch_ext.merge import Layout, PlacedVariant, loader
+from hatch_torch_ext.merge import Layout, PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +88,7 @@ def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] =
     placed = tuple(PlacedVariant(variant=each, places=()) for each in (chosen, *others))
     made = Layout(package=name, variants=placed, files=(), tag="", requires="", manifest="")
     (site / name / "__init__.py").write_text(INIT.format(name=name), encoding="utf-8")
-    text = loader.render(made, distribution=name.replace("_", "-"))
-    (site / name / "_variants.py").write_text(text, encoding="utf-8")
+    loaders.write(site / name, made, distribution=name.replace("_", "-"))
     return folder
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import loaders
 from hatch_torch_ext.facts import archs, content, releases
 from hatch_torch_ext.facts.partial import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
@@ -109,15 +111,15 @@ def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
     text = loader.render(replace(layout(variant("x", "2.8")), partial=partial), distribution="my-dist")
     assert '"partial": ["b", "c", "d", "e"]' in text
     assert '"partial"' not in text_of(variant("x", "2.8")).partition("\nDATA: ")[2]
-    file = tmp_path / "part.py"
-    file.write_text(text, encoding="utf-8")
+    file = tmp_path / "_variants.py"
+    loaders.write(tmp_path, replace(layout(variant("x", "2.8")), partial=partial), distribution="my-dist")
     spec = spec_from_file_location("my_pkg._part", file)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules["my_pkg._part"] = module
     spec.loader.exec_module(module)
-    assert module._partial() == [
+    assert module._part("help")._partial() == [
         "or the whole wheel, as this is a part of it without b, c, d and 1 more:",
         "  hatch-torch-ext merge PART... -o DIR",
     ]
@@ -126,8 +128,7 @@ def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
 def module_of(folder: Path, *variants: Variant) -> Any:
     """Return the loader of ``my_pkg`` as an imported module."""
     file = folder / "my_pkg" / "_variants.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(text_of(*variants), encoding="utf-8")
+    loaders.write(file.parent, layout(*variants), distribution="my-dist")
     spec = spec_from_file_location("my_pkg._variants", file)
     assert spec is not None
     assert spec.loader is not None
@@ -250,6 +251,8 @@ def test_any_value_survives_as_source(value: object) -> None:
 def test_the_syntax_is_that_of_python_3_8() -> None:
     """Users' Pythons are older than builders'."""
     ast.parse(text_of(variant("a")), feature_version=(3, 8))
+    for part in loader.parts(fallback=True).values():
+        ast.parse(part.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 
 def python(version: str) -> str:
@@ -432,7 +435,7 @@ def test_what_is_foreign_is_cut_and_never_raw(tmp_path: Path) -> None:
 def test_a_trace_that_nobody_reads_is_no_error(close: str, tmp_path: Path) -> None:
     """TRACE with stderr closed: the package is imported all the same."""
     module_of(tmp_path, variant("a"))
-    program = f"import my_pkg._variants as v; {close}v._trace(v.choose(must=False)); print('traced')"
+    program = f"import my_pkg._variants as v; {close}v._part('help').trace(v.choose(must=False)); print('traced')"
     done = run(tmp_path, "-c", program, TORCH_EXT_TRACE="1")
     assert done.stdout == "traced\n"
 
@@ -450,6 +453,70 @@ def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
             file.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
             unseen = content.END <= place < size - content.END
             assert (module._ends(str(file), size) == ends) is unseen
+
+
+def test_the_loader_is_read_in_a_few_minutes() -> None:
+    """What every process runs is one file of 800 lines; what builds at first use is only where sources are."""
+    assert len(loader.template().splitlines()) <= 800
+    assert sorted(loader.parts(fallback=False)) == ["_torch_ext/help.py"]
+    assert sorted(loader.parts(fallback=True)) == ["_torch_ext/build.py", "_torch_ext/help.py"]
+
+
+ERRORS = {
+    "nothing fits": ("", {}),
+    "an unknown label": ("", {"TORCH_EXT_VARIANT": "x"}),
+    "a file that is missing": ("", {"TORCH_EXT_VARIANT": "a"}),
+    "something that hides torch": ("x = 1\n", {}),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_the_users_traceback_ends_in_one_line_of_the_loader(error: str, tmp_path: Path) -> None:
+    """Every error comes from one frame, with nothing chained: the line of the user's import, one of ours, the text."""
+    module_of(tmp_path, variant("a"))
+    torch, environ = ERRORS[error]
+    init = "from my_pkg import _variants\n_variants.load()\n"
+    (tmp_path / "my_pkg" / "__init__.py").write_text(init, encoding="utf-8")
+    if torch:
+        (tmp_path / "torch.py").write_text(torch, encoding="utf-8")
+    done = run(tmp_path, "-c", "import my_pkg", **environ)
+    frames = [line for line in done.stderr.splitlines() if line.startswith('  File "')]
+    assert [Path(line.split('"')[1]).name for line in frames] == ["<string>", "__init__.py", "_variants.py"]
+    assert done.stderr.count("Error: ") == 1, done.stderr
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut short", "empty"])
+def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_path: Path) -> None:
+    """Without help.py the error has the facts, the reasons, and what brings the file back; so has the command."""
+    module = module_of(tmp_path, variant("one", "2.8"))
+    helper = Path(module.ROOT) / "help.py"
+    text = helper.read_text(encoding="utf-8")
+    if fault == "missing":
+        helper.unlink()
+    else:
+        helper.write_text(text[: len(text) // 2] if fault == "cut short" else "", encoding="utf-8")
+    program = "import my_pkg._variants as v; v.load()"
+    head, here, reason, remedy = run(tmp_path, "-c", program).stderr.partition("Error: ")[2].splitlines()
+    assert head == "my_pkg: none of its compiled variants (1) fits here."
+    assert here.startswith("Here: no torch, cp")
+    assert reason.endswith("  one: built for torch 2.8, here is no torch")
+    assert remedy == (
+        f"({helper}, which knows more, is missing or damaged: pip install --force-reinstall --no-deps my-dist)"
+    )
+    start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
+    done = run(tmp_path, "-c", start)
+    assert (done.returncode, done.stdout.splitlines()) == (1, [here, reason, remedy])
+    helper.write_text(text, encoding="utf-8")
+    assert "\nMore: python -m my_pkg._variants\n" in run(tmp_path, "-c", program).stderr
+
+
+def test_a_zip_archive_gives_reasons_and_remedies(tmp_path: Path) -> None:
+    """In a zipapp the loader's other files are read from the archive."""
+    module_of(tmp_path, variant("b", "2.9"))
+    archive = shutil.make_archive(str(tmp_path / "app"), "zip", tmp_path, "my_pkg")
+    done = run(Path(archive), "-c", "import my_pkg._variants as v; v.load()")
+    assert "my_pkg: none of its compiled variants (1) fits here.\n" in done.stderr
+    assert '\n  pip install "torch==2.9.*"\n' in done.stderr
 
 
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:
@@ -677,7 +744,8 @@ def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path)
     """Once, with what was built for CUDA and why not: only where the package has CUDA variants at all."""
     module = module_of(tmp_path, variant("cpu", "2.10"), variant("gpu", "2.9", cuda="12.8"))
     cuda = {**HERE, **TORCH, "backend": "CUDA 12.8"}
-    (told,) = module.cautions(module.select(cuda, module.DATA["variants"]))
+    cautions = module._part("help").cautions
+    (told,) = cautions(module.select(cuda, module.DATA["variants"]))
     assert told == (
         "my_pkg: operators for the CPU only are loaded (cpu).\n"
         "Here: torch 2.10.0 (CUDA 12.8, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
@@ -688,8 +756,8 @@ def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path)
         "  pip install -U my-dist\n"
         "More: python -m my_pkg._variants"
     )
-    assert list(module.cautions(module.select({**cuda, "backend": "CPU"}, module.DATA["variants"]))) == []
-    assert list(module.cautions(module.select(cuda, module.DATA["variants"][1:]))) == []
+    assert list(cautions(module.select({**cuda, "backend": "CPU"}, module.DATA["variants"]))) == []
+    assert list(cautions(module.select(cuda, module.DATA["variants"][1:]))) == []
 
 
 def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -739,6 +807,10 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     wrong = run(tmp_path, "-c", start, "--jsno")
     assert wrong.returncode == 2
     options = "--json | --library-path | --check | --path NAME | --build | --cache | --clear-cache"
+    for option in ("--build", "--cache", "--clear-cache"):
+        without = run(tmp_path, "-c", start, option)
+        told = "my_pkg holds no sources, so nothing is built at first use\n"
+        assert (without.returncode, without.stderr) == (1, told)
     assert wrong.stderr == f"usage: python -m my_pkg._variants [{options}]\n"
 
 
@@ -751,8 +823,8 @@ def test_python_of_a_variant_is_a_module_of_the_package(tmp_path: Path) -> None:
             (folder / "_built.py").write_text(f"LABEL = {label!r}\n", encoding="utf-8")
         file = VariantFile(path="new/sub/_built.py", kind="python", sha256=SHA, size=14, module="sub._built")
         (tmp_path / package / "sub").mkdir()
-        text = loader.render(layout(variant("new", files=(file,)), package=package), distribution="my-dist")
-        (tmp_path / package / "_variants.py").write_text(text, encoding="utf-8")
+        made = layout(variant("new", files=(file,)), package=package)
+        loaders.write(tmp_path / package, made, distribution="my-dist")
     program = "import my_pkg._variants, other._variants\n"
     for package in ("my_pkg", "other"):
         program += f"{package}._variants._Modules({package}._variants.DATA['variants'][0]).install()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -101,6 +102,21 @@ def metadata(wheel: Path, field: str) -> list[str]:
 def test_merging_one_wheel_gives_it_back(fat: Path, tmp_path: Path) -> None:
     """What is whole stays as it is, byte for byte."""
     assert merging.merge_wheels([fat], out=tmp_path / "again").read_bytes() == fat.read_bytes()
+
+
+def test_a_wheel_whose_loader_is_one_file_is_merged(tmp_path: Path) -> None:
+    """Wheels made before the loader was split: what is written from them has all files, and its audit is clean."""
+    old = wheels.ours(tmp_path, [described(CPU)])
+    with zipfile.ZipFile(merging.merge_wheels([old], out=tmp_path / "new")) as archive:
+        names = [name for name in archive.namelist() if "/_torch_ext/" in name]
+        manifest = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))
+        helper = archive.read("my_pkg/_torch_ext/help.py")
+    assert "my_pkg/_torch_ext/help.py" in names
+    assert "my_pkg/_torch_ext/build.py" not in names
+    sha256 = hashlib.sha256(helper).hexdigest()
+    assert manifest["loader"] == [{"target": "_torch_ext/help.py", "sha256": sha256, "size": len(helper)}]
+    found = audit.audit_wheel(tmp_path / "new" / old.name)
+    assert not [each for each in found if each.code.startswith("manifest-")]
 
 
 def test_a_wheel_is_cut_by_backend(fat: Path, tmp_path: Path) -> None:
@@ -552,9 +568,9 @@ def test_a_cut_wheel_says_where_the_other_variants_are(fat: Path, tmp_path: Path
     said = {}
     for wheel in (cuda, fat):
         with zipfile.ZipFile(wheel) as archive:
-            module = tmp_path / "at" / wheel.name / "my_pkg" / "_variants.py"
-            module.parent.mkdir(parents=True)
-            module.write_bytes(archive.read("my_pkg/_variants.py"))
+            for name in ("_variants.py", "_torch_ext/help.py"):
+                archive.extract(f"my_pkg/{name}", tmp_path / "at" / wheel.name)
+        module = tmp_path / "at" / wheel.name / "my_pkg" / "_variants.py"
         program = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1])['load']()"
         command = [sys.executable, "-c", program, str(module)]
         said[wheel] = subprocess.run(command, capture_output=True, text=True, check=False).stderr

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hatch_torch_ext.resources import _variants as loader
 
+HELP = loader._part("help")
 RELEASES = ["1.13.1", "2.4.0", "2.4.1", "2.8.0", "2.9.1", "2.10.0", "2.13.0", "2.8.0.post2", "2.15.0"]
 BUILDS = ["", "+cpu", "+cu118", "+cu128", "+rocm6.3", "+xpu", "+cpu.cxx11.abi"]
 SNAPSHOTS = ["a0", "b1", "rc1", ".dev20250801", "a0+git1f2e3d4", "a0+7c8ec84dab.nv25.03", "rc1+computecanada"]
@@ -87,7 +88,7 @@ def test_a_final_release_under_a_local_name_is_that_release(suffix: str) -> None
     """Case 68: distributions and clusters build the final sources themselves: served, with one line of caution."""
     choice = loader.select(facts(torch=f"2.8.0{suffix}"), [variant(), variant(label="other", torch="2.9")])
     assert choice.verdicts() == {"it": "chosen", "other": f"rejected: built for torch 2.9, here is 2.8.0{suffix}"}
-    assert list(loader.cautions(choice)) == [
+    assert list(HELP.cautions(choice)) == [
         f"hatch_torch_ext.resources: torch 2.8.0{suffix} is not an official build of the release 2.8; "
         "it was compiled for torch's and is loaded"
     ]
@@ -96,13 +97,13 @@ def test_a_final_release_under_a_local_name_is_that_release(suffix: str) -> None
 @pytest.mark.parametrize("build", BUILDS)
 def test_builds_of_torch_itself_need_no_caution(build: str) -> None:
     """The local names of torch's own index say what was built, and nothing of the sources."""
-    assert list(loader.cautions(loader.select(facts(torch=f"2.8.0{build}"), [variant()]))) == []
+    assert list(HELP.cautions(loader.select(facts(torch=f"2.8.0{build}"), [variant()]))) == []
 
 
 def test_the_stable_abi_needs_no_caution() -> None:
     """It is a promise of the sources, whoever compiles them."""
     choice = loader.select(facts(torch="2.11.0+computecanada"), [variant(torch="2.10", stable_abi=True)])
-    assert (choice.label, list(loader.cautions(choice))) == ("it", [])
+    assert (choice.label, list(HELP.cautions(choice))) == ("it", [])
 
 
 @pytest.mark.parametrize("suffix", SNAPSHOTS)
@@ -273,7 +274,7 @@ def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
         "it": "fits, but other is better",
         "other": "forced, though built for torch 2.9, here is 2.8.0",
     }
-    assert list(loader.cautions(choice)) == [
+    assert list(HELP.cautions(choice)) == [
         "hatch_torch_ext.resources: other was forced, although it was built for torch 2.9, here is 2.8.0: it may crash"
     ]
 
@@ -347,6 +348,6 @@ def test_what_the_user_reads_is_short_and_ends_in_a_command(here: dict[str, Any]
     """At most 15 lines, whatever the number of variants, with a command to paste."""
     choice = loader.select(here, variants)
     rejected = [each for each in variants if choice.reasons[each["label"]]]
-    text = loader.refusal(choice, rejected, "none fits.") if rejected else "\n  pip install"
+    text = HELP.refusal(choice, rejected, "none fits.") if rejected else "\n  pip install"
     assert len(text.splitlines()) <= 15
     assert "\n  pip install" in text

@@ -58,7 +58,7 @@ def test_every_variable_that_a_page_names_is_in_the_table() -> None:
 
 def test_the_loader_tells_builds_at_first_use_apart_by_the_tables_variables() -> None:
     """The loader imports nothing of ours: its own list is the same as the table's."""
-    assert set(_variants._ENVIRON) == set(variables.names(Use.FIRST_USE))
+    assert set(_variants._part("build")._ENVIRON) == set(variables.names(Use.FIRST_USE))
 
 
 @pytest.fixture

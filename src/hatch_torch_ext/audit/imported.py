@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.facts.opening_calls import CTYPES, LOADS
+from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -77,8 +78,9 @@ def check(
     tops = "|".join(re.escape(name) for name in sorted({package.partition(".")[0], *modules}))
     imports = re.compile(rf"^(?:from[ \t]*\.|(?:from|import)[ \t].*\b(?:{tops})\b)", re.MULTILINE)
     sources = _Sources(files)
+    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
     for path in sorted(files):
-        if not path.startswith(f"{folder}/") or path == f"{folder}/_variants.py":
+        if not path.startswith(f"{folder}/") or path in of_the_loader:
             continue
         text = sources.text(path)
         opens = not elsewhere and _OPENS.search(text) is not None

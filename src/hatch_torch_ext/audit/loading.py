@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,7 +18,8 @@ def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
     """
     folder = package.replace(".", "/")
     init = f"{folder}/__init__.py"
-    texts = [text for path, text in files.items() if path != f"{folder}/_variants.py"]
+    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
+    texts = [text for path, text in files.items() if path not in of_the_loader]
     if init not in files:
         message = f"is missing: `import {package}` works, but loads nothing"
     elif all(text is not None and "_variants" not in text for text in texts):

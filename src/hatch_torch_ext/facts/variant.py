@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "_torch_ext"
+LOADER, HELP, BUILD = "_variants.py", f"{FOLDER}/help.py", f"{FOLDER}/build.py"
+"""The loader's files, below the package: what loads, what explains and what builds at first use."""
 """The folder of the variants, below the package."""
 SHARED = "shared"
 """The folder in it for files that several variants need, or several files of one."""

@@ -13,6 +13,7 @@ from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, fallback, origin, policy, releases, variant
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
+from hatch_torch_ext.merge import loader
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +52,8 @@ class Layout:
     """What goes into the wheel besides the author's files: all sorted, nothing written yet.
 
     ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
-    ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``.
+    ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``,
+    and so are the loader's files below ``_torch_ext``.
     """
 
     package: str
@@ -105,6 +107,8 @@ def merge(
     own = sources.fallback if sources is not None else None
     if sources is not None:
         files |= {f"{fallback.SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}
+    loaders = loader.parts(fallback=sources is not None)
+    files |= loaders
     tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}" if distinct else "py3-none-any"
     requires = releases.torch_requirement(
         ((built.variant.torch, built.variant.stable_abi) for built in distinct),
@@ -125,7 +129,7 @@ def merge(
         ),
         tag=tag,
         requires=requires,
-        manifest=_manifest(head, placed, package_files, _owners(ordered), digests),
+        manifest=_manifest(head, placed, package_files, _owners(ordered), digests, loaders=loaders),
         partial=partial,
         fallback=own,
     )
@@ -332,6 +336,8 @@ def _manifest(
     package_files: Mapping[str, Path],
     owners: Mapping[str, tuple[str, ...]],
     digests: Mapping[Path, str],
+    *,
+    loaders: Mapping[str, Path],
 ) -> str:
     described = []
     for each in placed:
@@ -344,4 +350,8 @@ def _manifest(
         for target, path in package_files.items()
     ]
     manifest = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}
+    manifest["loader"] = [
+        {"target": target, "sha256": content.sha256(path), "size": path.stat().st_size}
+        for target, path in sorted(loaders.items())
+    ]
     return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

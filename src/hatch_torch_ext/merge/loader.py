@@ -1,13 +1,16 @@
-"""``Layout`` -> the text of the package's ``_variants.py``: a real module with one literal put in."""
+"""``Layout`` -> the loader of the package: ``_variants.py`` is a real module with one literal put in.
+
+What few users' processes need is in separate files below ``_torch_ext``: ``help.py``, and ``build.py`` where the wheel
+holds its sources. They are the same in every package.
+"""
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import archs, policy, releases
-from hatch_torch_ext.facts.variant import FOLDER
+from hatch_torch_ext.facts.variant import BUILD, FOLDER, HELP, LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
-TEMPLATE = "_variants.py"
+RESOURCES = Path(__file__).parent.parent / "resources"
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
 _WIDTH = 120
@@ -24,7 +27,12 @@ _WIDTH = 120
 
 def template() -> str:
     """Return the module as it is in the sources, without data."""
-    return (files("hatch_torch_ext") / "resources" / TEMPLATE).read_text(encoding="utf-8")
+    return (RESOURCES / LOADER).read_text(encoding="utf-8")
+
+
+def parts(*, fallback: bool) -> dict[str, Path]:
+    """Return place in the package -> file of the loader's other files; ``fallback`` says that it holds its sources."""
+    return {place: RESOURCES / place for place in ([BUILD, HELP] if fallback else [HELP])}
 
 
 def render(

@@ -247,7 +247,7 @@ def _generated(members: Sequence[MemberInfo], manifest: Manifest, loader: str) -
     that CMake installed and that the author's package has too is among the author's own.
     """
     found = {manifest.place, loader}
-    found |= {place for place in manifest.package_files if place.startswith(f"{manifest.root}sources/")}
+    found |= {place for place in manifest.package_files if place.startswith(manifest.root)}
     for item in manifest.variants:
         found |= item.files.keys()
     paths = [member.path for member in members]

@@ -25,7 +25,7 @@ from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets import parts
-from hatch_torch_ext.outlets.parts import MANIFEST, SBOM, VARIANTS, forced_order
+from hatch_torch_ext.outlets.parts import EXECUTABLE, MANIFEST, SBOM, VARIANTS, forced_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -156,7 +156,7 @@ def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
     for file in layout.files:
         path = f"{part.prefix}{file.target}"
         if path not in authors:
-            mode = stat.S_IFREG | stat.S_IMODE(file.source.stat().st_mode)
+            mode = stat.S_IFREG | (0o755 if file.source.stat().st_mode & EXECUTABLE else 0o644)
             yield _File(path=path, data=file.source.read_bytes(), like=replace(manifest, attributes=mode << 16))
     text = loader.render(layout, distribution=part.distribution, cut=others)
     yield _File(path=loader_member.path, data=text.encode(), like=loader_member)

@@ -17,6 +17,7 @@ from hatch_torch_ext import audit, merge, store
 from hatch_torch_ext.base.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
 from hatch_torch_ext.facts.content import size
+from hatch_torch_ext.facts.variant import BUILD, HELP
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, schedule, shards
@@ -121,7 +122,8 @@ def build(
             made_from=None if sdist is None else shards.origin(config, project=records.project, sdist=sdist),
         )
         layout, *others = merge.alike(layouts)
-        if not config.package_dir.is_dir() and not any(file.target.endswith(".py") for file in layout.files):
+        python = [file for file in layout.files if file.target.endswith(".py") and file.target not in {HELP, BUILD}]
+        if not config.package_dir.is_dir() and not python:
             raise ConfigurationError([no_package(config)])
         product = _write(layout, distribution=distribution, folder=work / "wheel", here=here)
         return replace(product, others=tuple(others))

@@ -7,11 +7,10 @@ The parts of this file, in the order of the work:
 
 1. Facts: read the installed torch, Python, the machine, the C library.
 2. Selection: check every variant by every rule. Pure: no file is opened.
-3. A build at first use, if none fits: an earlier build of this machine is found, or one is made if that is allowed.
-4. Messages: the reasons, and the command to type.
-5. Loading: check and open the files of the variant chosen, once in a process.
-6. The command line.
-7. The data.
+3. Loading: check and open the files of the variant chosen, once in a process.
+4. The loader's other files, for what few processes need. ``_torch_ext/help.py`` has the messages with their remedies
+   and the command line; ``_torch_ext/build.py``, only in packages that hold their sources, the build at first use.
+5. The data.
 
 Imports at the top, and in functions that every user runs, are few, since they cost time; torch is imported only in
 functions.
@@ -26,17 +25,40 @@ import sys
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
     Facts = Dict[str, Any]  # see facts()
     Variant = Dict[str, Any]  # an item of DATA["variants"]: the fields are explained there
     File = Dict[str, Any]  # an item of a variant's "files"
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, the fact here
+    Reasons = Dict[str, List[Reason]]  # for every label, those against it
     Numbers = Tuple[int, ...]  # of a version: (12, 8)
+    Public = TypeVar("Public", bound=Callable[..., Any])
 
 
 class TorchExtWarning(RuntimeWarning):
     """What was loaded works, but perhaps not as the user expects."""
+
+
+class LoadError(ImportError):
+    """A reason why nothing is loaded. The function ``topic`` of help.py gets it with ``details``, and adds a remedy."""
+
+    def __init__(self, reason: str, topic: str = "", *details: Any) -> None:
+        super().__init__(reason)
+        self.topic, self.details = topic, details
+
+
+def _public(function: Public) -> Public:
+    """Return ``function`` with each refusal raised from this one line, where the user's traceback ends."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except LoadError as refusal:
+            raise ImportError(_explained(refusal)) from None
+
+    call.__name__, call.__qualname__, call.__doc__ = function.__name__, function.__qualname__, function.__doc__
+    return call  # type: ignore[return-value]
 
 
 # 1. Facts ------------------------------------------------------------------------------------------------------------
@@ -102,12 +124,7 @@ def _import_torch() -> Any:
             raise
         return None
     if not (hasattr(torch, "version") and hasattr(torch, "_C")):
-        folders = list(getattr(torch, "__path__", []))
-        place = getattr(torch, "__file__", None) or (folders[0] if folders else "something without a file")
-        raise ImportError(
-            f"{PACKAGE}: `import torch` finds {_plain(str(place), 400)}, which is not PyTorch and hides it. "
-            "Rename it, or take its folder off sys.path"
-        )
+        raise LoadError(f"{PACKAGE}: `import torch` finds something that is not PyTorch", "hidden", torch)
     return torch
 
 
@@ -268,18 +285,10 @@ class Choice:
     """
 
     def __init__(
-        self,
-        here: Facts,
-        variants: Sequence[Variant],
-        variant: Any,
-        reasons: Dict[str, List[Reason]],
-        idle: str = "",
+        self, here: Facts, variants: Sequence[Variant], variant: Any, reasons: Reasons, idle: str = ""
     ) -> None:
-        self.here = here
-        self.variants = variants
-        self.variant = variant
-        self.reasons = reasons
-        self.idle = idle
+        self.here, self.variants, self.variant = here, variants, variant
+        self.reasons, self.idle = reasons, idle
 
     @property
     def label(self) -> str:
@@ -307,19 +316,13 @@ class Choice:
         """Return why the variant ``label`` does not fit, or ""."""
         return "; ".join(f"built for {wanted}, here is {have}" for _, wanted, have in self.reasons[label])
 
+    def table(self) -> str:
+        """Return the facts, and a line with the reasons against each variant."""
+        return "\n".join([str(self), *(f"  {label}: {self.against(label) or 'fits'}" for label in self.reasons)])
+
     def verdicts(self) -> Dict[str, str]:
         """Return for every label why it was chosen or rejected."""
-        return {label: self._verdict(label) for label in self.reasons}
-
-    def _verdict(self, label: str) -> str:
-        if self.idle:
-            return f"not loaded: {self.idle}"
-        if label == self.label:
-            chosen = "chosen, built here" if self.variant.get("built") else "chosen"
-            return f"forced, though {self.against(label)}" if self.reasons[label] else chosen
-        if self.reasons[label]:
-            return f"rejected: {self.against(label)}"
-        return f"fits, but {self.label} is better"
+        return dict(_helped("verdicts", {label: self.against(label) for label in self.reasons}, self))
 
 
 def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False, forced: str = "") -> Choice:
@@ -337,7 +340,7 @@ NOTHING = "none"
 """The value of ``TORCH_EXT_VARIANT`` that loads no variant: for the Python side of the package alone."""
 
 
-def choose(*, must: bool = True) -> Choice:
+def _choose(*, must: bool = True) -> Choice:
     """Choose for this process and its environment variables; with ``must``, raise ImportError if nothing fits."""
     variants = DATA["variants"]
     labels = [each["label"] for each in variants]
@@ -345,13 +348,16 @@ def choose(*, must: bool = True) -> Choice:
     if forced == NOTHING:
         return _idle(_facts_without_torch(), f"{variable}={NOTHING}")
     if forced and forced not in labels:
-        raise ImportError(f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}")
+        raise LoadError(f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}")
     here = facts()
     if here.get("mocked"):
         return _idle(here, "torch is a mock")
     _, prerelease = _setting("PRERELEASE")
     choice = select(here, variants, prerelease=prerelease != "", forced=forced)
     return _nothing_fits(choice, must=must) if choice.variant is None else choice
+
+
+choose = _public(_choose)
 
 
 def _idle(here: Facts, why: str) -> Choice:
@@ -361,17 +367,23 @@ def _idle(here: Facts, why: str) -> Choice:
 def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
     """Handle the case that no variant fits: use one that was built here, or build one if that is allowed.
 
-    Otherwise, raise ImportError if ``must`` is true, else return the choice unchanged.
+    Otherwise, refuse if ``must`` is true, else return the choice unchanged.
     """
-    if "fallback" in DATA and choice.here["torch"] and _allowed() is not False:
-        variant = _find_built(choice.here)
-        if variant is None and must and _allowed():
-            variant = _build(choice)
-        if variant is not None:
-            return _with(choice, variant)
-    if must:
-        raise ImportError(_refusal_of_all(choice))
+    if "fallback" in DATA and choice.here["torch"]:
+        try:
+            build = _part("build")
+        except OSError:  # a half-deleted installation
+            pass
+        else:
+            choice = build.instead(choice, must=must)
+    if choice.variant is None and must:
+        raise _no_variant(choice)
     return choice
+
+
+def _no_variant(choice: Choice) -> LoadError:
+    reason = f"{PACKAGE}: none of its compiled variants ({len(choice.variants)}) fits here."
+    return LoadError(f"{reason}\n{choice.table()}", "nothing_fits", choice)
 
 
 _NO = ("0", "false", "no", "off")
@@ -390,504 +402,37 @@ def _setting(name: str) -> Tuple[str, str]:
     return variable, ("" if value.lower() in _NO else value)
 
 
-# 3. A build at first use ---------------------------------------------------------------------------------------------
-
-BUILDER = ("hatch_torch_ext", "auditwheel")  # only the extra `build` of hatch-torch-ext installs auditwheel
-_ENVIRON = (  # variables that affect what is compiled
-    *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
-    *("LDFLAGS", "TORCH_CUDA_ARCH_LIST"),
-)
-
-
-def _allowed() -> Optional[bool]:
-    """Return whether the user, else the author, allows a build; None if only an earlier build may be used."""
-    variable, value = _setting("BUILD")
-    if os.environ.get(variable, "").lower() in _NO:
-        return False
-    return True if value or DATA["fallback"]["default"] else None
-
-
-def _cache() -> str:
-    """Return the folder for builds on this machine, "" if none can be named."""
-    named = os.environ.get("TORCH_EXT_BUILD_CACHE", "")
-    if named:
-        return os.path.abspath(os.path.expanduser(named))  # a Dockerfile's ENV leaves "~" as it is
-    folder = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
-    return os.path.join(folder, "hatch-torch-ext", "first-use") if os.path.isabs(folder) else ""
-
-
-def _of_others() -> str:
-    """Return what to do about a cache that this user cannot read, such as one of an administrator; else ""."""
-    folder = _cache()
-    if not os.path.isdir(folder) or os.access(folder, os.R_OK | os.X_OK):
-        return ""
-    import shlex
-
-    command = f"chmod -R a+rX {shlex.quote(folder)}"
-    return f"What was built in {_plain(folder, 400)} cannot be read by this user; its owner allows it: {command}"
-
-
-def _names(here: Facts) -> Tuple[str, str]:
-    """Return the two parts of the view's name: a hash of what must agree, and one of the compilers and GPUs.
-
-    Without a compiler on this machine, a view whose second part differs is used too.
-    """
-    import hashlib
-
-    import torch
-
-    folder = os.path.dirname(os.path.abspath(str(torch.__file__)))
-    must = [DATA["distribution"], DATA["package"], DATA["fallback"]["digest"], folder]
-    must += [str(here[name]) for name in ("torch", "backend", "cxx11_abi", "python", "machine", "libc")]
-    must += [str(getattr(torch.version, "git_version", "")), str(getattr(torch.version, "hip", ""))]
-    tools = [*_programs(here), *_gpus(here), *(os.environ.get(name, "") for name in _ENVIRON)]
-    first, second = (hashlib.sha256("\0".join(each).encode("utf-8", "replace")).hexdigest() for each in (must, tools))
-    return f"{_distribution()}-{first[:24]}", second[:16]
-
-
-def _distribution() -> str:
-    import re
-
-    return re.sub("[^a-z0-9]+", "_", DATA["distribution"].lower())
-
-
-def _programs(here: Facts) -> List[str]:
-    """Return the compilers on this machine, each identified by its path, size and time."""
-    import shutil
-
-    asked = os.environ.get("CXX", "").split()  # it may begin with a launcher such as ccache
-    found = [path for path in map(shutil.which, asked or ("c++", "g++", "clang++")) if path]
-    if not asked:
-        del found[1:]
-    if here["backend"].startswith("CUDA "):
-        homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-        found += [f"{home}/bin/nvcc" for home in homes if home]
-    return [_stamp(path) for path in found]
-
-
-def _stamp(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ""
-    return f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
-
-
-def _gpus(here: Facts) -> List[str]:
-    """Return the models of the GPUs, as the kernel names them; no driver is called."""
-    if not here["backend"].startswith("CUDA "):
-        return []
-    folder = "/proc/driver/nvidia/gpus"
-    models = set()
-    try:
-        for each in os.listdir(folder):
-            with open(f"{folder}/{each}/information", encoding="utf-8", errors="replace") as stream:
-                models.add(stream.readline().strip())
-    except OSError:
-        pass
-    return sorted(models)
-
-
-def _find_built(here: Facts) -> Any:
-    """Return the variant that was built on this machine for this torch, or None if there is none to be trusted."""
-    cache = _cache()
-    if not cache or not os.path.isdir(f"{cache}/views"):
-        return None
-    first, second = _names(here)
-    folder = f"{cache}/views/{first}-{second}"
-    if not os.path.isdir(folder) and not _has_compiler():
-        others = [name for name in os.listdir(f"{cache}/views") if name.startswith(f"{first}-")]
-        folder = f"{cache}/views/{max(others, default='', key=lambda name: _used(f'{cache}/views/{name}'))}"
-    try:
-        if not all(map(_is_trusted, (cache, f"{cache}/views", folder, f"{folder}/variant.json"))):
-            return None
-        import json
-
-        with open(f"{folder}/variant.json", encoding="utf-8") as stream:
-            variant = json.load(stream)["variant"]
-        for file in variant["files"]:
-            file["path"] = f"{folder}/{file['path']}"
-            if not _is_trusted(file["path"]) or os.stat(file["path"]).st_size != file["size"]:
-                return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if os.access(folder, os.W_OK):
-        os.utime(f"{folder}/variant.json")  # a full cache loses the builds that were unused for longest
-    return variant
-
-
-def _has_compiler() -> bool:
-    import shutil
-
-    return any(map(shutil.which, (os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"])))
-
-
-def _used(folder: str) -> float:
-    try:
-        return os.stat(f"{folder}/variant.json").st_mtime
-    except OSError:
-        return 0.0
-
-
-def _is_trusted(path: str) -> bool:
-    """Return whether only this user or the administrator can have written ``path``."""
-    status = os.lstat(path)
-    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
-
-
-def _with(choice: Choice, variant: Variant) -> Choice:
-    """Return the choice of a variant that was built on this machine."""
-    others = [each for each in choice.variants if each["label"] != variant["label"]]
-    reasons = {**choice.reasons, variant["label"]: []}
-    return Choice(choice.here, [*others, variant], variant, reasons)
-
-
-# The builder runs this in another process: its modules, threads and signal handlers stay out of the user's.
-_BUILD = """
-import json, os, sys
-for stream in sys.stdin, sys.stdout:
-    stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever PYTHONIOENCODING says
-request = json.loads(sys.stdin.readline())
-sys.path[:] = request["path"]
-from hatch_torch_ext.user import first_use
-try:
-    fault = first_use.build(request, say=lambda line: print(line, flush=True))
-    print("\\0" + json.dumps(fault), flush=True)
-except (BrokenPipeError, KeyboardInterrupt):
-    os._exit(1)  # the process that asked has ended: no traceback
-"""
-
-
-def _build(choice: Choice) -> Variant:
-    """Build a variant for the installed torch, once for all processes that ask. Raises ImportError if that fails."""
-    head = f"{PACKAGE}: no compiled variant fits, and none can be built for torch {choice.here['torch']}:"
-    if not _has_builder():
-        raise ImportError(f"{head} hatch-torch-ext is not installed here. Type:\n{_install_builder()}")
-    cache = _cache()
-    if not cache:
-        raise ImportError(
-            f"{head} there is no home folder for a cache (HOME is not set, or is no absolute path). "
-            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
-        )
-    fault = _run_builder(choice.here, cache)
-    if fault:
-        raise ImportError(f"{head}\n{fault}\n(TORCH_EXT_BUILD=0 builds nothing.)")
-    variant = _find_built(choice.here)
-    if variant is None:
-        raise ImportError(
-            f"{head} what was built in {cache} cannot be read, or others than you can write that folder. "
-            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
-        )
-    built: Variant = variant
-    return built
-
-
-def _has_builder() -> bool:
-    from importlib.util import find_spec
-
-    return all(find_spec(name) is not None for name in BUILDER)
-
-
-def _run_builder(here: Facts, cache: str) -> str:
-    """Run the builder, write its messages to stderr, and return why it failed, or ""."""
-    import json
-    import subprocess
-
-    import torch
-
-    first, second = _names(here)
-    request = {
-        "package": DATA["package"],
-        "distribution": DATA["distribution"],
-        "root": ROOT,
-        "cache": cache,
-        "view": f"{first}-{second}",
-        "torch": os.path.dirname(os.path.abspath(str(torch.__file__))),
-        "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
-        "path": [path for path in sys.path if path],
-    }
-    _tell(f"no compiled variant fits torch {here['torch']}: one is built, once")
-    own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
-    added = [path for path in request["path"] if not path.startswith(own)]
-    fault = ""
-    try:
-        builder = subprocess.Popen(
-            [sys.executable, "-c", _BUILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=_folder_to_work_in(),
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(added), PYTHONSAFEPATH="1"),
-        )
-    except OSError as error:
-        return f"the builder cannot be started: {error}. Limits are set by `ulimit -u` and, in a container, pids.max"
-    with builder as running:
-        if running.stdin is None or running.stdout is None:
-            return "its streams are not there"
-        try:
-            running.stdin.write(json.dumps(request).encode() + b"\n")
-            running.stdin.close()
-        except BrokenPipeError:
-            pass  # the builder could not start: it wrote why to stderr
-        try:
-            for raw in running.stdout:
-                line = raw.decode("utf-8", "replace").rstrip("\n")
-                if line.startswith("\0"):
-                    fault = str(json.loads(line[1:]))
-                else:
-                    _tell(line)
-        except BaseException:  # Ctrl-C, or an exception of a signal handler: the build is to stop
-            running.terminate()
-            raise
-    return fault or (f"the builder ended with status {running.returncode}" if running.returncode else "")
-
-
-def _folder_to_work_in() -> Optional[str]:
-    """Return None for the current folder, or a folder that exists if that was removed."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return os.sep
-    return None
-
-
-def _tell(line: str) -> None:
-    """Write a line to stderr, if it is open."""
-    try:
-        print(f"{PACKAGE}: {line}", file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        return
-
-
-def _install_builder() -> str:
-    return f'  pip install "{DATA["distribution"]}[build]"'
-
-
-# 4. Messages ---------------------------------------------------------------------------------------------------------
-
-_FEW = 6  # up to this many variants are listed one by one
-_WIDTH = 120  # characters of a line
-
-
 def _plain(text: str, limit: int) -> str:
     """Return foreign text in printable form: on one line, without control characters, shortened if it is long."""
-    if len(text) <= limit and text.isprintable():
-        return text
-    shown = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:limit]
-    )
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:limit])
     return shown if len(text) <= limit else f"{shown}..."
 
 
 def _warn(text: str) -> None:
-    """Warn the caller of the function that calls this one."""
+    """Warn the caller of the public function that calls this one."""
     import warnings
 
-    warnings.warn(text, TorchExtWarning, stacklevel=3)
+    warnings.warn(text, TorchExtWarning, stacklevel=4)
 
 
-def _refusal_of_all(choice: Choice) -> str:
-    """Return why nothing fits and, if the wheel holds its sources, how to build it here."""
-    count = len(choice.variants)
-    if count:
-        text = refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.")
-    else:
-        text = f"{PACKAGE}: it holds no compiled variant, only the sources of one.\n{choice}"
-        if not choice.here["torch"]:
-            text += "\nInstall torch:\n  pip install torch"
-    if "fallback" not in DATA or not choice.here["torch"]:
-        return text
-    return "\n".join([text, *_offer()])
+# 3. Loading ----------------------------------------------------------------------------------------------------------
 
 
-def _offer() -> Iterator[str]:
-    """Yield lines on how to build the package for the installed torch."""
-    if _allowed() is False:
-        variable, _ = _setting("BUILD")
-        yield f"(A build for this torch is forbidden by {variable}={_plain(os.environ[variable], 20)}.)"
-        return
-    of_others = _of_others()
-    if of_others:
-        yield of_others
-    yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
-    if not _has_builder():
-        yield _install_builder()
-    yield f"  python -m {PACKAGE}._variants --build"
-
-
-def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
-    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then the remedy."""
-    told = _one_by_one if len(variants) <= _FEW else _by_rule
-    lines = [
-        f"{PACKAGE}: {head}",
-        str(choice),
-        *told(choice, variants),
-        *remedy(choice, variants),
-        *_partial(),
-        *_cut(),
-        "or build it for this one, if its matrix has it:"
-        if "editable" in DATA or "here" in DATA
-        else "or a newer release, if there is one:",
-        f"  {_update()}",
-        f"More: python -m {PACKAGE}._variants",
-    ]
-    return "\n".join(lines)
-
-
-def _partial() -> List[str]:
-    """Return a note if the wheel is a partial one: another part may have a variant that fits."""
-    lacking = DATA.get("partial")
-    if not lacking:
-        return []
-    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-    return [f"or the whole wheel, as this is a part of it without {names}:", "  hatch-torch-ext merge PART... -o DIR"]
-
-
-def _cut() -> List[str]:
-    """Return a note on where the other variants are, if the wheel was split from one that held them all."""
-    others = DATA.get("cut")
-    if not others:
-        return []
-    shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
-    return [
-        "or take another wheel of this release, as this one was cut: the other variants are in",
-        f"  {' '.join(shown)}",
-    ]
-
-
-def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
-    for label in (variant["label"] for variant in variants):
-        line = f"  {label}: {choice.against(label)}"
-        if len(line) > _WIDTH:  # the facts are in a line above
-            line = f"  {label}: built for {', '.join(wanted for _, wanted, _ in choice.reasons[label])}"
-        yield line
-
-
-def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
-    """Group the variants by the first rule that rejects them and by the fact; yield a line for each group."""
-    groups: Dict[Tuple[str, str], List[str]] = {}
-    for variant in variants:
-        rule, wanted, have = choice.reasons[variant["label"]][0]
-        groups.setdefault((rule, have), []).append(wanted)
-    for (_, have), wanted_by in groups.items():
-        kinds = list(dict.fromkeys(wanted_by))
-        if len(kinds) > 3:
-            kinds = [kinds[0], "...", kinds[-1]]
-        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; here is {have}"
-
-
-def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
-    """Return the command that installs the nearest torch for this Python and machine; else what has to change."""
-    here = choice.here
-    rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
-    possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
-    if not possible:
-        return ["Use another system,"]
-    reachable = [each for each in possible if "python" not in rules[each["label"]] and _has_wheels(each, here)]
-    if not reachable:
-        pythons = {each["python"] or "cp{} to cp{}".format(*each["cp"]) for each in possible}
-        return [f"Use a Python that it was built for: {', '.join(sorted(pythons))}"]
-
-    best = max(reachable, key=lambda each: _nearness(each, here, rules[each["label"]]))
-    wanted = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
-    if not best["on_default_index"]:
-        return [f"Use a build of {wanted} with {_ABI_NAMES[best['cxx11_abi']]}, which torch's default index lacks,"]
-
-    against = rules[best["label"]]
-    same_release = _numbers(best["torch"]) == _Release(here["torch"]).minor
-    again = " --force-reinstall" if same_release else ""  # pip would keep the installed build
-    lines = ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
-    if against == {"snapshot"}:
-        lines.append("(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)")
-    return lines
-
-
-def _has_wheels(variant: Variant, here: Facts) -> bool:
-    """Return whether the torch of ``variant`` has wheels for this Python."""
-    first, last = variant["cp"]
-    return bool(first <= _numbers(here["python"])[0] <= last)
-
-
-def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ...]:
-    """Return a sort key; last is the variant whose torch is the smallest change, without a torch the newest."""
-    mine = _Release(here["torch"] or "99.99").minor
-    built = _numbers(variant["torch"])
-    distance = [-abs(one - other) for one, other in zip(mine, built)]
-    return variant["on_default_index"], "backend" not in against, distance, built, _rank(variant)
-
-
-def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
-    """Return pip's option for torch's own index, if the default index has another build than the one needed."""
-    build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
-    of_such_an_index = f"+{build[:2]}" in here["torch"]
-    if "backend" in against or of_such_an_index:
-        return f" --index-url https://download.pytorch.org/whl/{build}"
-    return ""
-
-
-def cautions(choice: Choice) -> Iterator[str]:
-    """Yield what works with the chosen variant, but perhaps not as the user expects."""
-    here, variant = choice.here, choice.variant
-    if variant.get("built"):
-        return
-    if choice.reasons[choice.label]:
-        against = choice.against(choice.label)
-        yield f"{PACKAGE}: {choice.label} was forced, although it was {against}: it may crash"
-        return
-    installed = _Release(here["torch"])
-    if installed.final and not installed.of_torch and not variant["stable_abi"]:
-        yield (
-            f"{PACKAGE}: torch {here['torch']} is not an official build of the release {variant['torch']}; "
-            f"{choice.label} was compiled for torch's and is loaded"
-        )
-    for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
-    if for_gpus and not variant["cuda"] and here["backend"] != "CPU":
-        yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
-
-
-def _update() -> str:
-    return _again() if "editable" in DATA or "here" in DATA else f"pip install -U {DATA['distribution']}"
-
-
-def _again() -> str:
-    """Return the command that reinstalls from the same source, quoted for a shell."""
-    if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
-        return (
-            f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
-        )
-    if "editable" in DATA:
-        import shlex
-        from importlib.metadata import PackageNotFoundError, distribution
-
-        try:
-            by = distribution(DATA["distribution"]).read_text("INSTALLER") or ""
-        except PackageNotFoundError:
-            by = ""
-        # uv considers a project unchanged while its pyproject.toml is unchanged.
-        command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
-        return f"{command} -e {shlex.quote(DATA['editable'])}"
-    if "here" in DATA:  # pip and uv keep the wheel that they built for another torch
-        name = DATA["distribution"]
-        return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
-    return f"pip install --force-reinstall --no-deps {DATA['distribution']}"
-
-
-# 5. Loading ----------------------------------------------------------------------------------------------------------
-
-
+@_public
 def load() -> Choice:
     """Load the variant that fits, once in a process, and return it; ImportError if none does.
 
     With ``TORCH_EXT_VARIANT=none``, or if torch is a mock, nothing is loaded, and the choice has no ``variant``.
     """
-    if _explaining():
+    if sys.argv[:1] == ["-m"] and _helped("is_asked", False):
         raise SystemExit(main(sys.argv[1:]))
     if not _in_main_interpreter():
         remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
-        raise ImportError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
-    choice = choose()
+        raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
+    choice = _choose(must=True)
     _, trace = _setting("TRACE")
     if trace:
-        _trace(choice)
+        _helped("trace", None, choice)
     if choice.idle:
         if choice.here.get("mocked"):
             _warn(f"{PACKAGE}: no compiled variant is loaded, as {choice.idle}: operators and modules are missing")
@@ -897,7 +442,7 @@ def load() -> Choice:
         first = _open(choice.variant, shared)
         _Modules(choice.variant).install()
     if first:
-        for text in cautions(choice):
+        for text in _helped("cautions", (), choice) if _is_unusual(choice) else ():
             _warn(text)
         _watch_devices(choice.variant)
     for file in choice.variant["files"]:  # not under our lock: imports take one too, and could deadlock
@@ -906,16 +451,11 @@ def load() -> Choice:
     return choice
 
 
-def _explaining() -> bool:
-    """Return whether ``python -m <package>._variants`` is importing the package on its way to this module."""
-    if sys.argv[:1] != ["-m"]:
-        return False
-    frame: Any = sys._getframe()
-    while frame is not None:
-        if frame.f_locals.get("mod_name") == f"{PACKAGE}._variants":  # a variable of the standard library's runpy
-            return True
-        frame = frame.f_back
-    return False
+def _is_unusual(choice: Choice) -> bool:
+    installed = _Release(choice.here["torch"])
+    rebuilt = installed.final and not installed.of_torch
+    for_gpus = choice.here["backend"] != "CPU" and not choice.variant["cuda"]
+    return rebuilt or for_gpus or choice.reasons[choice.label] != []
 
 
 def _in_main_interpreter() -> bool:
@@ -924,18 +464,8 @@ def _in_main_interpreter() -> bool:
     import ctypes
 
     api: Any = getattr(ctypes, "pythonapi", None)  # PyPy's has none
-    if not hasattr(api, "PyInterpreterState_Get"):
-        return True
-    return bool(api.PyInterpreterState_Get() == api.PyInterpreterState_Main())
-
-
-def _trace(choice: Choice) -> None:
-    """Write every verdict to stderr, if it is open."""
-    lines = [f"{PACKAGE}: {label}: {verdict}\n" for label, verdict in choice.verdicts().items()]
-    try:
-        print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
-    except (OSError, ValueError):  # stderr is closed
-        return
+    known = hasattr(api, "PyInterpreterState_Get")
+    return not known or bool(api.PyInterpreterState_Get() == api.PyInterpreterState_Main())
 
 
 def _process() -> Any:
@@ -964,11 +494,8 @@ def _open(variant: Variant, shared: Any) -> bool:
     digests = sorted(file["sha256"] for file in registering)
     before = shared.packages.get(key)
     if before and before["digests"] != digests:
-        raise ImportError(
-            f"{PACKAGE}: {variant['label']} of {_plain(ROOT, 400)} cannot be loaded, as {before['label']} of "
-            f"{_plain(before['root'], 400)} is: operators can be registered once in a process. "
-            "Start a new one, and keep one of the two on its path"
-        )
+        reason = f"{PACKAGE}: {variant['label']} cannot be loaded, as {before['label']} is"
+        raise LoadError(reason, "loaded_before", variant, before)
     for file in variant["files"]:
         if file["kind"] not in ("program", "data"):  # the package itself opens these
             _inspect(file)
@@ -987,19 +514,19 @@ def _open(variant: Variant, shared: Any) -> bool:
 
 
 def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
-    """Raise ImportError if another library has opened a namespace of this one, or defined an operator of it.
+    """Refuse a library if another one has opened a namespace of it, or defined an operator of it.
 
-    torch ends the process when TORCH_LIBRARY does that a second time.
+    torch ends the process when TORCH_LIBRARY does that a second time. A library that is open does not register again.
     """
-    for kind, ask in (("namespaces", _registered_at), ("operators", _defined_at)):
+    for kind, is_taken in (("namespaces", _is_namespace_open), ("operators", _is_defined)):
         for name in file[kind]:
-            where = ask(name)
-            if where and not _is_open(_path(file)):  # if it is open already, it does not register again
-                raise ImportError(_taken(kind, name, where, variant, shared))
+            if is_taken(name) and not _is_open(_path(file)):
+                reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{name}` is registered already"
+                raise LoadError(reason, "taken", kind, name, variant, shared)
 
 
-def _registered_at(namespace: str) -> str:
-    """Return the place in the sources at which TORCH_LIBRARY opened ``namespace``, "" if it is not open.
+def _is_namespace_open(namespace: str) -> bool:
+    """Return whether TORCH_LIBRARY has opened ``namespace``.
 
     The namespace is opened from Python for this: torch then raises an exception, where a library would end the process.
     """
@@ -1008,43 +535,23 @@ def _registered_at(namespace: str) -> str:
     try:
         _C._dispatch_library("DEF", namespace, "")  # the value is not kept, so that it is closed at once
     except RuntimeError as error:
-        _, told, rest = str(error).partition("Previous registration of TORCH_LIBRARY was registered at ")
-        return rest.partition(";")[0] if told else ""
+        return "Previous registration of TORCH_LIBRARY" in str(error)
     except (AttributeError, TypeError):  # a later torch may lack this function
-        return ""
-    return ""
+        pass
+    return False
 
 
-def _defined_at(operator: str) -> str:
-    """Return the place in the sources at which ``operator`` was defined, "" if it was not."""
+def _is_defined(operator: str) -> bool:
     from torch import _C
 
     try:
-        if not _C._dispatch_has_kernel(operator):  # this looks into a dictionary; the rest takes longer
-            return ""
-        name, _, overload = operator.partition(".")
-        _C._dispatch_find_schema_or_throw(name, overload)
-        _, _, rest = _C._dispatch_dump(operator).partition("registered at ")
+        if _C._dispatch_has_kernel(operator):  # this looks into a dictionary; the rest takes longer
+            name, _, overload = operator.partition(".")
+            _C._dispatch_find_schema_or_throw(name, overload)
+            return True
     except (AttributeError, RuntimeError, TypeError):  # only kernels; or a later torch
-        return ""
-    return rest.partition("\n")[0] or "not known"
-
-
-def _taken(kind: str, name: str, where: str, variant: Variant, shared: Any) -> str:
-    """Return the message about a namespace or operator that is registered already, with a remedy."""
-    owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
-    who = f"the distribution {owner}" if owner else f"something else (its source: {_plain(where, 200)})"
-    remedy = "Use the two in separate processes"
-    if owner:
-        remedy += f", or keep one of them: pip uninstall {owner}"
-    if kind == "namespaces":
-        what = f"has registered the operators' namespace `{name}` (TORCH_LIBRARY)"
-    else:
-        what = f"has defined the operator `{name}`"
-    return (
-        f"{PACKAGE}: {variant['label']} cannot be loaded: {who} {what} "
-        f"in this process, and torch ends a process that does it twice. {remedy}"
-    )
+        pass
+    return False
 
 
 def _is_open(path: str) -> bool:
@@ -1065,58 +572,36 @@ def _open_library(file: File, variant: Variant) -> None:
     try:
         torch.ops.load_library(_path(file))
     except OSError as error:
-        _inspect(file, whole=True)
-        words = _plain(str(error.__cause__ or error), 1000)  # torch wraps the dynamic linker's message
-        raise ImportError(f"{PACKAGE}: {variant['label']} cannot be opened: {words}{_advice(words)}") from error
-
-
-def _advice(words: str) -> str:
-    """Return a remedy if the dynamic linker's message ``words`` is about the machine, not about the file; else ""."""
-    if "failed to map segment" in words:
-        return (
-            f". Its file system may be mounted without `exec` (findmnt -T {_plain(ROOT, 400)}), or memory be limited "
-            "(ulimit -v). Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER"
-        )
-    if "static TLS" in words:
-        return (
-            f". Libraries that were loaded before took the room for such variables. Import {PACKAGE} first, or start "
-            "Python with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
-        )
-    if "GLIBCXX_" in words or "CXXABI_" in words:
-        return (
-            ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
-            "conda install -c conda-forge 'libstdcxx-ng>=14'"
-        )
-    return ""
+        reason = f"{PACKAGE}: {variant['label']} cannot be opened: {_plain(str(error.__cause__ or error), 1000)}"
+        raise LoadError(reason, "cannot_open", file) from error  # torch wraps the dynamic linker's error
 
 
 def _path(file: File) -> str:
     return os.path.join(ROOT, file["path"])  # absolute for a variant that was built on this machine
 
 
-def _inspect(file: File, *, whole: bool = False) -> None:
+def _inspect(file: File) -> None:
     """Raise ImportError for a file that differs from the built one: a damaged one may kill the process that opens it.
 
-    Its size and both ends are compared: opening reads little else, and reading a large file in full takes seconds. With
-    ``whole``, every byte is compared.
+    Its size and both ends are compared: opening reads little else, and reading a large file in full takes seconds.
     """
     path = _path(file)
-    repair = f"python -m {PACKAGE}._variants --clear-cache" if os.path.isabs(file["path"]) else _again()
     try:
         sound = os.stat(path).st_size == file["size"]
         if sound and file["ends"] is not None:
             sound = _ends(path, file["size"]) == file["ends"]
-        if sound and whole:
-            sound = _sha256(path) == file["sha256"]
         problem = "" if sound else "is damaged"
     except NotADirectoryError:
         problem = "lies inside an archive, where no library can be opened"
-        repair = "install the package unpacked"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
     if problem:
-        expected = f"(sha256 {file['sha256']} is expected)"
-        raise ImportError(f"{PACKAGE}: {_plain(path, 1000)} {problem} {expected}. Repair it: {repair}")
+        raise _unsound(file, problem)
+
+
+def _unsound(file: File, problem: str) -> LoadError:
+    reason = f"{PACKAGE}: {_plain(_path(file), 1000)} {problem} (sha256 {file['sha256']} is expected)"
+    return LoadError(reason, "repair", file)
 
 
 _END = 512 << 10  # bytes
@@ -1132,16 +617,6 @@ def _ends(path: str, size: int) -> int:
             stream.seek(max(_END, size - _END))
             checksum = zlib.crc32(stream.read(_END), checksum)
     return checksum
-
-
-def _sha256(path: str) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for piece in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 class _Modules:
@@ -1190,7 +665,7 @@ def _watch_devices(variant: Variant) -> None:
             if not any(first <= 10 * major + minor <= last for first, last in variant["archs"].values()):
                 _warn(
                     f"{PACKAGE}: no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), "
-                    f"only on {', '.join(variant['archs'])}. Try: {_update()}"
+                    f"only on {', '.join(variant['archs'])}. Try: pip install -U {DATA['distribution']}"
                 )
 
     if cuda.is_initialized():
@@ -1199,6 +674,7 @@ def _watch_devices(variant: Variant) -> None:
         cuda._queued_calls.append((check, [f"  import {PACKAGE}\n"]))
 
 
+@_public
 def path(name: str) -> str:
     """Return the absolute path of a file of the variant that fits: a library, a program, data. Opens nothing.
 
@@ -1208,189 +684,80 @@ def path(name: str) -> str:
     names = {file["name"] or os.path.basename(file["path"]): file for file in files}
     found = [names[name]] if name in names else [file for each, file in names.items() if each.endswith(f"/{name}")]
     if len(found) != 1:
-        what = "several files" if found else "no file"
-        wanted = _plain(name, 60)
-        raise ImportError(f"{PACKAGE}: its variant has {what} called {wanted!r}, but: {', '.join(sorted(names))}")
+        reason = f"{PACKAGE}: its variant has {'several files' if found else 'no file'} called {_plain(name, 60)!r}"
+        raise LoadError(f"{reason}, but: {', '.join(sorted(names))}")
     _inspect(found[0])
     return _path(found[0])
 
 
+@_public
 def library_path() -> str:
     """Return the absolute path of the library that registers operators; one a line if there are several.
 
     It is for programs without Python. Raises ImportError if there is no such library.
     """
-    libraries = [file for file in _variant_for_programs()["files"] if file["kind"] == "library"]
-    registering = [file for file in libraries if file["registers"]]
-    if registering:
-        for file in registering:
-            _inspect(file)
-        return "\n".join(_path(file) for file in registering)
-    if not libraries:
-        raise ImportError(f"{PACKAGE} has Python modules alone, no library for programs without Python")
-    names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
-    raise ImportError(
-        f"{PACKAGE}: no library that load() opens registers operators, so say which one you mean: {', '.join(names)}. "
-        f"Type: python -m {PACKAGE}._variants --path {names[0]}"
-    )
+    return str(_part("help").library_path())
 
 
 def _variant_for_programs() -> Variant:
-    choice = choose()
+    choice = _choose(must=True)
     if choice.idle:
-        raise ImportError(f"{PACKAGE}: no variant is chosen, as {choice.idle}")
+        raise LoadError(f"{PACKAGE}: no variant is chosen, as {choice.idle}")
     variant: Variant = choice.variant
     return variant
 
 
-# 6. The command line -------------------------------------------------------------------------------------------------
+# 4. The loader's other files -----------------------------------------------------------------------------------------
+
+_parts: Dict[str, Any] = {}
+
+
+def _part(name: str) -> Any:
+    """Return another file of the loader as a module, which gets this one as ``loader``; OSError if it is missing."""
+    if name not in _parts:
+        from importlib import util
+        from types import SimpleNamespace
+
+        file = os.path.join(ROOT, f"{name}.py")
+        spec: Any = util.spec_from_file_location(f"{PACKAGE}._torch_ext.{name}", file)
+        part: Any = util.module_from_spec(spec)
+        part.loader = SimpleNamespace(**globals())  # this module need not be in sys.modules
+        try:
+            spec.loader.exec_module(part)
+        except NotADirectoryError:  # in a zip archive
+            exec(compile(globals()["__loader__"].get_data(file), file, "exec"), part.__dict__)  # noqa: S102
+        _parts[name] = part
+    return _parts[name]
+
+
+def _helped(function: str, plain: Any, *details: Any) -> Any:
+    """Return what a function of help.py gives, or ``plain`` where that file is missing or damaged."""
+    try:
+        return getattr(_part("help"), function)(*details)
+    except Exception:  # noqa: BLE001 - whatever a damaged file raises
+        return plain
+
+
+def _explained(error: LoadError) -> str:
+    """Return the reason with its remedy; in a half-deleted installation, the reason still stands."""
+    plain = f"{error}\n{_without_help()}"
+    return str(_helped(error.topic, plain, str(error), *error.details)) if error.topic else str(error)
+
+
+def _without_help() -> str:
+    again = f"-e {DATA['editable']}" if "editable" in DATA else f"--force-reinstall --no-deps {DATA['distribution']}"
+    return f"({_plain(ROOT, 400)}/help.py, which knows more, is missing or damaged: pip install {again})"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may have any bytes
-    actions: Dict[str, Callable[..., str]] = {
-        "": explain,
-        "--json": _as_json,
-        "--library-path": library_path,
-        "--check": _check,
-        "--path": path,
-        "--build": _build_now,
-        "--cache": _show_cache,
-        "--clear-cache": _clear_cache,
-    }
-    option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if option not in actions or len(names) != (1 if option == "--path" else 0):
-        options = "--json | --library-path | --check | --path NAME | --build | --cache | --clear-cache"
-        print(f"usage: python -m {PACKAGE}._variants [{options}]", file=sys.stderr)
-        return 2
-    try:
-        print(actions[option](*names))
-        if option in ("--cache", "--clear-cache"):
-            return 0
-        choice = choose(must=False)
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises when it is imported
-        print(f"{PACKAGE}: torch cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0 if choice.variant or choice.idle else 1
+    run = _helped("command_line", None)
+    if run is None:
+        print(choose(must=False).table(), _without_help(), sep="\n")
+    return 1 if run is None else int(run(arguments))
 
 
-def explain() -> str:
-    """Return the facts, the verdict on each variant, and the remedy if none fits. Imports nothing but torch."""
-    choice = choose(must=False)
-    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in choice.verdicts().items())]
-    if choice.variant is None and not choice.idle:
-        lines += remedy(choice, choice.variants) if choice.variants else []
-        lines += _offer() if "fallback" in DATA and choice.here["torch"] else []
-    return "\n".join(lines)
-
-
-def _as_json() -> str:
-    import json
-
-    choice = choose(must=False)
-    files = choice.variant["files"] if choice.variant else ()
-    paths = {file["name"]: _path(file) for file in files if file["name"]}
-    found: Dict[str, Any] = {"root": ROOT, "facts": choice.here, "chosen": choice.label}
-    found.update(verdicts=choice.verdicts(), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
-    if choice.variant is None and not choice.idle:
-        found["remedy"] = remedy(choice, choice.variants) if choice.variants else []
-    return json.dumps({**DATA, **found}, indent=2)
-
-
-def _build_now() -> str:
-    """Build for the installed torch, even if no variable allows it, unless one forbids it."""
-    choice = choose(must=False)
-    if choice.variant:
-        return f"{choice.label} {'was built here' if choice.variant.get('built') else 'fits'}: nothing is to be built"
-    if choice.idle:
-        raise ImportError(f"{PACKAGE}: nothing is built, as {choice.idle}")
-    if "fallback" not in DATA or not choice.here["torch"] or _allowed() is False:
-        raise ImportError(_refusal_of_all(choice))
-    return f"{_build(choice)['label']} is built, and loaded from now on"
-
-
-def _kept() -> List[str]:
-    """Return the folders in the cache with builds of this package, for every torch."""
-    of_others = _of_others()
-    if of_others:
-        raise ImportError(f"{PACKAGE}: {of_others}")
-    found = []
-    for folder in ("views", "built", "failed"):
-        try:
-            names = os.listdir(f"{_cache()}/{folder}")
-        except OSError:
-            continue
-        found += [f"{_cache()}/{folder}/{name}" for name in sorted(names) if name.startswith(f"{_distribution()}-")]
-    return found
-
-
-def _show_cache() -> str:
-    """Return the cache folder and this package's builds in it, each with its torch."""
-    import json
-
-    lines = [_cache() or "no folder: neither HOME nor TORCH_EXT_BUILD_CACHE names one"]
-    for folder in _kept():
-        if os.path.isfile(f"{folder}/variant.json"):
-            with open(f"{folder}/variant.json", encoding="utf-8") as stream:
-                said = json.load(stream)
-            lines.append(f"  {said['variant']['label']}, for {said['torch']}")
-    return "\n".join(lines)
-
-
-def _clear_cache() -> str:
-    """Remove the builds of this package on this machine."""
-    import shutil
-
-    kept = _kept()
-    for folder in kept:
-        for parent, _, _ in os.walk(folder):
-            if os.stat(parent).st_uid == os.geteuid():
-                os.chmod(parent, 0o700)
-        if os.path.isdir(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-        elif os.access(os.path.dirname(folder), os.W_OK):
-            os.unlink(folder)
-    left = [folder for folder in kept if os.path.exists(folder)]
-    if left:
-        raise ImportError(f"{PACKAGE}: {left[0]} cannot be removed")
-    return f"removed {len(kept)} from {_cache()}"
-
-
-# --check runs this in another process, since a library may kill the process that opens it.
-_CHECK = """
-import importlib, sys
-import torch
-sys.path[:] = sys.argv[2:]
-names = torch._C._dispatch_get_all_op_names
-before = set(names())
-importlib.import_module(sys.argv[1]).load()
-print(*sorted(set(names()) - before), sep=", ")
-"""
-
-
-def _check() -> str:
-    """Compare every file of the chosen variant with its hash, load it in another process, list its operators."""
-    import subprocess
-
-    choice = choose()
-    if choice.idle:
-        raise ImportError(f"{PACKAGE}: nothing is checked, as {choice.idle}")
-    for file in choice.variant["files"]:
-        _inspect(file, whole=True)
-    command = [sys.executable, "-c", _CHECK, f"{PACKAGE}._variants", *sys.path]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    if done.returncode:
-        raise ImportError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
-    return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
-
-
-# 7. The data ---------------------------------------------------------------------------------------------------------
+# 5. The data ---------------------------------------------------------------------------------------------------------
 
 # distribution      the name that users install
 # package           the import name that it was built under
@@ -1413,14 +780,11 @@ def _check() -> str:
 #   files           its files; of each:
 #     path, size, sha256  below _torch_ext; in bytes; in hex
 #     name          the author's, below the install prefix; "" for third-party libraries that were copied in
-#     kind          library, module (of Python, compiled), graft (a third-party library), python (a module's
-#                   source), program, data
+#     kind          library, module (of Python, compiled), graft (a third-party library), python, program, data
 #     ends          the CRC-32 of its first and last 512 KiB; None: not known
 #     module        the import name below the package, for modules
-#     registers     whether load() opens it: it registers operators or classes with torch, and the package does not
-#                   open it itself
-#     namespaces    the namespaces that it opens with TORCH_LIBRARY, as far as the build could tell
-#     operators     the operators that it defines, with namespace and overload, as far as the build could tell
+#     registers     whether load() opens it: it registers operators or classes, and the package does not open it itself
+#     namespaces, operators  those that it opens with TORCH_LIBRARY or defines, as far as the build could tell
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under

@@ -276,6 +276,7 @@ def _compile(
     say: Say,
 ) -> dict[str, object]:
     from hatch_torch_ext import pipeline
+    from hatch_torch_ext.facts.variant import BUILD, HELP
     from hatch_torch_ext.merge import loader
 
     work = scratch / "work"
@@ -291,6 +292,8 @@ def _compile(
     )
     package = f"site/{request.package.replace('.', '/')}"
     for file in product.layout.files:
+        if file.target in {HELP, BUILD}:
+            continue  # the installed package has them
         target = made / package / file.target
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file.source, target)

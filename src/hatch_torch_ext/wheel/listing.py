@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
@@ -42,7 +42,8 @@ class Listed:
 class Manifest:
     """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their SHA-256.
 
-    Those are what CMake installed for the package, and the sources of ``fallback``.
+    Those are what CMake installed for the package, the loader's files below ``_torch_ext`` (wheels that were made when
+    it was one file have none) and the sources of ``fallback``.
     """
 
     place: str
@@ -98,7 +99,11 @@ def parse(text: str, place: str) -> Manifest:
         place=place,
         root=place.removesuffix("manifest.json"),
         variants=listed,
-        package_files={**_package_files(data.get("package_files", []), package), **sources},
+        package_files={
+            **_package_files(data, "package_files", package),
+            **_package_files(data, "loader", package),
+            **sources,
+        },
         partial=partials.from_json(data[partials.FIELD]) if partials.FIELD in data else None,
         fallback=fallback,
         origin=origins.from_json(data[origins.FIELD]) if origins.FIELD in data else None,
@@ -116,14 +121,15 @@ def _listed(item: object, number: int, package: str) -> Listed:
     return Listed(package=package.rstrip("/").replace("/", "."), variant=variant, files=files)
 
 
-def _package_files(data: object, package: str) -> dict[str, str]:
+def _package_files(head: Mapping[str, Any], field: str, package: str) -> dict[str, str]:
     found = {}
+    data = head.get(field, [])
     for number, item in enumerate(data if isinstance(data, list) else [data], 1):
         target, sha256 = (item.get("target"), item.get("sha256")) if isinstance(item, dict) else (None, None)
         if not variants.is_path(target) or not isinstance(sha256, str):
-            raise WheelError(f"file {number} of `package_files` must have a `target` and a `sha256`")
+            raise WheelError(f"file {number} of `{field}` must have a `target` and a `sha256`")
         labels = item.get("variants", []) if isinstance(item, dict) else []
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise WheelError(f"file {number} of `package_files`: `variants` must be a list of labels")
+            raise WheelError(f"file {number} of `{field}`: `variants` must be a list of labels")
         found[package + target] = sha256
     return found

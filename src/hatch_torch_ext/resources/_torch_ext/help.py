@@ -1,0 +1,492 @@
+"""Messages of the loader with their remedies, and its command line ``python -m <package>._variants``.
+
+Written by hatch-torch-ext; the same in every package. ``_variants.py``, one folder up, runs this file for the few
+processes that need it, and puts itself into it as ``loader``.
+
+1. LoadErrors: why nothing is loaded, and the command to type. Each function gets the reason and returns the message.
+2. Cautions: what is loaded, but perhaps not as the user expects.
+3. The command line.
+
+The syntax is that of Python 3.8.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
+
+    from hatch_torch_ext.resources import _variants as loader
+    from hatch_torch_ext.resources._variants import Choice, Facts, File, Variant
+
+FEW = 6  # up to this many variants are listed one by one
+WIDTH = 120  # characters of a line
+
+
+# 1. Refusals ----------------------------------------------------------------------------------------------------------
+
+
+def nothing_fits(_: str, choice: Choice) -> str:
+    """Return why nothing fits and, if the wheel holds its sources, how to build it here."""
+    count = len(choice.variants)
+    if count:
+        text = refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.")
+    else:
+        text = f"{loader.PACKAGE}: it holds no compiled variant, only the sources of one.\n{choice}"
+        if not choice.here["torch"]:
+            text += "\nInstall torch:\n  pip install torch"
+    return "\n".join([text, *_offer(choice)])
+
+
+def _offer(choice: Choice) -> List[str]:
+    """Return lines on a build for the installed torch, if the wheel holds its sources."""
+    if "fallback" not in loader.DATA or not choice.here["torch"]:
+        return []
+    try:
+        return list(loader._part("build").offer())
+    except OSError as error:  # a half-deleted installation
+        return [f"It holds its sources, but not what builds them ({error}). Reinstall it:", f"  {again()}"]
+
+
+def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
+    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then the remedy."""
+    told = _one_by_one if len(variants) <= FEW else _by_rule
+    lines = [
+        f"{loader.PACKAGE}: {head}",
+        str(choice),
+        *told(choice, variants),
+        *remedy(choice, variants),
+        *_partial(),
+        *_cut(),
+        "or build it for this one, if its matrix has it:"
+        if "editable" in loader.DATA or "here" in loader.DATA
+        else "or a newer release, if there is one:",
+        f"  {update()}",
+        f"More: python -m {loader.PACKAGE}._variants",
+    ]
+    return "\n".join(lines)
+
+
+def _partial() -> List[str]:
+    """Return a note if the wheel is a partial one: another part may have a variant that fits."""
+    lacking = loader.DATA.get("partial")
+    if not lacking:
+        return []
+    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    return [f"or the whole wheel, as this is a part of it without {names}:", "  hatch-torch-ext merge PART... -o DIR"]
+
+
+def _cut() -> List[str]:
+    """Return a note on where the other variants are, if the wheel was split from one that held them all."""
+    others = loader.DATA.get("cut")
+    if not others:
+        return []
+    shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
+    return [
+        "or take another wheel of this release, as this one was cut: the other variants are in",
+        f"  {' '.join(shown)}",
+    ]
+
+
+def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
+    for label in (variant["label"] for variant in variants):
+        line = f"  {label}: {choice.against(label)}"
+        if len(line) > WIDTH:  # the facts are in a line above
+            line = f"  {label}: built for {', '.join(wanted for _, wanted, _ in choice.reasons[label])}"
+        yield line
+
+
+def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
+    """Group the variants by the first rule that rejects them and by the fact; yield a line for each group."""
+    groups: Dict[Tuple[str, str], List[str]] = {}
+    for variant in variants:
+        rule, wanted, have = choice.reasons[variant["label"]][0]
+        groups.setdefault((rule, have), []).append(wanted)
+    for (_, have), wanted_by in groups.items():
+        kinds = list(dict.fromkeys(wanted_by))
+        if len(kinds) > 3:
+            kinds = [kinds[0], "...", kinds[-1]]
+        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; here is {have}"
+
+
+def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
+    """Return the command that installs the nearest torch for this Python and machine; else what has to change."""
+    here = choice.here
+    rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
+    possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
+    if not possible:
+        return ["Use another system,"]
+    reachable = [each for each in possible if "python" not in rules[each["label"]] and _has_wheels(each, here)]
+    if not reachable:
+        pythons = {each["python"] or "cp{} to cp{}".format(*each["cp"]) for each in possible}
+        return [f"Use a Python that it was built for: {', '.join(sorted(pythons))}"]
+
+    best = max(reachable, key=lambda each: _nearness(each, here, rules[each["label"]]))
+    wanted = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
+    if not best["on_default_index"]:
+        abi = loader._ABI_NAMES[best["cxx11_abi"]]
+        return [f"Use a build of {wanted} with {abi}, which torch's default index lacks,"]
+
+    against = rules[best["label"]]
+    same_release = loader._numbers(best["torch"]) == loader._Release(here["torch"]).minor
+    again = " --force-reinstall" if same_release else ""  # pip would keep the installed build
+    lines = ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
+    if against == {"snapshot"}:
+        lines.append("(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)")
+    return lines
+
+
+def _has_wheels(variant: Variant, here: Facts) -> bool:
+    """Return whether the torch of ``variant`` has wheels for this Python."""
+    first, last = variant["cp"]
+    return bool(first <= loader._numbers(here["python"])[0] <= last)
+
+
+def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ...]:
+    """Return a sort key; last is the variant whose torch is the smallest change, without a torch the newest."""
+    mine = loader._Release(here["torch"] or "99.99").minor
+    built = loader._numbers(variant["torch"])
+    distance = [-abs(one - other) for one, other in zip(mine, built)]
+    return variant["on_default_index"], "backend" not in against, distance, built, loader._rank(variant)
+
+
+def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
+    """Return pip's option for torch's own index, if the default index has another build than the one needed."""
+    build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
+    of_such_an_index = f"+{build[:2]}" in here["torch"]
+    if "backend" in against or of_such_an_index:
+        return f" --index-url https://download.pytorch.org/whl/{build}"
+    return ""
+
+
+def update() -> str:
+    """Return the command that installs a newer release, or builds again what was built here."""
+    if "editable" in loader.DATA or "here" in loader.DATA:
+        return again()
+    return f"pip install -U {loader.DATA['distribution']}"
+
+
+def again() -> str:
+    """Return the command that reinstalls from the same source, quoted for a shell."""
+    if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
+        return (
+            "make the program again with all files as they are: "
+            f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
+        )
+    if "editable" in loader.DATA:
+        import shlex
+        from importlib.metadata import PackageNotFoundError, distribution
+
+        try:
+            by = distribution(loader.DATA["distribution"]).read_text("INSTALLER") or ""
+        except PackageNotFoundError:
+            by = ""
+        # uv considers a project unchanged while its pyproject.toml is unchanged.
+        command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
+        return f"{command} -e {shlex.quote(loader.DATA['editable'])}"
+    if "here" in loader.DATA:  # pip and uv keep the wheel that they built for another torch
+        name = loader.DATA["distribution"]
+        return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
+    return f"pip install --force-reinstall --no-deps {loader.DATA['distribution']}"
+
+
+def hidden(_: str, module: Any) -> str:
+    """Name what `import torch` finds, if that is not PyTorch."""
+    folders = list(getattr(module, "__path__", []))
+    place = getattr(module, "__file__", None) or (folders[0] if folders else "something without a file")
+    return (
+        f"{loader.PACKAGE}: `import torch` finds {loader._plain(str(place), 400)}, which is not PyTorch and hides it. "
+        "Rename it, or take its folder off sys.path"
+    )
+
+
+def loaded_before(_: str, variant: Variant, before: Dict[str, Any]) -> str:
+    """Name the two builds of a package that meet in one process."""
+    return (
+        f"{loader.PACKAGE}: {variant['label']} of {loader._plain(loader.ROOT, 400)} cannot be loaded, as "
+        f"{before['label']} of {loader._plain(before['root'], 400)} is: operators can be registered once in a process. "
+        "Start a new one, and keep one of the two on its path"
+    )
+
+
+def taken(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
+    """Return the message about a namespace or operator that is registered already, with its owner."""
+    owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
+    where = owner or loader._plain(_registered_at(name) if kind == "namespaces" else _defined_at(name), 200)
+    who = f"the distribution {owner}" if owner else f"something else (its source: {where})"
+    remedy = "Use the two in separate processes"
+    if owner:
+        remedy += f", or keep one of them: pip uninstall {owner}"
+    if kind == "namespaces":
+        what = f"has registered the operators' namespace `{name}` (TORCH_LIBRARY)"
+    else:
+        what = f"has defined the operator `{name}`"
+    return (
+        f"{loader.PACKAGE}: {variant['label']} cannot be loaded: {who} {what} "
+        f"in this process, and torch ends a process that does it twice. {remedy}"
+    )
+
+
+def _registered_at(namespace: str) -> str:
+    """Return the place in the sources at which TORCH_LIBRARY opened ``namespace``."""
+    from torch import _C
+
+    try:
+        _C._dispatch_library("DEF", namespace, "")
+    except RuntimeError as error:
+        _, _, rest = str(error).partition("Previous registration of TORCH_LIBRARY was registered at ")
+        return rest.partition(";")[0]
+    return "not known"
+
+
+def _defined_at(operator: str) -> str:
+    """Return the place in the sources at which ``operator`` was defined."""
+    from torch import _C
+
+    _, _, rest = _C._dispatch_dump(operator).partition("registered at ")
+    return rest.partition("\n")[0] or "not known"
+
+
+def cannot_open(reason: str, file: File) -> str:
+    """Return the dynamic linker's message, with a remedy if it is about the machine, not about the file."""
+    try:
+        check_whole(file)
+    except loader.LoadError as damage:
+        return repair(str(damage), file)
+    return reason + _advice(reason)
+
+
+def _advice(words: str) -> str:
+    """Return a remedy if the dynamic linker's message ``words`` is about the machine, not about the file; else ""."""
+    if "failed to map segment" in words:
+        return (
+            f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
+            "or memory be limited (ulimit -v). Install into another folder: pip install --target FOLDER, and "
+            "PYTHONPATH=FOLDER"
+        )
+    if "static TLS" in words:
+        return (
+            f". Libraries that were loaded before took the room for such variables. Import {loader.PACKAGE} first, or "
+            "start Python with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
+        )
+    if "GLIBCXX_" in words or "CXXABI_" in words:
+        return (
+            ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
+            "conda install -c conda-forge 'libstdcxx-ng>=14'"
+        )
+    return ""
+
+
+def repair(reason: str, file: File) -> str:
+    """Return the message about a file that is missing or damaged, with the command that brings it back."""
+    if "inside an archive" in reason:
+        command = "install the package unpacked"
+    elif os.path.isabs(file["path"]):
+        command = f"python -m {loader.PACKAGE}._variants --clear-cache"
+    else:
+        command = again()
+    return f"{reason}. Repair it: {command}"
+
+
+def check_whole(file: File) -> None:
+    """Compare every byte of a file, where loading compares both ends."""
+    loader._inspect(file)
+    if _sha256(loader._path(file)) != file["sha256"]:
+        raise loader._unsound(file, "is damaged")
+
+
+def _sha256(path: str) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+# 2. Cautions ----------------------------------------------------------------------------------------------------------
+
+
+def cautions(choice: Choice) -> Iterator[str]:
+    """Yield what works with the chosen variant, but perhaps not as the user expects."""
+    here, variant = choice.here, choice.variant
+    if variant.get("built"):
+        return
+    if choice.reasons[choice.label]:
+        against = choice.against(choice.label)
+        yield f"{loader.PACKAGE}: {choice.label} was forced, although it was {against}: it may crash"
+        return
+    installed = loader._Release(here["torch"])
+    if installed.final and not installed.of_torch and not variant["stable_abi"]:
+        yield (
+            f"{loader.PACKAGE}: torch {here['torch']} is not an official build of the release {variant['torch']}; "
+            f"{choice.label} was compiled for torch's and is loaded"
+        )
+    for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
+    if for_gpus and not variant["cuda"] and here["backend"] != "CPU":
+        yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
+
+
+def trace(choice: Choice) -> None:
+    """Write every verdict to stderr, if it is open."""
+    lines = [f"{loader.PACKAGE}: {label}: {verdict}\n" for label, verdict in verdicts(choice).items()]
+    try:
+        print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
+    except (OSError, ValueError):  # stderr is closed
+        return
+
+
+def verdicts(choice: Choice) -> Dict[str, str]:
+    """Return for every label why it was chosen or rejected."""
+    return {label: _verdict(choice, label) for label in choice.reasons}
+
+
+def _verdict(choice: Choice, label: str) -> str:
+    if choice.idle:
+        return f"not loaded: {choice.idle}"
+    if label == choice.label:
+        chosen = "chosen, built here" if choice.variant.get("built") else "chosen"
+        return f"forced, though {choice.against(label)}" if choice.reasons[label] else chosen
+    if choice.reasons[label]:
+        return f"rejected: {choice.against(label)}"
+    return f"fits, but {choice.label} is better"
+
+
+# 3. The command line --------------------------------------------------------------------------------------------------
+
+
+def is_asked() -> bool:
+    """Return whether ``python -m <package>._variants`` is importing the package on its way to the loader."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        # a variable of the standard library's runpy
+        if frame.f_locals.get("mod_name") == f"{loader.PACKAGE}._variants":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def command_line() -> Callable[[Sequence[str]], int]:
+    """Return the command line, which raises its own errors."""
+    return main
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may have any bytes
+    actions: Dict[str, Callable[..., str]] = {
+        "": explain,
+        "--json": as_json,
+        "--library-path": library_path,
+        "--check": check,
+        "--path": loader.path,
+        "--build": lambda: _of_build("build_now"),
+        "--cache": lambda: _of_build("show_cache"),
+        "--clear-cache": lambda: _of_build("clear_cache"),
+    }
+    option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if option not in actions or len(names) != (1 if option == "--path" else 0):
+        options = " | ".join(f"{each} NAME" if each == "--path" else each for each in actions if each)
+        print(f"usage: python -m {loader.PACKAGE}._variants [{options}]", file=sys.stderr)
+        return 2
+    try:
+        print(actions[option](*names))
+        if option in ("--cache", "--clear-cache"):
+            return 0
+        choice = loader.choose(must=False)
+    except loader.LoadError as refusal:
+        print(loader._explained(refusal), file=sys.stderr)
+        return 1
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises when it is imported
+        print(f"{loader.PACKAGE}: torch cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0 if choice.variant or choice.idle else 1
+
+
+def _of_build(command: str) -> str:
+    """Run a command of build.py."""
+    if "fallback" not in loader.DATA:
+        raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use")
+    try:
+        build = loader._part("build")
+    except OSError as error:  # a half-deleted installation
+        raise loader.LoadError(f"{loader.PACKAGE}: {error}. Reinstall it: {again()}") from error
+    return str(getattr(build, command)())
+
+
+def explain() -> str:
+    """Return the facts, the verdict on each variant, and the remedy if none fits. Imports nothing but torch."""
+    choice = loader.choose(must=False)
+    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in verdicts(choice).items())]
+    if choice.variant is None and not choice.idle:
+        lines += remedy(choice, choice.variants) if choice.variants else []
+        lines += _offer(choice)
+    return "\n".join(lines)
+
+
+def as_json() -> str:
+    """Return the facts, the data, the choice and the verdicts as JSON."""
+    import json
+
+    choice = loader.choose(must=False)
+    files = choice.variant["files"] if choice.variant else ()
+    paths = {file["name"]: loader._path(file) for file in files if file["name"]}
+    found: Dict[str, Any] = {"root": loader.ROOT, "facts": choice.here, "chosen": choice.label}
+    found.update(verdicts=verdicts(choice), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
+    if choice.variant is None and not choice.idle:
+        found["remedy"] = remedy(choice, choice.variants) if choice.variants else []
+    return json.dumps({**loader.DATA, **found}, indent=2)
+
+
+_CHECK = """
+import importlib, sys
+import torch
+sys.path[:] = sys.argv[2:]
+names = torch._C._dispatch_get_all_op_names
+before = set(names())
+importlib.import_module(sys.argv[1]).load()
+print(*sorted(set(names()) - before), sep=", ")
+"""
+
+
+def library_path() -> str:
+    """Return the paths of the libraries that register operators; without one, list the libraries and the command."""
+    files = loader._variant_for_programs()["files"]
+    libraries = [file for file in files if file["kind"] == "library"]
+    registering = [file for file in libraries if file["registers"]]
+    for file in registering:
+        loader._inspect(file)
+    if registering:
+        return "\n".join(map(loader._path, registering))
+    if not libraries:
+        raise loader.LoadError(f"{loader.PACKAGE} has Python modules alone, no library for programs without Python")
+    names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
+    raise loader.LoadError(
+        f"{loader.PACKAGE}: no library that load() opens registers operators, so say which one you mean: "
+        f"{', '.join(names)}. Type: python -m {loader.PACKAGE}._variants --path {names[0]}"
+    )
+
+
+def check() -> str:
+    """Compare every file of the chosen variant with its hash, load it in another process, list its operators."""
+    import subprocess
+
+    choice = loader._choose()
+    if choice.idle:
+        raise loader.LoadError(f"{loader.PACKAGE}: nothing is checked, as {choice.idle}")
+    for file in choice.variant["files"]:
+        check_whole(file)
+    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", *sys.path]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise loader.LoadError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
+    return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
