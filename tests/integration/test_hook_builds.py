@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
 import tarfile
 import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -387,6 +390,50 @@ def test_two_builds_at_once_in_one_project(project: Project, reference: str) -> 
     for thread in threads:
         thread.join()
     assert {project.digest("dist/a"), project.digest("dist/b")} == {reference}
+
+
+PACKS_SLOWLY = """
+import pathlib, time
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+class Slow(BuildHookInterface):
+    def initialize(self, version, build_data):
+        dist = pathlib.Path(self.root) / "dist"
+        dist.mkdir(exist_ok=True)
+        (dist / "packs").touch()
+        while not (dist / "go").exists():
+            time.sleep(0.05)
+"""
+
+
+def test_the_work_folder_is_held_until_the_wheel_is_packed(project: Project, reference: str) -> None:
+    """`build --fresh`, begun while another build packs, waits for it: hatchling reads what `--fresh` removes."""
+    page, dist = project.root / "pyproject.toml", project.root / "dist"
+    hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    text = page.read_text(encoding="utf-8").replace(hook, f"{hook}[tool.hatch.build.targets.wheel.hooks.custom]\n")
+    page.write_text(text, encoding="utf-8")
+    (project.root / "hatch_build.py").write_text(PACKS_SLOWLY, encoding="utf-8")
+    first = project.started(HATCH_TORCH_EXT_ONLY="matrix.2.9")
+    deadline = time.monotonic() + 120
+    while not (dist / "packs").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    command = [sys.executable, "-m", "hatch_torch_ext", "build", "--fresh", "-d", "out"]
+    environ = {**os.environ, **{name: value for name, value in project.environ.items() if value is not None}}
+    merged = subprocess.STDOUT
+    with subprocess.Popen(
+        command, cwd=project.root, env=environ, stdout=subprocess.PIPE, stderr=merged, text=True
+    ) as second:
+        assert second.stdout is not None
+        said = second.stdout.readline()
+        while said and "waiting" not in said:
+            said = second.stdout.readline()
+        (dist / "go").touch()
+        output, _ = first.communicate(timeout=60)
+        rest = second.stdout.read()
+    assert f"waiting for the work folder {project.root / 'build/torch-ext'}, which process {first.pid} (" in said
+    assert first.returncode == 0, output
+    assert second.returncode == 0, rest
+    assert project.wheel()
+    assert project.digest("out") == reference
 
 
 def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, reference: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import signal
+import weakref
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     _repeated: tuple[str, ...] = ()
     """Warnings that ``finalize`` shows again: the log of a build is long."""
 
+    _held: contextlib.ExitStack | None = None
+    """Holds the work folder from before the build until the wheel is packed and audited: hatchling packs from it."""
+
     _built: tuple[Config, Product] | None = None
     """The configuration and the product of ``initialize``, for ``finalize``: hatchling calls both on one instance."""
 
@@ -86,7 +90,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 self.app.abort(f"hatch-torch-ext: {found[0]}")
             return
         try:
-            self._initialize(version, build_data)
+            with contextlib.ExitStack() as held:
+                self._initialize(version, build_data, held)
+                self._held = held.pop_all()
+            # Where hatchling fails to pack, it calls no hook: the folder is free once nothing refers to this one.
+            weakref.finalize(self, self._held.close)
         except TorchExtError as error:
             self.app.abort(f"hatch-torch-ext: {error}")
         except ModuleNotFoundError as error:
@@ -117,9 +125,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """
         if self._unfinished is not None:
             atexit.unregister(self._unfinished)
-        if self.target_name != "wheel" or version == "editable":
-            return
-        wheel = Path(artifact_path)
+        with self._held or contextlib.nullcontext():
+            if self.target_name == "wheel" and version != "editable":
+                self._put_into_place(Path(artifact_path))
+
+    def _put_into_place(self, wheel: Path) -> None:
         aside = wheel.parent / UNAUDITED / wheel.name
         written = {wheel, aside}
         try:
@@ -151,7 +161,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     # The imports below are inside the functions: hatchling loads every hook, even for `hatch version`.
 
-    def _initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def _initialize(self, version: str, build_data: dict[str, Any], held: contextlib.ExitStack) -> None:
         from hatch_torch_ext import environments
         from hatch_torch_ext.environments import own_hatch
 
@@ -161,7 +171,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         own_hatch.lend()
         from hatch_torch_ext import matrix, pipeline, views
         from hatch_torch_ext.hooks import editable, first_use_sources, metadata, shipping
-        from hatch_torch_ext.pipeline import selection
+        from hatch_torch_ext.pipeline import folders, selection
 
         pipeline.check_platform()
         config = self._config()
@@ -170,6 +180,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # set when hatchling read the project's metadata
         config, work = self._at_work(config)
+        held.enter_context(folders.lock(work, self._say))
         entries = selection.expand(config, distribution=self._distribution, found=found)
         here, torch = None, None
         if version == "editable":
@@ -182,9 +193,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         else:
             selected = selection.select(config, entries, report=self._say)
         promised = self._promised(config, entries, hook)
-        held = None
+        at_first_use = None
         if config.fallback == "build" and version != "editable":
-            held = first_use_sources.gather(
+            at_first_use = first_use_sources.gather(
                 config, entries, options=self.config, version=str(self.metadata.version), work=work
             )
             self._offer_extra(config)
@@ -198,7 +209,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 views=[view],
                 work=work,
                 whole=self._whole(config, entries) if version != "editable" and here is None else (),
-                sources=held,
+                sources=at_first_use,
                 installed=here.installed if here is not None else None,
                 here=here is not None,
                 version=str(self.metadata.version),

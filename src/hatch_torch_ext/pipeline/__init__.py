@@ -84,7 +84,8 @@ def build(
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` get all events.
 
-    ``work`` is the folder of all work; ``whole`` are the entries of the complete wheel, if these may be a part of it.
+    ``work`` is the folder of all work, which the caller holds (``folders.lock``) for as long as it uses the result;
+    ``whole`` are the entries of the complete wheel, if these may be a part of it.
     ``sources`` go into the wheel for a build at first use; with them there may be no entry. ``installed`` is the torch
     of the entry ``current``; ``here`` says that the wheel is for the environment that it is built for. ``version`` is
     the project's; ``shipped`` are the files that hatchling puts into the wheel, by place in it; ``sdist`` those that it
@@ -94,12 +95,7 @@ def build(
     entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
     """
     check_platform()
-    waiting = events.Stream(None, views)
-    with (
-        store.using(),
-        folders.lock(work, lambda line: waiting(events.Note(text=line))),
-        (work / events.FILE).open("w", encoding="utf-8") as file,
-    ):
+    with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
         tasks = [
             Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
