@@ -161,6 +161,32 @@ def test_the_same_bytes_though_a_worker_is_lost(tmp_path: Path, shared: Path, cl
 
 
 @pytest.mark.slow
+def test_a_finished_entry_is_counted_though_its_worker_is_lost(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
+    """The worker that has built one entry is killed while the other entry is built: nothing is built again."""
+    waiting = Waiting(tmp_path, shared, cluster)
+    workers = [cluster.worker(**waiting.store) for _ in range(2)]
+    with waiting.started() as started:
+        pid = waiting.waits()
+        deadline = time.monotonic() + 240
+        while not waiting.project.events("done") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        kept = next(worker for worker in workers if worker.pid in _ancestors(pid))
+        for worker in workers:
+            if worker is not kept:
+                worker.kill()
+                worker.wait()
+        time.sleep(1)  # the scheduler notices; an entry that it gave to the other worker would have to wait
+        os.kill(pid, signal.SIGTERM)
+        output, _ = started.communicate(timeout=400)
+    assert started.returncode == 0, output
+    assert "2 built, 0 unchanged, 0 failed" in output
+    assert "not begun" not in output
+    assert "was lost" not in output
+    configured = [event["entry"] for event in waiting.project.events("step") if event["step"] == "configure"]
+    assert sorted(configured) == ["matrix.2.8", "matrix.2.9"]
+
+
+@pytest.mark.slow
 def test_interrupted(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
     """A worker that joins late gets the entry; Ctrl-C ends its programs, not the worker; the same command goes on."""
     waiting = Waiting(tmp_path, shared, cluster)

@@ -15,7 +15,11 @@ import pytest
 from hatch_torch_ext import __version__
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.pipeline import cluster, record, worker
+from hatch_torch_ext.hooks import shipping
+from hatch_torch_ext.pipeline import cluster, events, record, worker
+from hatch_torch_ext.pipeline.task import Parcel
+from hatch_torch_ext.views.board import Board, summary
+from plain import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +94,7 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
 
     def pack(source: str) -> bytes:
         config = configuration.parse({"source": source}, root=root, project_name="my-pkg", environ={})
-        return cluster.pack(config)
+        return cluster.pack(config, [root / source / "CMakeLists.txt"])
 
     with pytest.raises(ConfigurationError) as caught:
         pack("../csrc")
@@ -101,6 +105,82 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "csrc").rename(root / "native")
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(pack("native")))) as archive:
         assert "native/CMakeLists.txt" in archive.getnames()
+
+
+SENT = {
+    ".gitignore": "/build/\n/dist/\n*.secret\ngenerated.*\nmade_*.c\nid_rsa\n",
+    "pyproject.toml": '[project]\nname = "my-pkg"\nversion = "1"\nreadme = "README.md"\n',
+    "hatch.toml": "",
+    "README.md": "",
+    "LICENSE": "",
+    "include/api.h": "",
+    "csrc/CMakeLists.txt": 'file(GLOB made "${CMAKE_CURRENT_SOURCE_DIR}/made_*.c")\n'
+    "add_library(plain SHARED plain.c ${CMAKE_CURRENT_SOURCE_DIR}/generated.c ${made})\n",
+    "csrc/plain.c": "",
+    "csrc/generated.c": "ignored by git, named by CMake",
+    "csrc/made_1.c": "ignored by git, matched by a pattern of CMake",
+    "src/my_pkg/__init__.py": "",
+}
+KEPT_HERE = {
+    ".env": "TOKEN=1",
+    ".ssh/id_rsa": "",
+    "id_rsa": "ignored by git",
+    "csrc/generated.h": "ignored by git, and named by nothing",
+    "deploy.secret": "",
+    "build/torch-ext/lock": "",
+    "dist/my_pkg-1.whl": "",
+}
+
+
+def test_what_a_build_needs_travels(tmp_path: Path) -> None:
+    """What an sdist would hold without hidden files, and what CMake files name; nothing that only lies there."""
+    write(tmp_path, {**SENT, **KEPT_HERE})
+    options = {"source": "csrc"}
+    config = configuration.parse(options, root=tmp_path, project_name="my-pkg", environ={})
+    files = shipping.travelling(str(tmp_path), config, tmp_path / "build/torch-ext")
+    assert [path.relative_to(tmp_path).as_posix() for path in files] == sorted(SENT)
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(cluster.pack(config, files)))) as archive:
+        assert archive.getnames() == sorted(SENT)
+
+
+def test_a_file_that_was_not_sent_is_named_where_a_worker_misses_it(tmp_path: Path) -> None:
+    """With the line that sends it; done as it says, the file travels."""
+    root = write(tmp_path, {**SENT, **KEPT_HERE})
+    config = configuration.parse({"source": "csrc"}, root=root, project_name="my-pkg", environ={})
+    work = root / "build/torch-ext"
+    away = cluster.Cluster("tcp://there:1", config, Parcel(files=lambda: shipping.travelling(str(root), config, work)))
+    away._sent = away._parcel.files()
+    error = "compiling failed\n/w/csrc/plain.c:1:10: fatal error: generated.h: No such file or directory"
+    assert list(away._not_sent(error)) == [
+        "`csrc/generated.h` is not sent to workers: an sdist would not hold it, since git ignores it or `exclude` "
+        'names it, and no CMake file names it. Write `artifacts = ["/csrc/generated.h"]` into '
+        "`[tool.hatch.build.targets.sdist]`"
+    ]
+    assert list(away._not_sent(error.replace("generated.h", "other.h"))) == []
+    with (root / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write('[tool.hatch.build.targets.sdist]\nartifacts = ["/csrc/generated.h"]\n')
+    assert root / "csrc/generated.h" in shipping.travelling(str(root), config, work)
+
+
+def test_an_entry_whose_outcome_is_known_stays_over() -> None:
+    """What a worker that was lost had begun, and events that come late, change no count."""
+    board = Board()
+    stream = events.Stream(None, [board.take])
+    stream(events.Begun(entries=("m.2.8",), jobs=1, last={}))
+    told = cluster._Told(stream)
+
+    def step(worker: str) -> None:
+        event = events.to_json(0.0, events.Step(entry="m.2.8", step="configure"))
+        told((0.0, {"entry": "m.2.8", "worker": worker, "event": event}))
+
+    step("tcp://one")
+    assert [row.state for row in board.rows.values()] == ["configure"]
+    told.over("m.2.8")
+    stream(events.Done(entry="m.2.8", label="x", size=1, seconds=1.0, peak=1, log=""))
+    step("tcp://two")
+    assert [row.state for row in board.rows.values()] == ["done"]
+    assert board.warnings == 0
+    assert "1 built, 0 unchanged, 0 failed" in next(summary(board, 1.0))
 
 
 def test_an_order_is_data() -> None:

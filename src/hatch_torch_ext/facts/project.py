@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LEFT_OUT = frozenset({"build", "dist", "node_modules"})
 MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
@@ -24,6 +26,24 @@ def cmake_files(source: Path) -> Iterator[Path]:
         yield from (here / name for name in sorted(names) if name == "CMakeLists.txt" or name.endswith(".cmake"))
 
 
+def named(files: Iterable[Path], source: Path) -> Iterator[Path]:
+    """Yield those of ``files`` that a CMake file below ``source`` names, by a name or, below ``source``, a pattern."""
+    words: set[str] = set()
+    for path in cmake_files(source):
+        words.update(_WORD.findall(path.read_text(encoding="utf-8", errors="replace")))
+    names = {word.rpartition("/")[2] for word in words}
+    patterns = [re.compile(fnmatch.translate(word.lstrip("/"))) for word in words if "*" in word or "?" in word]
+    for path in files:
+        if path.name in names:
+            yield path
+        elif path.is_relative_to(source):
+            parts = path.relative_to(source).parts
+            tails = ["/".join(parts[index:]) for index in range(len(parts))]
+            if any(pattern.match(tail) for pattern in patterns for tail in tails):
+                yield path
+
+
+_WORD = re.compile(r"[^\s\"()<>;{}]+")
 SKIPPED = ("__pycache__", "node_modules")
 SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that mark their folder as generated."""

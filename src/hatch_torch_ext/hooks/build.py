@@ -172,6 +172,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         from hatch_torch_ext import matrix, pipeline, views
         from hatch_torch_ext.hooks import editable, first_use_sources, metadata, shipping
         from hatch_torch_ext.pipeline import folders, selection
+        from hatch_torch_ext.pipeline.task import Parcel
 
         pipeline.check_platform()
         config = self._config()
@@ -212,7 +213,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 sources=at_first_use,
                 installed=here.installed if here is not None else None,
                 here=here is not None,
-                version=str(self.metadata.version),
+                parcel=Parcel(
+                    version=str(self.metadata.version),
+                    files=lambda: shipping.travelling(self.root, config, work),
+                ),
                 shipped=shipping.of_wheel(self.root),
                 sdist=shipping.of_sdist(self.root) if version != "editable" and here is None else None,
             )

@@ -12,6 +12,8 @@ from hatchling.builders.wheel import WheelBuilder
 from pathspec import GitIgnoreSpec
 
 from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts import project
+from hatch_torch_ext.pipeline import digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +109,26 @@ def disregarded(root: str) -> str | None:
                     "hatchling disregards that whole file"
                 )
     return None
+
+
+def travelling(root: str, config: Config, work: Path) -> list[Path]:
+    """Return the files with which the project can be built on another machine, sorted.
+
+    They are those that an sdist or a wheel would hold, but hidden ones, and those that CMake files name: a file that
+    git ignores may be a secret, or a source that something generated.
+    """
+    top = Path(root).resolve()
+    builder = SdistBuilder(root)
+    always = [Path(path) for path in builder.get_default_build_data()["force_include"]]
+    packed = [*(Path(file.path) for file in builder.recurse_included_files()), *of_wheel(root).values()]
+    every = [Path(path) for path in digests.project_files(config.root, config.source, work)]
+    named = project.named(every, config.source)
+    found = {path for path in packed if not any(part.startswith(".") for part in _parts(path, top))}
+    return sorted(path for path in {*found, *always, *named} if path.is_relative_to(top) and path.is_file())
+
+
+def _parts(path: Path, top: Path) -> tuple[str, ...]:
+    return path.relative_to(top).parts if path.is_relative_to(top) else ()
 
 
 def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:

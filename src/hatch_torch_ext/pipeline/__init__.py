@@ -24,7 +24,7 @@ from hatch_torch_ext.pipeline import capacity, events, folders, schedule, shards
 from hatch_torch_ext.pipeline.history import History
 from hatch_torch_ext.pipeline.planned import Planned, no_package
 from hatch_torch_ext.pipeline.record import Records
-from hatch_torch_ext.pipeline.task import Task
+from hatch_torch_ext.pipeline.task import Parcel, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -78,18 +78,18 @@ def build(
     sources: Sources | None = None,
     installed: TorchFolders | None = None,
     here: bool = False,
-    version: str = "",
+    parcel: Parcel = Parcel(),  # noqa: B008 -- immutable
     shipped: Mapping[str, Path] = MappingProxyType({}),
     sdist: Collection[str] | None = None,
 ) -> Product:
     """Build every entry, side by side, and return what goes into the wheel; ``views`` get all events.
 
     ``work`` is the folder of all work, which the caller holds (``folders.lock``) for as long as it uses the result;
-    ``whole`` are the entries of the complete wheel, if these may be a part of it.
-    ``sources`` go into the wheel for a build at first use; with them there may be no entry. ``installed`` is the torch
-    of the entry ``current``; ``here`` says that the wheel is for the environment that it is built for. ``version`` is
-    the project's; ``shipped`` are the files that hatchling puts into the wheel, by place in it; ``sdist`` those that it
-    puts into an sdist, if the manifest shall say what the wheel was built from.
+    ``whole`` are the entries of the complete wheel, if these may be a part of it. ``sources`` go into the wheel for a
+    build at first use; with them there may be no entry. ``installed`` is the torch of the entry ``current``; ``here``
+    says that the wheel is for the environment that it is built for. ``parcel`` is what a cluster's workers get;
+    ``shipped`` are the files that hatchling puts into the wheel, by place in it; ``sdist`` those that it puts into an
+    sdist, if the manifest shall say what the wheel was built from.
 
     A failed entry does not stop the others; their work is kept for the next run. Raises ``BuildError`` with every
     entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
@@ -104,7 +104,7 @@ def build(
         records = Records(config, work, earlier=folders.earlier(work))
         wheels = _wheels(config, entries)
         planned = Planned(config, shipped, wheels)
-        built = _build_all(tasks, records, planned, stream, version=version) if tasks else []
+        built = _build_all(tasks, records, planned, stream, parcel=parcel) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layouts = _layouts(
@@ -202,7 +202,7 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
 
 
 def _build_all(
-    tasks: Sequence[Task], records: Records, planned: Planned, stream: events.Stream, *, version: str
+    tasks: Sequence[Task], records: Records, planned: Planned, stream: events.Stream, *, parcel: Parcel
 ) -> list[BuiltVariant]:
     """Return every entry's variant, reused ones first. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
@@ -227,7 +227,7 @@ def _build_all(
         from hatch_torch_ext.pipeline.cluster import Cluster
 
         sources = shards.sources_digest(config, records.project)
-        outcomes = Cluster(config.dask, config, version=version).run(waiting, sources=sources, stream=stream)
+        outcomes = Cluster(config.dask, config, parcel).run(waiting, sources=sources, stream=stream)
     elif waiting:
         from hatch_torch_ext.pipeline.crew import Crew
 

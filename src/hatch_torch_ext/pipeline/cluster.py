@@ -12,6 +12,7 @@ import io
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -20,6 +21,7 @@ import uuid
 import warnings
 import zlib
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import __version__
@@ -33,11 +35,10 @@ from hatch_torch_ext.toolchain import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.pipeline.task import Parcel, Task
 
 RESOURCE = "torch-ext"
 """A resource of which every worker has one, so that it builds one entry at a time; its threads are the compile jobs."""
@@ -47,15 +48,25 @@ FIRST_WORKER = 600.0
 """Timeout in seconds for the first worker: a batch system may take its time."""
 RETRIES = 2
 """How often an entry is restarted after a failure of Dask; Dask's own setting counts lost workers."""
+SECURE = ("tls://", "wss://")
+OPEN_TO_ALL = (
+    "takes tasks from everyone who reaches it: they can run programs on its workers, and read what is sent to them. "
+    "Use a network that only you reach, or TLS (https://distributed.dask.org/en/stable/tls.html)"
+)
+_ABSENT = re.compile(
+    r"([^\s:'\"`]+)['\"]?(?:: No such file or directory|, needed by| does not exist)|source file:\s+(\S+)"
+)
+"""A file that a compiler, Ninja or CMake misses."""
 EXTRA = 'pip install "hatch-torch-ext[dask]"'
 
 
 class Cluster:
     """A Dask cluster at an address, for one build."""
 
-    def __init__(self, address: str, config: Config, *, version: str) -> None:
-        self._address, self._config = address, config
-        self._environ = _environ(version)
+    def __init__(self, address: str, config: Config, parcel: Parcel) -> None:
+        self._address, self._config, self._parcel = address, config, parcel
+        self._environ = _environ(parcel.version)
+        self._sent: Sequence[Path] = ()
 
     def run(
         self, tasks: Sequence[Task], *, sources: str, stream: events.Stream
@@ -116,10 +127,13 @@ class Cluster:
         check_versions(client.get_versions()["workers"])
         check(client.run(_probe()))
         client.register_plugin(_one_at_a_time(), name=RESOURCE)
-        packed = pack(self._config)
+        if not str(client.scheduler.address).startswith(SECURE):
+            stream(events.Note(text=f"{client.scheduler.address} {OPEN_TO_ALL}"))
+        self._sent = self._parcel.files()
+        packed = pack(self._config, self._sent)
         digest = hashlib.sha256(packed).hexdigest()
         topic = f"torch-ext-{uuid.uuid4()}"
-        told = _Told({task.name: task for task in tasks}, stream)
+        told = _Told(stream)
         client.subscribe_topic(topic, told)
         # A task, not scattered data: the scheduler can run it again if the worker with its result is lost.
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
@@ -137,11 +151,15 @@ class Cluster:
             try:
                 for future in distributed.as_completed(list(by_future)):
                     task = by_future[future]
+                    told.over(task.name)
                     outcomes[task.name] = self._outcome(task, future, key, stream)
+                    # Dask would make again what the client still refers to, if the worker that has it is lost.
+                    future.release()
                     if outcomes[task.name].error is not None and not self._config.keep_going:
                         break
             finally:
-                client.cancel([future for future in by_future if not future.done()], force=True)
+                waiting = [future for future, task in by_future.items() if task.name not in outcomes]
+                client.cancel([future for future in waiting if not future.done()], force=True)
                 client.unsubscribe_topic(topic)
         return outcomes
 
@@ -155,12 +173,27 @@ class Cluster:
             if given["error"] is None:
                 _keep(_folder(task, key), given["name"], given["wheel"])
                 return self._done(task, _folder(task, key), given["done"], stream)
-            failure = EntryError(task.name, given["error"])
+            failure = EntryError(task.name, "\n".join([given["error"], *self._not_sent(given["error"])]))
         except Exception as error:  # noqa: BLE001 -- whatever the cluster raises is that entry's failure
             failure = EntryError(task.name, _lost(error))
         log = str(task.log) if task.log.exists() else ""
         stream(events.Failed(entry=task.name, message=failure.message, seconds=0.0, log=log))
         return schedule.Outcome(item=task, error=failure)
+
+    def _not_sent(self, error: str) -> Iterator[str]:
+        """Yield a sentence for each file of the project that is missing on the worker because it was not sent."""
+        root = self._config.root
+        absent = {Path(match[1] or match[2]).name for match in _ABSENT.finditer(error)}
+        kept = set(self._sent)
+        for text in digests.project_files(root, self._config.source, root / "build"):
+            path = Path(text)
+            if path.name in absent and path not in kept and path.is_relative_to(root):
+                place = path.relative_to(root).as_posix()
+                yield (
+                    f"`{place}` is not sent to workers: an sdist would not hold it, since git ignores it or `exclude` "
+                    "names it, and no CMake file names it. Write "
+                    f'`artifacts = ["/{place}"]` into `[tool.hatch.build.targets.sdist]`'
+                )
 
     def _done(
         self, task: Task, folder: Path, done: Mapping[str, Any], stream: events.Stream, *, reused: bool = False
@@ -188,15 +221,25 @@ class Cluster:
 
 
 class _Told:
-    """Receives the workers' events and shows them here; an entry that begins on a second worker has lost its first."""
+    """Receives the workers' events and shows them here; an entry that begins on a second worker has lost its first.
 
-    def __init__(self, tasks: Mapping[str, Task], stream: events.Stream) -> None:
-        self._tasks, self._stream = tasks, stream
+    What comes of an entry whose outcome is known is not shown: the entry is counted.
+    """
+
+    def __init__(self, stream: events.Stream) -> None:
+        self._stream = stream
         self._worker: dict[str, str] = {}
+        self._over: set[str] = set()
+
+    def over(self, name: str) -> None:
+        """Take note that the entry's outcome is known."""
+        self._over.add(name)
 
     def __call__(self, told: tuple[float, Mapping[str, Any]]) -> None:
         said = told[1]
         name, worker = str(said["entry"]), str(said["worker"])
+        if name in self._over:
+            return
         before = self._worker.setdefault(name, worker)
         if before != worker:
             self._worker[name] = worker
@@ -231,8 +274,8 @@ def _environ(version: str) -> dict[str, str]:
     return {**found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
 
 
-def pack(config: Config) -> bytes:
-    """Return the project as a compressed archive, the same bytes for the same files, without files that builds made.
+def pack(config: Config, files: Sequence[Path]) -> bytes:
+    """Return the project's ``files`` as a compressed archive, the same bytes for the same files.
 
     Raises ``ConfigurationError`` if the folder of CMakeLists.txt is not in it.
     """
@@ -244,16 +287,14 @@ def pack(config: Config) -> bytes:
             ]
         )
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in digests.travelling(config.root):
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, dereference=True) as archive:
+        for path in files:
             info = archive.gettarinfo(path, arcname=path.relative_to(config.root).as_posix())
             info.uid = info.gid = info.mtime = 0
             info.uname = info.gname = ""
             if info.isreg():
                 with path.open("rb") as content:
                     archive.addfile(info, content)
-            elif info.issym():
-                archive.addfile(info)
     return zlib.compress(stream.getvalue(), 6)
 
 

@@ -25,7 +25,6 @@ FRESH = 2.0  # seconds
 LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is that large
 MISSING = "missing"
 FOLDER = "folder"
-_HISTORIES = (".git", ".hg", ".svn")
 _WRITTEN = (".log", ".whl")
 _PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
 
@@ -109,23 +108,6 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
                 and not (folder == top and name == "PKG-INFO")
                 and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
             ]
-    return sorted(found)
-
-
-def travelling(root: Path) -> list[Path]:
-    """Return the files of a project with which it can be built elsewhere, sorted: all except those that tools wrote."""
-    found: list[Path] = []
-    for folder, folders, names in os.walk(root):
-        if folder != os.fspath(root) and any(sign in names for sign in SIGNS):
-            folders.clear()
-            continue
-        folders[:] = [
-            name
-            for name in folders
-            if name not in {*SKIPPED, *_HISTORIES} and not (folder == os.fspath(root) and name in {"build", "dist"})
-        ]
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        found += [Path(folder) / name for name in (*names, *links) if not name.endswith(_WRITTEN)]
     return sorted(found)
 
 

@@ -6,11 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import TorchFolders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """What a machine that builds an entry gets of the project, besides the task."""
+
+    version: str = ""
+    """The project's version: where tags say it, it is known only here."""
+    files: Callable[[], Sequence[Path]] = tuple
+    """Returns the files with which the project can be built elsewhere; asked only where something is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
