@@ -198,6 +198,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_hook.py::test_a_package_that_git_ignores": ("`artifacts = [",),
     "integration/test_hook.py::test_a_package_that_hatchling_would_leave_out_is_refused": ("`packages = [",),
     "integration/test_hook.py::test_the_hooks_name_with_an_underscore": ("write `hooks.torch-ext`",),
+    "integration/test_hook_builds.py::test_a_cache_in_a_folder_that_cmake_cannot_take": (
+        "name another folder with {}",
+    ),
     "integration/test_hook_builds.py::test_a_full_disk_while_an_entry_is_built": ("free some space",),
     "integration/test_hook_builds.py::test_a_full_disk_while_hatchling_writes_the_wheel": (
         "run the same command again",
@@ -406,6 +409,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_cli.py::test_outside_of_the_project": ("run this in the folder",),
     "unit/test_cli.py::test_several_wheels_as_json": ("run the command for each",),
     "unit/test_cli.py::test_what_is_no_wheel": ("Give the path of a wheel",),
+    "unit/test_cluster.py::test_a_file_that_was_not_sent_is_named_where_a_worker_misses_it": (
+        "is not sent to workers",
+    ),
     "unit/test_cluster.py::test_sources_outside_of_the_project": ("move the folder into the project",),
     "unit/test_cmake_ninja.py::test_threads_of_nvcc_are_told": ("Leave it out of the CUDA flags",),
     "unit/test_config.py::test_a_brace_that_is_no_field": ("correct or remove it",),
@@ -530,6 +536,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Do not install the wheel",
         "Do not trust this wheel",
         "Do not use this index",
+        "Use a network that only you reach",
         "Tell the owner of the index",
         "by hand",
         "check that this is still right",

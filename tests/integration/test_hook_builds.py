@@ -168,6 +168,33 @@ def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(wa
         (project.root / "csrc/plain.c").write_text('#include "who.h"\nconst char *who(void) { return 1 + WHO; }\n')
 
 
+@pytest.mark.parametrize(
+    ("line", "script", "reused"),
+    [
+        ("{} > csrc/build.txt 2>&1", "date +%N > ../report.xml; sleep 1", [0]),
+        ("{} 2>&1 | tee build.txt csrc/copy.json", "sleep 1", [0, 2]),
+    ],
+)
+def test_the_output_of_the_build_is_no_writing_into_the_sources(
+    line: str, script: str, reused: list[int], project: Project
+) -> None:
+    """It goes into a file of the project, by the shell or another program: no entry waits, none is built again.
+
+    Nor does a file that CMake neither reads nor installs, outside of its folder and the package: a report, a note.
+    """
+    reports = "execute_process(COMMAND sh report.sh WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\nadd_library"
+    (project.root / "csrc/CMakeLists.txt").write_text(CMAKE.replace("add_library", reports), encoding="utf-8")
+    (project.root / "csrc/report.sh").write_text(f"{script}\n", encoding="utf-8")
+    (project.root / "report.xml").touch()
+    command = ["sh", "-c", line.format(shlex.join([*COMMAND, "-d", "dist"]))]
+    for count in reused:
+        done = process.run(command, cwd=project.root, env_changes={**project.environ, "HATCH_TORCH_EXT_JOBS": "4"})
+        assert done.returncode == 0
+        assert not [event for event in project.events("note") if "sources changed" in event["text"]]
+        assert sum(event["reused"] for event in project.events("done")) == count
+    assert list(project.root.rglob("build.txt"))
+
+
 def test_an_entry_that_writes_into_the_sources_and_fails_spoils_no_other(project: Project) -> None:
     """The other entry compiled beside it what it had written, and is compiled again."""
     cmake = CMAKE.replace(
@@ -434,6 +461,22 @@ def test_the_work_folder_is_held_until_the_wheel_is_packed(project: Project, ref
     assert second.returncode == 0, rest
     assert project.wheel()
     assert project.digest("out") == reference
+
+
+def test_a_cache_in_a_folder_that_cmake_cannot_take(project: Project, reference: str) -> None:
+    """It is refused by name before anything is fetched; another folder is named, and the build gives the same bytes."""
+    usual = str(project.environ["HATCH_TORCH_EXT_CACHE"])
+    for letter in (";", "\n", "$"):
+        project.environ["HATCH_TORCH_EXT_CACHE"] = str(project.root.parent / f"a{letter}b")
+        done = project.build()
+        assert done.returncode == 1
+        output = " ".join((done.stdout + done.stderr).split())
+        assert "in a path has a special meaning to CMake or to the tools that it starts. That is the cache: " in output
+        assert output.endswith("That is the cache: name another folder with HATCH_TORCH_EXT_CACHE")
+    assert not list(project.root.parent.glob("a*b/sdk*"))
+    project.environ["HATCH_TORCH_EXT_CACHE"] = usual
+    assert project.build().returncode == 0
+    assert project.digest() == reference
 
 
 def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, reference: str) -> None:

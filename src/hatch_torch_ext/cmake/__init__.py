@@ -82,7 +82,7 @@ def build(
     job = Job(
         entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.folder
     )
-    failures.check_folders(entry.name, config.source, job.folder)
+    failures.check_folders(entry.name, config.source, job.folder, sdk.prefix, environment.prefix)
     package.write(job)
     toolchainfile.write(job)
     toolchainfile.write_python(job)

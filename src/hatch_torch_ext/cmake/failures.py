@@ -301,12 +301,19 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
 def check_folders(entry: str, *folders: Path) -> None:
     """Raise ``CompileError`` for a folder in which CMake cannot work, before it fails with an unrelated error."""
     for folder in folders:
-        if taken := [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]:
-            raise CompileError(
-                entry,
-                f"CMake cannot work in {escape.line(folder)}: {escape.line(' '.join(taken))} in a path has a "
-                "special meaning to CMake or to the tools that it starts. Rename that folder",
-            )
+        if (why := unusable(folder)) is not None:
+            raise CompileError(entry, f"{why}. Rename that folder")
+
+
+def unusable(folder: Path) -> str | None:
+    """Return why CMake cannot work with a folder of this name, or None."""
+    taken = [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]
+    if not taken:
+        return None
+    return (
+        f"CMake cannot work in {escape.line(folder)}: {escape.line(' '.join(taken))} in a path has a special meaning "
+        "to CMake or to the tools that it starts"
+    )
 
 
 def check_destinations(entry: str, reply: Reply, *, prefix: Path, site: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import outputs
+from hatch_torch_ext.cmake import replies
+from hatch_torch_ext.facts import project
 from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 
 if TYPE_CHECKING:
@@ -31,6 +36,11 @@ _OF_TOOLS = (
 )
 _UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
 """Ends of names of files that no compiler reads: editors and people write them at any time."""
+_OF_A_BUILD = re.compile(
+    r"\.(?:[cCsS]|cc|cpp|cxx|c\+\+|cu|cuh|[hH]|hh|hpp|hxx|h\+\+|inc|inl|ipp|tpp|tcc|def|ptx|cubin|fatbin|asm|o|a|cmake|in)$"
+    r"|\.so(?:\.\d+)*$|^CMakeLists\.txt$"
+)
+"""Names of files that a compiler, a linker or CMake may read though no CMake file names them."""
 
 State = tuple[int, int]
 """Time of the last change in nanoseconds, and size in bytes."""
@@ -72,6 +82,14 @@ def snapshot(job: Job) -> dict[Path, State]:
     return found
 
 
+def _counts(job: Job, path: Path) -> bool:
+    """Return whether a file that CMake names nowhere may be compiled, packed or installed."""
+    packed = [job.config.source, job.config.package_dir]
+    with contextlib.suppress(KeyError, OSError, ValueError):  # CMake has not come so far
+        packed += [folder for rule in replies.read(job.build).rules for _, folder in rule.folders]
+    return _OF_A_BUILD.search(path.name) is not None or any(path.is_relative_to(folder) for folder in packed)
+
+
 def distrust(job: Job) -> None:
     """Note that an entry wrote into the sources: what lies there may be another entry's from now on."""
     (job.folder.parent / WRITES).touch()
@@ -90,6 +108,11 @@ def is_distrusted(job: Job) -> bool:
 def note(job: Job, before: Mapping[Path, State]) -> str | None:
     """Return the message on files that are new or changed since ``before``, or None."""
     changed = sorted(path for path, state in snapshot(job).items() if before.get(path) != state)
+    if changed:
+        ours = outputs.files()
+        named = set(project.named(changed, job.config.source))
+        counting = (path for path in changed if path in named or _counts(job, path))
+        changed = [path for path in counting if outputs.identity(path) not in ours]
     if not changed:
         return None
     shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])

@@ -6,6 +6,7 @@ variants -> Layout -> text of ``_variants.py``.
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import time
@@ -95,6 +96,7 @@ def build(
     entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
     """
     check_platform()
+    _check_cache()
     with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
         tasks = [
@@ -123,6 +125,14 @@ def build(
             raise ConfigurationError([no_package(config)])
         product = _write(layout, distribution=distribution, folder=work / "wheel", here=here)
         return replace(product, others=tuple(others))
+
+
+def _check_cache() -> None:
+    """Raise ``ConfigurationError`` before anything is fetched into a cache in which CMake could not work."""
+    from hatch_torch_ext.cmake import failures
+
+    if (why := failures.unusable(store.path(os.environ))) is not None:
+        raise ConfigurationError([f"{why}. That is the cache: name another folder with {store.VARIABLE}"])
 
 
 def _layouts(

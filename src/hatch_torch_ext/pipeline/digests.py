@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base import outputs, untrusted
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 from hatch_torch_ext.pipeline.folders import replace_text
@@ -80,10 +80,11 @@ class Digests:
 def project_files(root: Path, source: Path, work: Path) -> list[str]:
     """Return the files that a build of the project may read, sorted: all except those that cannot matter to it.
 
-    Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs), and
-    outside of ``source`` files that only Python and people read.
+    Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs, what this
+    build's output goes to), and outside of ``source`` files that only Python and people read.
     """
     found: list[str] = []
+    ours = outputs.files()
     top = os.fspath(root)
     roots = [top] if source.is_relative_to(root) else [top, os.fspath(source)]
     for start in roots:
@@ -108,7 +109,7 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
                 and not (folder == top and name == "PKG-INFO")
                 and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
             ]
-    return sorted(found)
+    return sorted(found if not ours else (path for path in found if outputs.identity(Path(path)) not in ours))
 
 
 def all_of(digests: Digests, paths: Iterable[str]) -> dict[str, str]:

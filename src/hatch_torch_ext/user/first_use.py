@@ -85,6 +85,10 @@ def _of_the_system(error: OSError, request: Request) -> str:
 
 
 def _build(request: Request, say: Say) -> None:
+    from hatch_torch_ext.cmake import failures
+
+    if (why := failures.unusable(Path(request.cache))) is not None:
+        raise ConfigurationError([f"{why}. {builtcache.ELSEWHERE}"])
     cache = store.opened(request.cache, say)
     builtcache.check_place(cache.root)
     os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
