@@ -6,9 +6,10 @@ Parts, all by default: `example` (ten exact entries beside their bare commands, 
 `overhead` (what an entry costs besides CMake's commands), `many` (200 trivial entries), `kernels` (CUDA 13 entries of
 three releases, kernels compiled once), `scikit` (one entry beside scikit-build-core). SDKs and environments are warm,
 no compiler cache but in `kernels`. Python keeps the bytecode of what it imports, as after an installation by pip. Needs
-an index; `scikit` needs a Python with torch 2.13 (`--torch`, else HTE_TORCH_CPU_PYTHON). Takes about ten minutes on two
-idle cores; with `--store`, SDKs are fetched once for many runs. A busy machine shows in seconds of processor beside
-seconds that passed, and in the line on what two cores share.
+an index; for `scikit` torch 2.13 is installed, unless `--torch`, or HTE_TORCH_CPU_PYTHON, names a Python that has it.
+Takes about ten minutes on two idle cores; with `--store`, SDKs are fetched once for many runs. A busy machine shows in
+seconds of processor beside seconds that passed, and in the line on what two cores share. Where only some parts are
+measured, the results are printed, and written only into the file that `--out` names.
 """
 
 from __future__ import annotations
@@ -338,8 +339,20 @@ def kernels(folder: Path, store: Path) -> list[Line]:
     ]
 
 
-def scikit(folder: Path, python: str) -> list[Line]:
-    """Measure the example for torch 2.13 beside scikit-build-core: in turn, cold and with nothing changed."""
+def installed_torch(folder: Path) -> str:
+    """Install torch 2.13 into an environment in ``folder``; return its Python."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = str(folder / "bin" / "python")
+    timed(python, "-m", "pip", "install", "--quiet", "torch==2.13.*", "numpy", cwd=folder)
+    return python
+
+
+def scikit(folder: Path, python: str | None) -> list[Line]:
+    """Measure the example for torch 2.13 beside scikit-build-core: in turn, cold and with nothing changed.
+
+    ``python`` has torch 2.13; without one it is installed.
+    """
+    python = python or installed_torch(folder / "torch")
     asked = "import torch; print(torch.utils.cmake_prefix_path)"
     prefix = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
     site = folder / "scikit-site"
@@ -382,13 +395,15 @@ def main() -> None:
     parts = ("example", "overhead", "many", "kernels", "scikit")
     parser = argparse.ArgumentParser(description="Many entries, and one, beside what must be done anyway.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all by default")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.md")
+    parser.add_argument("--out", type=Path, help="results/scale.md by default, where all parts are measured")
     parser.add_argument("--store", type=Path, help="where SDKs are kept; a temporary folder by default")
     parser.add_argument("--torch", default=os.environ.get("HTE_TORCH_CPU_PYTHON"), help="a Python with torch 2.13")
     parser.add_argument("--entries", type=int, default=200, help="of `many`")
     parser.add_argument("--releases", type=int, default=len(RELEASES), help="of `example`, the first so many")
     options = parser.parse_args()
     chosen = options.parts or parts
+    if unknown := sorted({*chosen} - {*parts}):
+        parser.error(f"there is no part {', '.join(unknown)}: name some of {', '.join(parts)}")
     jobs, before, began = len(os.sched_getaffinity(0)), os.getloadavg()[0], time.perf_counter()
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as name:
@@ -420,7 +435,9 @@ def main() -> None:
             "",
         ]
     )
-    options.out.write_text(text, encoding="utf-8")
+    out = options.out or (None if options.parts else Path(__file__).parent / "results" / "scale.md")
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
     print(text)
 
 
