@@ -21,17 +21,14 @@ MADE_OF = variables.names(Use.COMPILE | Use.FIND)
 
 OF_A_COMPILE = re.compile(
     r"(?:C|CXX|CPP|CUDA|LD)FLAGS|CC|CXX|CUDAHOSTCXX|CUDAARCHS|CUDA_(?:HOME|PATH)|SOURCE_DATE_EPOCH|TORCH_CUDA_ARCH_LIST"
-    r"|(?:NVCC|PKG_CONFIG|GCC|COMPILER|CCC)_\w+|PKG_CONFIG|\w*(?:PATH|_LAUNCHER|_ROOT)|CMAKE_TOOLCHAIN_FILE"
+    r"|(?:NVCC|PKG_CONFIG|GCC|COMPILER|CCC)_\w+|PKG_CONFIG|\w*(?:(?<!R)(?<!RUN)PATH|_LAUNCHER|_ROOT)|CMAKE_TOOLCHAIN_FILE"
 )
 """The names of variables that CMake, compilers and what they start read from the environment."""
 NOT_OF_THE_ENVIRONMENT = {
     "CCACHE_CONFIGPATH": "where ccache keeps files, which changes no result",
     "HATCH_TORCH_EXT_COMPILER_LAUNCHER": "an option, which the key has",
-    "INSTALL_RPATH": "a property of CMake's targets",
     "NO_DEFAULT_PATH": "an argument of CMake's commands",
     "PYTHONSAFEPATH": "removed: the interpreter is the entry's",
-    "RPATH": "a word of ELF",
-    "RUNPATH": "a word of ELF",
     "PATH": "every isolated build has its own; the compilers that are found on it are in the key",
     "PYTHONPATH": "CMake gets the entry's",
     "TORCH_LIB_PATH": "a variable of torch's Python code",
