@@ -60,9 +60,9 @@ TABLE = MappingProxyType(
         "GCC_EXEC_PREFIX": Use.COMPILE,
         "LIBRARY_PATH": Use.COMPILE,
         # https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#nvcc-environment-variables
-        "NVCC_APPEND_FLAGS": Use.COMPILE | Use.NVCC_FLAGS,
-        "NVCC_CCBIN": Use.COMPILE,
-        "NVCC_PREPEND_FLAGS": Use.COMPILE | Use.NVCC_FLAGS,
+        "NVCC_APPEND_FLAGS": _MADE_FROM | Use.NVCC_FLAGS,
+        "NVCC_CCBIN": _MADE_FROM,
+        "NVCC_PREPEND_FLAGS": _MADE_FROM | Use.NVCC_FLAGS,
         # the toolkit, and the architectures to compile for
         "CUDA_HOME": Use.FIND | Use.FIRST_USE,
         "CUDA_PATH": Use.FIND | Use.FIRST_USE,

@@ -68,7 +68,7 @@ def _of_others() -> str:
 
 _ENVIRON = (  # variables that affect what is compiled
     *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
-    *("LDFLAGS", "TORCH_CUDA_ARCH_LIST"),
+    *("LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "TORCH_CUDA_ARCH_LIST"),
 )
 
 
