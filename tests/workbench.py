@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +12,17 @@ import values
 from hatch_torch_ext import cmake
 from hatch_torch_ext.cmake import ninja
 from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.values.environment import Environment, Interpreter
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
     from hatch_torch_ext.values.job import InstallTree
     from hatch_torch_ext.values.sdk import Sdk
     from hatch_torch_ext.values.toolchain import Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""
+FACTS = Path(cmake.__file__).resolve().parent.parent / "resources" / "interpreter.py"
 PACKAGES = Path(__file__).resolve().parent / "packages"
 ENTRY = values.entry(
     name="matrix.2.13",
@@ -29,6 +32,21 @@ ENTRY = values.entry(
 )
 # No optimisation: the tests do not depend on it, and it takes most of the time.
 QUICK = CMakeConfig(build_type="Quick")
+
+
+def environment_of(python: Path) -> Environment:
+    """Return the environment that a Python belongs to."""
+    said = json.loads(subprocess.check_output([python, FACTS], text=True).split(":", 1)[1])
+    interpreter = Interpreter(
+        **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
+    )
+    return Environment(
+        prefix=Path(said["prefix"]),
+        python=python,
+        bin=Path(said["bin"]),
+        site_packages=Path(said["site_packages"]),
+        interpreter=interpreter,
+    )
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -15,35 +14,23 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from hatch_torch_ext import cmake
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import stubs as link_stubs
-from hatch_torch_ext.values.environment import Environment, Interpreter
 from hatch_torch_ext.values.toolchain import Tool, Toolchain
 from trees import Site, make_stubs
-from workbench import ENTRY, PACKAGES, QUICK, Workbench
+from workbench import ENTRY, PACKAGES, QUICK, Workbench, environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FACTS = Path(cmake.__file__).resolve().parent.parent / "resources" / "interpreter.py"
+    from hatch_torch_ext.values.environment import Environment
 
 
 @pytest.fixture(scope="session")
 def environment(torch_cpu_python: Path) -> Environment:
     """Return the environment that the Python with torch belongs to."""
-    said = json.loads(subprocess.check_output([torch_cpu_python, FACTS], text=True).split(":", 1)[1])
-    interpreter = Interpreter(
-        **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
-    )
-    return Environment(
-        prefix=Path(said["prefix"]),
-        python=torch_cpu_python,
-        bin=Path(said["bin"]),
-        site_packages=Path(said["site_packages"]),
-        interpreter=interpreter,
-    )
+    return environment_of(torch_cpu_python)
 
 
 @pytest.fixture(scope="session")

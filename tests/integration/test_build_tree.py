@@ -111,3 +111,37 @@ def test_what_runs_with_torch_while_it_is_built_needs_the_full_torch_and_the_err
     with pytest.raises(CompileError) as caught:
         thin.build("", source=source)
     assert str(caught.value).splitlines()[-2:] == [THIN, f"The whole log is {thin.work / 'matrix.2.13' / 'log.txt'}"]
+
+
+TRIED = """
+cmake_minimum_required(VERSION 3.25)
+project(p LANGUAGES CXX)
+find_package(Torch REQUIRED)
+if(NOT DEFINED TORCH_RUNS)
+  try_run(TORCH_RUNS TORCH_COMPILES SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/tried.cpp LINK_LIBRARIES torch)
+endif()
+add_library(ops SHARED ops.cpp)
+install(TARGETS ops LIBRARY DESTINATION .)
+"""
+
+
+def test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable(bench: Workbench, tmp_path: Path) -> None:
+    """It would take the stubs' failure for the project's answer; with the answer given, as told, nothing is tried."""
+    source = tmp_path / "project" / "csrc"
+    source.mkdir(parents=True)
+    (source / "CMakeLists.txt").write_text(TRIED)
+    (source / "ops.cpp").touch()
+    text = "#include <c10/util/Exception.h>\nint main(int n, char**) { TORCH_CHECK(n); }\n"
+    (source / "tried.cpp").write_text(text)
+    bench.config = replace(bench.config, root=source.parent, source=source)
+    bench.build("", source=source)
+    told = (
+        "matrix.2.13: While CMake configures, it tries a program that links torch, for its variable TORCH_RUNS, which "
+        "fails, since it is linked to stubs whatever the SDK: give the answer in the option `cmake.define` "
+        "(TORCH_RUNS), after which CMake's own checks do not try it; a try_run or try_compile of the project's own "
+        "needs `if(NOT DEFINED TORCH_RUNS)` around it"
+    )
+    assert bench.reports == [told]
+    bench.reports.clear()
+    bench.build("", source=source, cmake=replace(bench.config.cmake, define=(("TORCH_RUNS", "0"),)))
+    assert bench.reports == []

@@ -175,7 +175,7 @@ def _steps(
             turn.by_itself()
             run.configure(configuring)
         toolchainfile.check_runs(job)
-    for note in _notes(job):
+    for note in (*_notes(job), *failures.tried_in_vain(job.build)):
         report(f"{entry.name}: {note}")
     reply = _reply(job)
     failures.check_destinations(entry.name, reply, prefix=job.prefix, site=job.environment.site_packages)
@@ -237,7 +237,10 @@ class _Runner:
             source=job.config.source,
             left_out=job.sdk.left_out,
             thin=job.sdk.kind == "thin",
-            hints=tuple(toolchainfile.hints(job, output)),
+            hints=(
+                *toolchainfile.hints(job, output),
+                *(f"{said}." for said in failures.tried_in_vain(job.build) if step == "configuring"),
+            ),
             killed=_killed(step, command, error),
         )
         cause = "\n".join(failures.first_errors(output)).replace(str(job.folder), "")

@@ -79,6 +79,13 @@ _NO_TORCH = re.compile(
 _PLACE = re.compile(r"(?<![^\s:(])((?:\.\./|/)[^\s:()]+)(?=[:(]\d|:\s)")
 """A file that a compiler names with a line, from the build folder or absolute."""
 _OF_NINJA = re.compile(r"\[\d+/\d+\] |ninja: (?:Entering directory|build stopped)")
+_STUB = re.compile(r"/torch/lib/lib(?:torch|c10)\w*\.so")
+_IN_VAIN = re.compile(
+    r"error while loading shared libraries|symbol lookup error|\"FAILED_TO_RUN\""
+    r"|undefined reference to [^\n]*(?:c10|at|torch)::"
+)
+"""How a program ends that is linked to stubs, where neither CMake nor the linker treats it as ours are treated."""
+_ANSWER = re.compile(r"(?:runResult:\s+variable|buildResult:\s+variable): \"(\w+)\"(?![\s\S]*runResult:)")
 _ABSENT = re.compile(
     r"Cannot find source file:\s+(/\S[^\n]*)|\bFile\s+(/\S[^\n]*?)\s+does\s+not\s+exist|"
     r"^ninja: error: '(/[^'\n]+)', needed by",
@@ -173,6 +180,23 @@ def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
                 f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and "
                 f'link names alone: set `sdk = "environment"` {where}'
             )
+
+
+def tried_in_vain(build: Path) -> list[str]:
+    """Return a sentence for each program that CMake tried while it configured, and that stubs could not serve."""
+    try:
+        text = (build / "CMakeFiles" / "CMakeConfigureLog.yaml").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # older versions of CMake have another log
+        return []
+    tried = [event for event in re.split(r"^  -$", text, flags=re.MULTILINE) if _STUB.search(event)]
+    names = [match[1] for event in tried if _IN_VAIN.search(event) and (match := _ANSWER.search(event))]
+    return [
+        f"While CMake configures, it tries a program that links torch, for its variable {name}, which fails, since it "
+        f"is linked to stubs whatever the SDK: give the answer in the option `cmake.define` ({name}), after which "
+        "CMake's own checks do not try it; a try_run or try_compile of the project's own needs "
+        f"`if(NOT DEFINED {name})` around it"
+        for name in dict.fromkeys(names)
+    ]
 
 
 def _not_found(output: str) -> Iterator[str]:

@@ -1,0 +1,151 @@
+"""What a plain build gives beside what ours gives: each difference, and what explains it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext import elf
+from oracle.workshop import PACKAGE
+
+if TYPE_CHECKING:
+    from oracle.projects import Project
+    from oracle.workshop import Built
+
+WATCH = Path(__file__).resolve().parent / "watch.py"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a process has after the project was opened in it; ``status`` is its exit status."""
+
+    status: int
+    opened: str
+    constructed: bool
+    registered: dict[str, list[str]]
+    answers: dict[str, str]
+    mapped: list[str]
+    needed: dict[str, list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that a plain build and ours (``way``) do not have alike; ``by`` is what explains it, or empty."""
+
+    way: str
+    what: str
+    plain: str
+    ours: str
+    by: str = ""
+
+
+def watch(project: Project, built: Built, python: Path) -> Seen:
+    """Open what was built in a process of its own, and return what is there then."""
+    is_plain = built.way == "plain"
+    opened = [str(built.site / name) for name in project.opened]
+    spec = {
+        "way": built.way,
+        "path": [str(built.site)],
+        "own": str(built.site),
+        "package": PACKAGE,
+        "opened": opened,
+        "module": project.module,
+        "before": project.choice["torch"] == "before",
+        "prelude": project.prelude,
+        "probes": list(project.probes),
+    }
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH_EXT_"))}
+    environ.pop("LD_LIBRARY_PATH", None)
+    done = subprocess.run(
+        [python, "-P", WATCH, json.dumps(spec)], env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    try:
+        seen = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        seen = {"opened": f"died: {last}", "constructed": False, "registered": {}, "answers": {}, "mapped": []}
+    needed = {}
+    for library in built.libraries if not is_plain else [path for path in built.libraries if path.parent == built.site]:
+        needed[_plain_name(library.name)] = sorted(map(_plain_name, elf.read(library).needed))
+    return Seen(status=done.returncode, needed=needed, **seen)
+
+
+def _plain_name(name: str) -> str:
+    """Return a library's name without a hash, a version, and the ending of Python's modules."""
+    return re.sub(r"(-[0-9a-f]{8}|\.cpython-\S+|\.abi3)?(\.so)\S*", r"\2", name)
+
+
+def compare(plain: Built, ours: Built, seen: Seen | None, of_ours: Seen | None) -> list[Difference]:
+    """Return how ``ours`` differs from ``plain``; what was seen is None where nothing was built."""
+    if bool(plain.error) != bool(ours.error):
+        found = [("built", _last(plain), _last(ours))]
+    elif plain.error or seen is None or of_ours is None:
+        found = []
+    else:
+        found = []
+        before, after = asdict(seen), asdict(of_ours)
+        for name in ("status", "opened", "constructed"):
+            found.append((name, str(before[name]), str(after[name])))
+        for name in ("registered", "answers", "needed"):
+            for key in sorted({*before[name], *after[name]}):
+                found.append((f"{name} {key}", str(before[name].get(key)), str(after[name].get(key))))
+        for each in sorted({*before["mapped"], *after["mapped"]}):
+            found.append((f"mapped {each}", str(each in before["mapped"]), str(each in after["mapped"])))
+    return [
+        Difference(way=ours.way, what=what, plain=one, ours=other, by=explained(seen, what, one, other, ours.said))
+        for what, one, other in found
+        if one != other
+    ]
+
+
+def _last(built: Built) -> str:
+    """Return that it was built, or the line that says why not."""
+    lines = [line.strip() for line in built.error.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b|Error|^[a-z-]+:", line)]
+    return (errors or lines or ["built"])[0][:300]
+
+
+# Each is an entry of the page, then patterns of what differs, of the plain value and of ours.
+RULES: tuple[tuple[str, str, str, str], ...] = (
+    ("torch-first", "opened", r"(OSError|ImportError): lib(torch|c10)\S+ cannot open", "^$"),
+    # Where the plain build was not opened at all, the rest follows.
+    ("standard", "built", "error: ", "^built$"),
+    # torch's own libraries, and the runtime's that nothing of the file uses.
+    ("needed", "needed .*", "", ""),
+    # What registers nothing and does nothing when it is opened.
+    ("opened", "mapped own .*", "True", "False"),
+)
+SAID: tuple[tuple[str, str], ...] = (
+    ("built", "While CMake configures, it tries a program that links torch"),
+    ("built", "While the project is built, it runs a program or a Python module that links torch"),
+    ("built", r"carries? the C\+\+ runtime"),
+    ("built", "static-runtime"),
+)
+"""Pattern of what differs, and words of the build's output that say so."""
+
+
+def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
+    """Return the entry of the page that explains a difference, or the words of the build's output, or nothing."""
+    for entry, pattern, of_plain, of_ours in RULES:
+        if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
+            if entry == "needed" and not _of_the_linker(plain, ours):
+                continue
+            if entry == "opened" and seen is not None and (seen.registered or seen.constructed):
+                continue
+            return entry
+    for pattern, words in SAID:
+        if re.fullmatch(pattern, what) and (match := re.search(words, said)):
+            return f"said: {match[0]}"
+    return ""
+
+
+def _of_the_linker(plain: str, ours: str) -> bool:
+    """Say whether two lists of NEEDED differ only in torch's libraries and in what the C++ compiler links by itself."""
+    one, other = (set(re.findall(r"'([^']+)'", text)) for text in (plain, ours))
+    return all(re.match(r"lib(torch|c10)|lib(stdc\+\+|gcc_s|m|c)\.", name) for name in one ^ other)

