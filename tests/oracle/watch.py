@@ -60,15 +60,8 @@ def mapped(own: str, torch: Path) -> list[str]:
     return sorted(found)
 
 
-def main() -> None:
-    """Do as the specification on the command line says."""
-    spec = json.loads(sys.argv[1])
-    sys.path[:0] = spec["path"]
-    seen: dict[str, Any] = {"opened": "", "answers": {}, "registered": {}, "mapped": [], "constructed": False}
-    names: dict[str, Any] = {}
-    if spec["before"] or spec["prelude"]:
-        names["torch"] = importlib.import_module("torch")
-        exec(spec["prelude"], names)  # noqa: S102 -- our own text
+def opened(spec: dict[str, Any], names: dict[str, Any]) -> str:
+    """Open what was built, by hand or by the package; return the error, or nothing."""
     try:
         if spec["way"] == "plain":
             for path in spec["opened"]:
@@ -83,7 +76,23 @@ def main() -> None:
             if spec["module"]:
                 names["module"] = importlib.import_module(f"{spec['package']}.{spec['module']}")
     except BaseException as error:  # noqa: BLE001 -- whatever it is, it is compared
-        seen["opened"] = f"{type(error).__name__}: {plain(str(error))}"
+        return f"{type(error).__name__}: {plain(str(error))}"
+    return ""
+
+
+def main() -> None:
+    """Do as the specification on the command line says."""
+    spec = json.loads(sys.argv[1])
+    sys.path[:0] = spec["path"]
+    seen: dict[str, Any] = {"opened": "", "answers": {}, "registered": {}, "mapped": [], "constructed": False}
+    names: dict[str, Any] = {}
+    if spec["before"] or spec["prelude"]:
+        names["torch"] = importlib.import_module("torch")
+        exec(spec["prelude"], names)  # noqa: S102 -- our own text
+    seen["opened"] = opened(spec, names)
+    if spec["way"] == "plain" and seen["opened"] and "torch" not in sys.modules:
+        importlib.import_module("torch")  # as a person does who reads that error
+        opened(spec, names)
     torch = names["torch"] = importlib.import_module("torch")
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
