@@ -68,6 +68,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_what_the_repair_leaves_out": ("ook's repair does so.",),
     "integration/test_available.py::test_the_edit_serves_all": ("add to the matrix:",),
     "integration/test_ci.py::test_the_whole_sequence": ("add `--github`",),
+    "integration/test_build_tree.py::test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable": (
+        "linked to stubs whatever the SDK: give the answer",
+    ),
     "integration/test_cluster.py::test_a_cluster_that_is_not_there": (
         "add one, as in `dask worker",
         "give that worker's CXX",
