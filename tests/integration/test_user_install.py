@@ -247,6 +247,58 @@ def test_a_channel(environment: Path, indexes: tuple[str, str], monkeypatch: pyt
     assert versions(environment) == {"torch": "2.16.0.dev20261101+cpu"}
 
 
+@pytest.mark.parametrize("way", ["option", "two words", "variable", "page", "pip's variable"])
+def test_find_links(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    """A folder or a page of wheels: the variants of what is there count, and the installer is led there too."""
+    monkeypatch.setenv(machine.DRIVER, "12.8")
+    folder = tmp_path / "web" / "links"
+    (tmp_path / "web/simple/my-pkg").rename(folder)
+    place, options = str(folder), [f"--find-links={folder}"]
+    if way == "two words":
+        options = ["-f", place]
+    elif way == "page":
+        options = ["--find-links", f"{indexes[0].removesuffix('whl')}links/"]
+    elif way != "option":
+        monkeypatch.setenv("UV_FIND_LINKS" if way == "variable" else "PIP_FIND_LINKS", place)
+        options = []
+    assert install(environment, indexes, "my-pkg", *options) == 0
+    assert versions(environment) == {"torch": "2.8.0+cu128", "my-pkg": "1.0", "helper": "1.0"}
+
+
+@pytest.mark.usefixtures("indexes")
+def test_without_an_index(
+    environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where nothing is reached: the option is named that takes a folder, and folders are enough for all."""
+    monkeypatch.setenv(machine.DRIVER, "12.8")
+    arguments = ["install", "--python", str(environment), "my-pkg", "--no-index"]
+    arguments += [f"--find-links={tmp_path / 'web/simple' / name}" for name in ("my-pkg", "helper")]
+    assert cli.main([*arguments, "--torch-index", "http://127.0.0.1:9/whl"]) == 1
+    told = capsys.readouterr().err
+    assert "Where torch's index cannot be reached, give a mirror of it, or a folder with a folder of wheels for" in told
+    assert "by --torch-index or TORCH_EXT_TORCH_INDEX" in told
+    for backend in ("cu128", "cpu"):
+        (tmp_path / "torch").mkdir(exist_ok=True)
+        (tmp_path / "web/whl" / backend / "torch").rename(tmp_path / "torch" / backend)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*arguments, "--torch-index", "torch"]) == 0
+    assert versions(environment) == {"torch": "2.8.0+cu128", "my-pkg": "1.0", "helper": "1.0"}
+
+
+def test_find_links_to_nothing(
+    environment: Path, indexes: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that is not there is named with the option."""
+    assert install(environment, indexes, "none-such", f"--find-links={tmp_path / 'gone'}") == 1
+    told = "which `--find-links` (UV_FIND_LINKS, PIP_FIND_LINKS) names, is neither a folder nor a page"
+    assert f"{tmp_path / 'gone'}, {told}" in capsys.readouterr().err
+
+
 BACKEND = """
 import os, sys
 def build_wheel(*arguments, **settings):

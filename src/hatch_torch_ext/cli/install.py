@@ -30,6 +30,7 @@ OTHER_PLACES = (
     "PIP_FIND_LINKS",
 )
 """Variables that name package indexes; none of them may affect where torch is fetched from."""
+PLACES_OF_UV = frozenset({*OTHER_PLACES, "UV_NO_INDEX", "UV_INDEX_STRATEGY", "UV_INSECURE_HOST"})
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,6 +51,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
     torchindex.add(command)
+    places = command.add_argument_group("where packages other than torch come from, as for pip and uv")
+    places.add_argument("-i", "--index-url", "--default-index", metavar="URL", help="the index")
+    places.add_argument("--extra-index-url", "--index", metavar="URL", action="append", default=[], help="one more")
+    places.add_argument("-f", "--find-links", metavar="PLACE", action="append", default=[], help="a folder or a page")
+    places.add_argument("--no-index", action="store_true", help="only what --find-links names")
     command.set_defaults(run=run, hands_on=True)
 
 
@@ -68,7 +74,14 @@ def run(options: argparse.Namespace) -> int:
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
     try:
-        with Http(settings.of_environ(environ)) as http:
+        places = settings.of_environ(
+            environ,
+            index=options.index_url,
+            extra=options.extra_index_url,
+            find_links=options.find_links,
+            no_index=options.no_index,
+        )
+        with Http(places) as http:
             plan = installing.plan(
                 options.packages,
                 into,
@@ -85,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     installer = _Installer.find(into, options.target)
     steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
         (installer.from_torch(plan), installer.only_torch(os.environ)),
-        ([*installer.command, *plan.packages], {}),
+        ([*installer.command, *installer.options(options, environ), *plan.packages], installer.places(environ)),
     )
     for command, changes in steps:
         full = [*command, *(option for option in options.more if option not in command)]
@@ -123,10 +136,33 @@ class _Installer:
 
     def from_torch(self, plan: Plan) -> list[str]:
         """Return the command that takes torch and its dependencies from torch's index alone."""
-        alone = ["--no-config", "--default-index", plan.index] if self.is_uv else ["--index-url", plan.index]
-        return [*self.command, "--no-deps", *alone, *plan.torch]
+        if "://" not in plan.index:  # a folder of wheels
+            alone = ["--no-index", "--find-links", plan.index]
+        else:
+            alone = ["--default-index" if self.is_uv else "--index-url", plan.index]
+        return [*self.command, "--no-deps", *(["--no-config"] if self.is_uv else []), *alone, *plan.torch]
 
     def only_torch(self, environ: Mapping[str, str]) -> dict[str, str | None]:
         """Return the changes of variables that keep all other indexes out of that command."""
         changes: dict[str, str | None] = {name: None for name in OTHER_PLACES if name in environ}
         return changes if self.is_uv else {**changes, "PIP_CONFIG_FILE": os.devnull}
+
+    def options(self, options: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
+        """Return the options for places of packages, in words that pip and uv both know."""
+        from hatch_torch_ext.remote import settings
+
+        # uv knows no variable for it
+        without = options.no_index or (self.is_uv and settings.of_environ(environ).index is None)
+        words = ["--no-index"] if without else []
+        words += [f"--index-url={options.index_url}"] if options.index_url else []
+        words += [f"--extra-index-url={url}" for url in options.extra_index_url]
+        return words + [f"--find-links={place}" for place in options.find_links]
+
+    def places(self, environ: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the changes of variables that give uv the places that pip's variables and files name."""
+        from hatch_torch_ext.remote import settings
+
+        named = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "TRUSTED_HOST")
+        if not self.is_uv or not any(environ.get(f"PIP_{name}") for name in named):
+            return {}
+        return {name: value for name, value in settings.for_uv(environ).items() if name in PLACES_OF_UV}

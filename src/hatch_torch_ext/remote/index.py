@@ -26,6 +26,10 @@ ATTRIBUTE = re.compile(
 )
 
 
+MAX_PAGE = 64 << 20
+"""Longest page on disk that is read, in bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
     """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``."""
@@ -46,6 +50,24 @@ def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
         folder = Path(unquote(parts.path) if parts.scheme == "file" else index)
         return tuple(IndexFile(name=path.name, url=path.absolute().as_uri()) for path in sorted(folder.glob("*.whl")))
     return page(http, f"{index.rstrip('/')}/{project}/")
+
+
+def linked(http: Http, place: str) -> tuple[IndexFile, ...]:
+    """Return the files of a place of `--find-links`: a folder of wheels, or a page of links, here or elsewhere.
+
+    Raises ``RemoteError`` if it is none of these.
+    """
+    parts = urlsplit(place)
+    if parts.scheme not in {"", "file"}:
+        return page(http, place)
+    path = Path(unquote(parts.path) if parts.scheme == "file" else place)
+    if path.is_file():
+        text = untrusted.text(path, MAX_PAGE)
+        return tuple(_of_html(text, path.absolute().as_uri()))
+    if not path.is_dir():
+        named = "`--find-links` (UV_FIND_LINKS, PIP_FIND_LINKS)"
+        raise RemoteError(f"{path}, which {named} names, is neither a folder nor a page")
+    return files(http, place, "")
 
 
 def page(http: Http, url: str) -> tuple[IndexFile, ...]:

@@ -119,8 +119,15 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
     )
 
 
-def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: Sequence[str] = ()) -> IndexSettings:
-    """Return the settings in uv's and pip's variables; ``index`` and ``extra`` come before them."""
+def of_environ(
+    environ: Mapping[str, str],
+    *,
+    index: str | None = None,
+    extra: Sequence[str] = (),
+    find_links: Sequence[str] = (),
+    no_index: bool = False,
+) -> IndexSettings:
+    """Return the settings in uv's and pip's variables; ``index``, ``extra`` and ``find_links`` come before them."""
     index = (
         index
         or _unnamed(environ, environ.get("UV_DEFAULT_INDEX", ""))
@@ -133,10 +140,10 @@ def of_environ(environ: Mapping[str, str], *, index: str | None = None, extra: S
     uvs = [_unnamed(environ, url) for url in environ.get("UV_INDEX", "").split()]
     uvs += environ.get("UV_EXTRA_INDEX_URL", "").split()
     pips = environ.get("PIP_EXTRA_INDEX_URL", "").split()
-    links = [link.strip() for link in environ.get("UV_FIND_LINKS", "").split(",")]
+    links = [*find_links, *(link.strip() for link in environ.get("UV_FIND_LINKS", "").split(","))]
     links += environ.get("PIP_FIND_LINKS", "").split()
     trusted = [*environ.get("PIP_TRUSTED_HOST", "").split(), *environ.get("UV_INSECURE_HOST", "").split()]
-    no_index = _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
+    no_index = no_index or _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
     certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
     settings = IndexSettings(

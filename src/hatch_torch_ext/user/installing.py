@@ -42,6 +42,10 @@ CHANNELS = {"stable": "", "test": "/test", "nightly": "/nightly"}
 BACKEND = "TORCH_EXT_BACKEND"
 CPU = "cpu"
 AUTO = "auto"
+ANOTHER_INDEX = (
+    "Where torch's index cannot be reached, give a mirror of it, or a folder with a folder of wheels for each backend "
+    "(cpu, cu130), by --torch-index or TORCH_EXT_TORCH_INDEX"
+)
 XPU = "xpu"
 ROCM = re.compile(r"rocm([0-9](?:\.[0-9]{1,2}){1,2})")
 
@@ -90,7 +94,7 @@ class _Search:
         except RemoteError as error:
             if "does not exist" in str(error) or "forbidden" in str(error):
                 return []  # torch has no such build any more, or not yet
-            raise
+            raise RemoteError(f"{error}. {ANOTHER_INDEX}") from error
         python = self.target.python_version
         found: dict[tuple[int, int], Version] = {}
         for version, _ in packages.admitted(listed, self.specifier, self.tags, python, prereleases=self.prereleases):

@@ -94,9 +94,11 @@ def _of_file(path: Path) -> PackageOffer:
 def _files(http: Http, name: str) -> list[index.IndexFile]:
     found: list[index.IndexFile] = []
     problems = []
-    for place in (*http.settings.find_links, *http.settings.indexes):
+    links = http.settings.find_links
+    for place in (*links, *http.settings.indexes):
         try:
-            found += [file for file in index.files(http, place, name) if _named(file.name) == name]
+            listed = index.linked(http, place) if place in links else index.files(http, place, name)
+            found += [file for file in listed if _named(file.name) == name]
         except RemoteError as error:  # noqa: PERF203 -- a handful of indexes
             problems.append(error)
     if not found and problems:
