@@ -20,12 +20,17 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_available.py::test_an_extension_that_fails_leaves_all_as_it_was": (
         "Add this where the matrix is made",
+        "give either `--add torch=X.Y`",
     ),
     "integration/test_available.py::test_what_is_new_is_added_where_the_matrix_is": (
         "write a release line of torch",
         "add `--available`",
+        "add `--github`",
     ),
     "integration/test_extend.py::test_the_next_torch_without_another_release": ("as they were, or release",),
+    "unit/test_ci.py::test_a_link_as_a_workflow": ("reads workflows from files alone: remove it",),
+    "unit/test_ci.py::test_a_tag_of_another_version": ("tag the commit in which the version is",),
+    "unit/test_ci.py::test_entries_that_a_run_is_for": ("(the oldest and the newest), or globs",),
     "unit/test_ci.py::test_values_with_a_comma_or_a_space": ("write a value of the matrix differently",),
     "unit/test_extension.py::test_only_a_whole_wheel_of_this_project_is_extended": (
         "name the wheel that was published",
@@ -67,7 +72,6 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_versions_of_a_library_that_is_not_needed": ("patchelf --replace-needed",),
     "integration/test_audit_remedies.py::test_what_the_repair_leaves_out": ("ook's repair does so.",),
     "integration/test_available.py::test_the_edit_serves_all": ("add to the matrix:",),
-    "integration/test_ci.py::test_the_whole_sequence": ("add `--github`",),
     "integration/test_build_tree.py::test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable": (
         "linked to stubs whatever the SDK: give the answer",
     ),
@@ -397,7 +401,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_audit_wheel.py::test_the_torch_that_the_metadata_admit": ("Require the torch that it needs",),
     "unit/test_audit_wheel.py::test_the_wrong_machine": ("Build it for the machine",),
     "unit/test_ci.py::test_an_entry_without_an_image": ("=IMAGE`",),
-    "unit/test_ci.py::test_ci_init_writes_two_workflows": ("replace it with `--force`",),
+    "unit/test_ci.py::test_ci_init_writes_three_workflows": ("replace it with `--force`",),
     "unit/test_ci.py::test_jobs_that_cannot_be": (
         "write NAME=VALUE",
         "take fewer `--shards`",
@@ -554,6 +558,7 @@ NO_REMEDIES = (
     "set({} [==",
     "skip-install = true",
     "import importlib",
+    "name={}",
     "import json",
     "import os",
     "import runpy",

@@ -228,6 +228,13 @@ def test_what_is_new_is_added_where_the_matrix_is(address: str, capsys: pytest.C
     file = Path("pyproject.toml")
     text = file.read_text(encoding="utf-8").replace('cuda = ["cpu", "cu126"]', 'cuda = ["cpu", "cu126"]  # no cu129')
     file.write_text(f"{text}\n[tool.other]\nx = 1\n", encoding="utf-8")
+    assert cli.main(["matrix", "--tests"]) == 1
+    assert "add `--github`" in capsys.readouterr().err
+    assert cli.main(["matrix", "--tests", "--github", "--entries", "ends"]) == 0
+    assert [each["entry"] for each in json.loads(capsys.readouterr().out)["include"]] == [
+        "matrix.2.8-cpu",
+        "matrix.2.9-cu126",
+    ]
     assert cli.main(["matrix", "--new"]) == 1
     assert "add `--available`" in capsys.readouterr().err
     assert cli.main(["matrix", "--available", "--new"]) == 1
@@ -267,6 +274,7 @@ def test_an_extension_that_fails_leaves_all_as_it_was(address: str, tmp_path: Pa
     file = Path("pyproject.toml")
     before = file.read_bytes()
     given = (str(wheel), "-o", "out", "--trust-sources", "--add")
+    assert "give either `--add torch=X.Y`, to build it here, or `--parts`" in extended(str(wheel)).stderr
     lacking = extended(*given, "torch=2.99")
     assert lacking.returncode == 1
     assert lacking.stderr.endswith(f"There is no torch 2.99 on {address}/simple; the newest are 2.7, 2.8, 2.9, 2.16.\n")

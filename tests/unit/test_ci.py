@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import values
-from hatch_torch_ext import matrix
+from hatch_torch_ext import __version__, matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
 from hatch_torch_ext.pipeline import github
@@ -23,6 +23,8 @@ yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent
 REUSABLE = PROJECT / ".github" / "workflows" / "build-wheels.yml"
 CI = resources.files("hatch_torch_ext") / "resources" / "ci"
+CALLERS = ("wheels.yml", "follow-torch.yml")
+PINNED = f"hatch-torch-ext[build]=={__version__}"
 
 
 def entry(name: str, cuda: str | None = None) -> Entry:
@@ -58,7 +60,7 @@ def test_entries_go_to_the_runner_of_their_machine() -> None:
 
     def told(runners: dict[str, str]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
         built = github.builds(entries, count=1, images=images, runners=runners)
-        tested = github.tests(entries, runners)
+        tested = github.tests(entries, runners, gpu="")
         return (
             [(job["runner"], job["image"], job["only"]) for job in built],
             [(job["entry"], job["runner"], job["emulated"]) for job in tested],
@@ -145,14 +147,19 @@ def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
         assert len(github.builds(entries, count=256, images={"*": "i"}, runners={"x86_64": "r"})) == 256
 
 
-def test_ci_init_writes_two_workflows(
+def test_ci_init_writes_three_workflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reusable one and its caller; what is another's stays, unless `--force` says otherwise."""
+    """The reusable one and its callers; what is another's stays, unless `--force` says otherwise.
+
+    They install the hatch-torch-ext that wrote them.
+    """
     monkeypatch.chdir(tmp_path)
     assert main(["ci", "init"]) == 0
     folder = tmp_path / ".github" / "workflows"
-    assert sorted(path.name for path in folder.iterdir()) == ["build-wheels.yml", "wheels.yml"]
+    assert sorted(path.name for path in folder.iterdir()) == ["build-wheels.yml", "follow-torch.yml", "wheels.yml"]
+    texts = [path.read_text(encoding="utf-8") for path in folder.iterdir()]
+    assert all(re.findall(r": (hatch-torch-ext\[.*)", text) == [PINNED] * text.count("-ext[build]") for text in texts)
     assert main(["ci", "init"]) == 0
     (folder / "wheels.yml").write_text("name: mine\n", encoding="utf-8")
     capsys.readouterr()
@@ -165,6 +172,126 @@ def test_ci_init_writes_two_workflows(
     assert main(["ci", "init", "--force"]) == 0
 
 
+def test_in_a_subfolder_of_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the repository's root, where GitHub reads them, for that folder: its tags, its pull requests, its artefacts.
+
+    A second project there shares the reusable workflow (CASE 115).
+    """
+    (tmp_path / ".git").mkdir()
+    for name in ("ops", "more ops"):
+        project = tmp_path / "python" / name
+        project.mkdir(parents=True)
+        monkeypatch.chdir(project)
+        assert main(["ci", "init"]) == 0
+    folder = tmp_path / ".github" / "workflows"
+    assert capsys.readouterr().out.splitlines()[0] == str(folder / "build-wheels.yml")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("build-wheels.yml", "follow-torch-python-more-ops.yml", "follow-torch-python-ops.yml"),
+        *("wheels-python-more-ops.yml", "wheels-python-ops.yml"),
+    ]
+    wheels = yaml.safe_load((folder / "wheels-python-ops.yml").read_text(encoding="utf-8"))
+    assert wheels[True]["push"]["tags"] == ["python-ops-v*"]
+    assert wheels[True]["pull_request"] == {"paths": ["python/ops/**"]}
+    assert wheels["jobs"]["build"]["with"]["working-directory"] == "python/ops"
+    assert wheels["jobs"]["build"]["with"]["artifact-prefix"] == "python-ops-"
+    assert wheels["jobs"]["publish"]["steps"][0]["with"]["name"] == "python-ops-dist"
+    follow = yaml.safe_load((folder / "follow-torch-python-ops.yml").read_text(encoding="utf-8"))
+    assert (follow["name"], follow["concurrency"]["group"]) == ("follow-torch-python-ops", "follow-torch-python-ops")
+    look = follow["jobs"]["look"]
+    assert look["defaults"]["run"]["working-directory"] == "python/ops"
+    assert look["steps"][-1]["env"]["BRANCH"].startswith("python-ops-torch-")
+
+
+def test_a_link_as_a_workflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be written where it leads (CASE 132): refused, also with `--force`; without it, all are written."""
+    project = tmp_path / "project"
+    folder = project / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    outside = tmp_path / "outside.yml"
+    (folder / "wheels.yml").symlink_to(outside)
+    monkeypatch.chdir(project)
+    assert main(["ci", "init", "--force"]) == 1
+    assert capsys.readouterr().err == (
+        f"hatch-torch-ext: {folder / 'wheels.yml'} is a link, and GitHub reads workflows from files alone: remove it.\n"
+    )
+    assert (outside.exists(), len(list(folder.iterdir()))) == (False, 1)
+    (folder / "wheels.yml").unlink()
+    assert main(["ci", "init"]) == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".github").symlink_to(project / ".github")
+    monkeypatch.chdir(tmp_path / "other")
+    assert main(["ci", "init"]) == 1
+    assert "is a link out of the repository" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tag", ["v1.2", "1.2", "v1.2.0", "my-pkg-v1.2", "python/my-pkg/1.2"])
+def test_a_tag_of_the_version(
+    tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a `v` or a prefix, or without; both are printed for the steps that follow."""
+    project_at(tmp_path, monkeypatch)
+    assert main(["ci", "tag", tag]) == 0
+    assert capsys.readouterr().out == "name=my-pkg\nversion=1.2\n"
+
+
+@pytest.mark.parametrize("tag", ["v1.3", "v1.2rc1", "release", "v"])
+def test_a_tag_of_another_version(
+    tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing would be published under a tag that is not its version; the tag that the message names is right."""
+    project_at(tmp_path, monkeypatch)
+    assert main(["ci", "tag", tag]) == 1
+    error = capsys.readouterr().err
+    assert f"the tag `{tag}` does not name the version of the project, 1.2: " in error
+    assert main(["ci", "tag", error.rpartition("`")[0].rpartition("`")[2]]) == 0
+
+
+def project_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a project of version 1.2 there the current one."""
+    for name in ("src/my_pkg", "csrc"):
+        (folder / name).mkdir(parents=True)
+    (folder / "csrc" / "CMakeLists.txt").touch()
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling", "hatch-torch-ext"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "my-pkg"\nversion = "1.2"\n[tool.hatch.build.targets.wheel.hooks.torch-ext]\n',
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(folder)
+
+
+def test_entries_that_a_run_is_for() -> None:
+    """All, globs, or the oldest and the newest; what is left out is missing nowhere."""
+    entries = [replace(entry(name), torch=name) for name in ("2.9", "2.8", "2.13", "2.10")]
+
+    def names(text: str) -> list[str]:
+        return [each.name for each in github.chosen(entries, text)]
+
+    assert (names("all"), names("ends"), names("2.1?")) == (
+        ["2.9", "2.8", "2.13", "2.10"],
+        ["2.8", "2.13"],
+        ["2.13", "2.10"],
+    )
+    with pytest.raises(ConfigurationError, match=r"`--entries 3\.\*` names no entry: write `all`, `ends` \(the old"):
+        names("3.*")
+    chosen = github.chosen(entries, "ends")
+    left_out = [each for each in entries if each not in chosen]
+    (job,) = github.builds(chosen, count=1, images={"*": "i"}, runners={"x86_64": "r"}, left_out=left_out)
+    assert (job["only"], job["skip"], job["number"]) == ("2.8,2.13", "2.9,2.10", "1")
+    (other,) = github.builds(entries, count=1, images={"*": "j"}, runners={"x86_64": "r"})
+    assert (other["skip"], other["key"] == job["key"]) == ("", False)
+
+
+def test_entries_with_cuda_are_tested_where_the_gpu_is() -> None:
+    """On the runner that is named for them; an entry for another machine is emulated elsewhere."""
+    entries = [entry("a"), entry("b", "12.8"), replace(entry("c", "12.8"), machine="aarch64")]
+    found = github.tests(entries, {"x86_64": "here"}, gpu="gpu")
+    assert [(job["entry"], job["runner"]) for job in found] == [("a", "here"), ("b", "gpu"), ("c", "here")]
+
+
 def test_the_reusable_workflow_is_the_one_that_is_shipped() -> None:
     """`ci init` writes the file in .github/workflows, which is checked with this project's workflows."""
     assert (CI / "build-wheels.yml").read_text("utf-8") == REUSABLE.read_text(encoding="utf-8")
@@ -175,12 +302,13 @@ def test_inputs_declared_are_inputs_used() -> None:
     text = REUSABLE.read_text(encoding="utf-8")
     declared = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML reads `on` as true
     assert set(re.findall(r"\binputs\.([\w-]+)", text)) == declared
-    called = yaml.safe_load((CI / "wheels.yml").read_text("utf-8"))["jobs"]["build"]
-    assert set(called.get("with", {})) <= declared
+    for name in CALLERS:
+        called = yaml.safe_load((CI / name).read_text("utf-8"))["jobs"]["build"]
+        assert set(called["with"]) <= declared
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted(REUSABLE.parent.glob("*.yml")), CI / "wheels.yml"], ids=lambda path: path.name
+    "path", [*sorted(REUSABLE.parent.glob("*.yml")), *(CI / name for name in CALLERS)], ids=lambda path: path.name
 )
 def test_what_jobs_and_steps_name_is_there(path: Path) -> None:
     """Jobs that are needed, their outputs, steps and called workflows: GitHub reads a name that is wrong as empty."""
@@ -209,13 +337,20 @@ def test_a_release_is_checked_before_it_is_published() -> None:
     assert jobs_by_name["publish"]["environment"] == "pypi"
 
 
-@pytest.mark.parametrize("name", ["build-wheels.yml", "wheels.yml"])
+@pytest.mark.parametrize("name", ["build-wheels.yml", *CALLERS])
 def test_workflows_grant_little(name: str) -> None:
-    """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller."""
+    """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller.
+
+    What pushes a branch runs nothing of the project's matrix, and what opens the pull request has no code at all.
+    """
     text = (CI / name).read_text("utf-8")
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {}
-    allowed = {"publish": {"id-token": "write"}}
+    allowed = {
+        "publish": {"id-token": "write"},
+        "look": {"contents": "write"},
+        "propose": {"contents": "read", "pull-requests": "write"},
+    }
     for job, said in workflow["jobs"].items():
         assert said["permissions"] == allowed.get(job, {"contents": "read"})
     loose = [used for used in re.findall(r"uses: (\S+)", text) if not re.search(r"^\./|@[0-9a-f]{40}$", used)]
@@ -223,7 +358,7 @@ def test_workflows_grant_little(name: str) -> None:
 
 
 def test_each_step_is_a_command_of_ours() -> None:
-    """A step installs hatch-torch-ext (or qemu, for tests of another machine), or runs it or hatch; nothing else."""
+    """A step installs hatch-torch-ext (or qemu, for tests of another machine), or runs it, hatch, or the author's."""
     workflow = yaml.safe_load(REUSABLE.read_text(encoding="utf-8"))
     lines = [
         line.strip()
@@ -231,9 +366,10 @@ def test_each_step_is_a_command_of_ours() -> None:
         for step in job["steps"]
         for line in step.get("run", "").splitlines()
     ]
-    command = r"(\w+=\$\()?(hatch-torch-ext|python3\.11 -m hatch_torch_ext|hatch run) "
-    install = r'python(3\.11)? -m pip install "\$REQUIREMENT"$'
+    command = r"(\w+=\$\()?(hatch-torch-ext|python3\.11 -m hatch_torch_ext|python -m hatchling build|hatch run) "
+    install = r'python(3\.11)? -m pip install "\$REQUIREMENT"$|python -m pip download .* "\$EXTENDS"$'
+    authors = r'bash -euo pipefail -c "\$BEFORE_BUILD"$'
     emulate = r"sudo apt-get update && sudo apt-get install --yes qemu-user-static$"
     output = r'echo "\w+=\$\w+" >> "\$GITHUB_OUTPUT"$'
-    assert [line for line in lines if not re.match(f"{command}|{install}|{emulate}|{output}", line)] == []
+    assert [line for line in lines if not re.match(f"{command}|{install}|{authors}|{emulate}|{output}", line)] == []
     assert not [line for line in lines if "${{" in line]

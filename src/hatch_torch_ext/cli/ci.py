@@ -1,7 +1,8 @@
-"""``hatch-torch-ext ci init``: the workflows that build, test and publish the project on GitHub."""
+"""``hatch-torch-ext ci``: the workflows that build, test and publish the project on GitHub, and what they check."""
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,24 +13,42 @@ from hatch_torch_ext.cli import terminal
 if TYPE_CHECKING:
     import argparse
 
-FILES = ("build-wheels.yml", "wheels.yml")
-"""The reusable workflow, and the one that calls it and publishes."""
+REUSABLE = "build-wheels.yml"
+"""The workflow that the others call; in a repository of several projects they share it."""
+CALLERS = ("wheels.yml", "follow-torch.yml")
+"""The workflow of releases and pull requests, and the one that looks for a new torch."""
+FOLDER = Path(".github") / "workflows"
+UNPINNED = "hatch-torch-ext[build]"
+"""What the workflows install; as they are written, of the version that writes them."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("ci", help="workflows for GitHub Actions")
     actions = command.add_subparsers(required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="write the workflows into .github/workflows of this folder")
+    init = actions.add_parser("init", help="write the workflows into .github/workflows of this repository")
     init.add_argument("--force", action="store_true", help="replace workflows that exist already")
     init.set_defaults(run=run)
+    tag = actions.add_parser(
+        "tag", help="check that a tag names the project's version, and print name and version as outputs of a step"
+    )
+    tag.add_argument("tag", metavar="TAG")
+    tag.set_defaults(run=check_tag)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status. An existing file that this command did not write is not overwritten."""
-    folder = Path.cwd() / ".github" / "workflows"
-    ours = resources.files("hatch_torch_ext") / "resources" / "ci"
-    texts = {folder / name: (ours / name).read_text("utf-8") for name in FILES}
+    """Run ``ci init``; return the exit status. An existing file that it did not write is not overwritten."""
+    from hatch_torch_ext.base import atomic
+
+    root = _repository(Path.cwd())
+    folder = root / FOLDER
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise ConfigurationError([f"{folder} is a link out of the repository: GitHub reads no workflow there."])
+    texts = {folder / name: text for name, text in _texts(Path.cwd().relative_to(root)).items()}
+    if links := [path for path in texts if path.is_symlink()]:
+        raise ConfigurationError(
+            [f"{path} is a link, and GitHub reads workflows from files alone: remove it." for path in links]
+        )
     others = [path for path, text in texts.items() if path.is_file() and path.read_text(encoding="utf-8") != text]
     if others and not options.force:
         raise ConfigurationError(
@@ -37,6 +56,71 @@ def run(options: argparse.Namespace) -> int:
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
-        terminal.say(path.relative_to(Path.cwd()))
+        atomic.write(path, text.encode())
+        terminal.say(path.relative_to(root) if root == Path.cwd() else path)
     return 0
+
+
+def check_tag(options: argparse.Namespace) -> int:
+    """Run ``ci tag``; return the exit status. Raises ``ConfigurationError`` for the tag of another version."""
+    from packaging.version import InvalidVersion, Version
+
+    from hatch_torch_ext.cli import project
+
+    found = project.read()
+    version = str(found.builder.metadata.version)
+    named = re.sub(r"^(?:.*[-_/])?v?(?=\d)", "", options.tag)  # `v1.0`, `my-pkg-v1.0`, `my-pkg/1.0`
+    try:
+        same = Version(named) == Version(version)
+    except InvalidVersion:
+        same = False
+    if not same:
+        raise ConfigurationError(
+            [
+                f"the tag `{options.tag}` does not name the version of the project, {version}: tag the commit in which "
+                f"the version is that of the tag, or name this one `v{version}`"
+            ]
+        )
+    terminal.say(f"name={found.name}\nversion={version}")  # outputs of a step
+    return 0
+
+
+def _repository(folder: Path) -> Path:
+    """Return the top of the repository that ``folder`` is in; the folder itself where there is none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+
+
+def _texts(place: Path) -> dict[str, str]:
+    """Return name -> text of the workflows for a project at ``place`` in its repository.
+
+    A project in a subfolder has callers of its own, since there may be several, and tags with its name.
+    """
+    from hatch_torch_ext import __version__
+
+    ours = resources.files("hatch_torch_ext") / "resources" / "ci"
+    texts = {
+        file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
+        for file in (REUSABLE, *CALLERS)
+    }
+    if place == Path():
+        return texts
+    name = re.sub(r"[^\w.-]+", "-", place.as_posix())
+    callers = {file.replace(".yml", f"-{name}.yml"): _in_subfolder(texts[file], place, name) for file in CALLERS}
+    return {REUSABLE: texts[REUSABLE], **callers}
+
+
+def _in_subfolder(text: str, place: Path, name: str) -> str:
+    """Return a caller's text for the project in the folder ``place`` of the repository."""
+    changes = (
+        (r"(?m)^name: ([\w-]+)$", rf"name: \1-{name}"),
+        (r"(?m)^  group: ([\w-]+)", rf"  group: \1-{name}"),
+        (r'tags: \["v\*"\]', f'tags: ["{name}-v*"]'),
+        (r"(?m)^  pull_request:$", f'  pull_request:\n    paths: ["{place.as_posix()}/**"]'),
+        (r"(?m)^( +)working-directory: \.$", rf"\1working-directory: {place.as_posix()}"),
+        (r'artifact-prefix: ""', f"artifact-prefix: {name}-"),
+        (r"(?m)^( +)name: dist$", rf"\1name: {name}-dist"),
+        (r"(?m)^( +)BRANCH: torch-", rf"\1BRANCH: {name}-torch-"),
+    )
+    for pattern, replacement in changes:
+        text = re.sub(pattern, replacement, text)
+    return text

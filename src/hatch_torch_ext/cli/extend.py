@@ -32,8 +32,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--add",
         metavar="torch=X.Y",
         action="append",
-        required=True,
+        default=[],
         help="a release of torch; it is added to the matrix if it is not there (torch=new: all new releases)",
+    )
+    command.add_argument(
+        "--parts", metavar="PART", type=path, nargs="+", default=[], help="in place of a build: what it would give"
     )
     command.add_argument("-o", "--output", metavar="DIR", type=path, default=path("dist"), help="(default: dist)")
     command.add_argument(
@@ -54,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import selection, shards
     from hatch_torch_ext.pipeline.record import Records
 
+    if bool(options.add) == bool(options.parts):
+        raise ConfigurationError(["give either `--add torch=X.Y`, to build it here, or `--parts`, built before"])
     wanted = coverage.parse(options.add)
     found = project.read()
     config = found.config
@@ -76,9 +81,7 @@ def run(options: argparse.Namespace) -> int:
         known = {entry.torch for entry in entries}
         added = coverage.add(options, found, [each for each in wanted if each not in known])
         try:
-            new = _new(part, [*entries, *added.entries], wanted)
-            os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, new) for entry in new)
-            built = build.wheels_of_this_folder(_folder(scratch, "built"))
+            built = options.parts or _built(_new(part, [*entries, *added.entries], wanted), _folder(scratch, "built"))
             read = [parts.read(each, folder=_folder(scratch, f"part{n}")) for n, each in enumerate(built)]
             extended = extension.layout(part, read, generated=_generated(found))
             wheel = extension.write(
@@ -94,6 +97,14 @@ def run(options: argparse.Namespace) -> int:
         project.say(f"{added.file} has {', '.join(entry.name for entry in added.entries)} now: commit it")
     terminal.say(wheel)
     return 0
+
+
+def _built(new: Sequence[Entry], folder: Path) -> list[Path]:
+    """Build the entries ``new`` into ``folder``; return the wheels."""
+    from hatch_torch_ext import matrix
+
+    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, new) for entry in new)
+    return build.wheels_of_this_folder(folder)
 
 
 def _folder(scratch: str, name: str) -> Path:

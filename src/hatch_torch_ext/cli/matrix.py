@@ -44,6 +44,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--json", action="store_true")
     command.add_argument("--github", action="store_true", help="print the build jobs of a GitHub workflow as JSON")
     command.add_argument("--tests", action="store_true", help="with --github: print the test jobs instead")
+    command.add_argument(
+        "--entries",
+        metavar="GLOB,...",
+        default="all",
+        help="with --github: these alone (all), or `ends`, the oldest and the newest",
+    )
+    command.add_argument("--gpu-runner", metavar="LABEL", default="", help="with --tests: for entries with CUDA")
     command.add_argument("--shards", metavar="N", type=int, default=4, help="build jobs for each machine (4)")
     command.add_argument("--images", metavar="CUDA=IMAGE...", default=IMAGES, help=f"image for each CUDA ({IMAGES})")
     command.add_argument("--runners", metavar="MACHINE=LABEL...", default=RUNNERS, help=f"({RUNNERS})")
@@ -78,10 +85,18 @@ def run(options: argparse.Namespace) -> int:
     if options.github:
         images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
         times = History.named(options.times, [entry.name for entry in selected], root=config.root)
+        chosen = github.chosen(selected, options.entries)
         jobs = (
-            github.tests(selected, runners)
+            github.tests(chosen, runners, gpu=options.gpu_runner)
             if options.tests
-            else github.builds(selected, count=options.shards, images=images, runners=runners, times=times)
+            else github.builds(
+                chosen,
+                count=options.shards,
+                images=images,
+                runners=runners,
+                times=times,
+                left_out=[entry for entry in entries if entry not in chosen] if chosen != selected else (),
+            )
         )
         terminal.say(json.dumps({"include": jobs}))  # one line, as a step's output requires
         return 0
@@ -136,11 +151,18 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
 
 
 def _add(options: argparse.Namespace, found: Project) -> int:
-    from hatch_torch_ext.cli import coverage
+    from hatch_torch_ext import matrix
+    from hatch_torch_ext.cli import coverage, project
+    from hatch_torch_ext.facts import releases
+    from hatch_torch_ext.pipeline import selection
 
     wanted = coverage.parse(options.add)
     added = coverage.add(options, found, wanted)
-    if options.json:
+    if options.github:  # outputs of a step
+        every = selection.expand(project.read().config, distribution=found.name)
+        terminal.say(f"torch={','.join(sorted({str(entry.torch) for entry in added.entries}, key=releases.minor_of))}")
+        terminal.say(f"entries={','.join(matrix.glob_of(entry, every) for entry in added.entries)}")
+    elif options.json:
         terminal.say_json({"file": str(added.file), "added": [asdict(entry) for entry in added.entries]})
     elif added.entries:
         terminal.say(f"{added.file}: added {', '.join(entry.name for entry in added.entries)}")
