@@ -242,6 +242,11 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_install_here.py::test_asked_for_by_name": ("install torch first",),
     "integration/test_kernels_once.py::test_an_index_without_ccache": ("set `compiler-launcher` to `none`",),
+    "integration/test_kernels_of_the_hub.py::test_versions_side_by_side": (
+        "`{}` has no `__init__.py`, which `kernels` imports",
+        "its Python has no place for the name of the operators: add",
+        "TORCH_LIBRARY({}, m) -> TORCH_LIBRARY_EXPAND({}, m)",
+    ),
     "integration/test_layouts.py::test_a_file_that_differs_between_entries": ("`variant-data = [",),
     "integration/test_layouts.py::test_a_package_that_cmake_installs_whole": (
         "install again after a change",
@@ -487,6 +492,34 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_outlets.py::test_variant_wheels_are_audited": ("`hatch-torch-ext variants`",),
     "unit/test_outlets.py::test_variants_of_one_name_in_an_index": ("leave one of them out of the matrix",),
     "unit/test_outlets.py::test_what_was_cut_is_not_cut_again": ("Name the fat wheel",),
+    "unit/test_outlets_kernels.py::test_a_record_leads_nowhere_else": ("names no wheel: run",),
+    "unit/test_outlets_kernels.py::test_a_repository_that_was_changed_gives_no_wheel": (
+        "is damaged: run `hatch-torch-ext kernels` again",
+        "fetch the repository again, or run",
+    ),
+    "unit/test_outlets_kernels.py::test_absolute_imports_are_told_with_their_lines": (
+        "`from . import` and the names",
+        "{}: change {} line{}",
+    ),
+    "unit/test_outlets_kernels.py::test_merging_other_folders": ("kernels` made: name wheels",),
+    "unit/test_outlets_kernels.py::test_modules_for_one_python": ("on the limited API of 3.{} (`Python_add_library",),
+    "unit/test_outlets_kernels.py::test_names_of_kernels": (
+        "give `--name` another",
+        "give one with `--name`",
+    ),
+    "unit/test_outlets_kernels.py::test_the_header": ("name another file with `--header`",),
+    "unit/test_outlets_kernels.py::test_two_namespaces": ("register them all under one name",),
+    "unit/test_outlets_kernels.py::test_what_is_not_for_the_hub": (
+        "are for glibc: leave its entry out",
+        "build it for a release, or leave its entry out",
+        "would both be `{}`: leave one of the entries out",
+        "add `license` to [project], or give `--license`",
+    ),
+    "unit/test_outlets_kernels.py::test_sources_for_a_build_at_first_use": (
+        "it holds sources for a build at first use",
+        "it holds no compiled variant: build it",
+    ),
+    "unit/test_outlets_kernels.py::test_wheels_that_are_not_finished": ("is a folder: name the wheel, as",),
     "unit/test_pipeline_selection.py::test_a_matrix_for_another_machine_alone": (
         "add entries without the variable `machine`",
     ),
@@ -516,6 +549,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Run as {}: {}",
         "--nthreads",
         "Build in a manylinux image",
+        "as kernel-abi-check says: build in an image",
         "Build in the manylinux image",
         "HATCH_TORCH_EXT_JOBS=1",
         "Install another: ",

@@ -15,7 +15,7 @@ import uv
 import wheels
 from hatch_torch_ext import audit
 from hatch_torch_ext.base import process
-from hatch_torch_ext.outlets import exact, merging, variantwheels
+from hatch_torch_ext.outlets import exact, kernels, merging, variantwheels
 from loopback import served
 
 from .conftest import lent, outside
@@ -226,3 +226,29 @@ def test_the_way_back_gives_the_bytes_that_hatchling_wrote(
     cut = variantwheels.cut(backends_wheel, out=tmp_path / "cut")
     merged = merging.merge_wheels([wheel for _, wheel in cut.wheels], out=tmp_path / "b")
     assert merged.read_bytes() == backends_wheel.read_bytes()
+
+
+KERNEL = """
+from pathlib import Path
+
+import torch
+from kernels import get_local_kernel
+
+kernel = get_local_kernel(Path("kernel"), backend="cpu")
+points = torch.tensor([[0.0, 0], [1, 0], [5, 0], [0, 3]])
+print(kernel.farthest_point_sampling(points, 3).tolist(), kernel._variants.load().label)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["2.8", "2.13"])
+def test_kernels_loads_the_example(
+    example_wheel: Path, full_torch: Callable[[str], Path], tmp_path: Path, release: str
+) -> None:
+    """A kernel repository of the example's wheel serves two torches; `kernels` chooses the folder by the torch."""
+    kernels.write(example_wheel, out=tmp_path / "kernel", keep_namespace=True)
+    python = lent(full_torch(f"{release}.0"), tmp_path / "venv")
+    process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, "kernels>=0.17"])
+    done = process.run([python, "-P", "-c", KERNEL], cwd=tmp_path, env_changes={"HF_HUB_OFFLINE": "1"})
+    assert done.stdout == f"[0, 2, 3] torch{release}_cpu_cxx11_{MACHINE}\n"
+    assert kernels.wheel_of(tmp_path / "kernel", out=tmp_path).read_bytes() == example_wheel.read_bytes()

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext merge``: partial, exact or variant wheels are joined into one wheel."""
+"""``hatch-torch-ext merge``: partial, exact or variant wheels, or a kernel repository's variants, become one wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser(
-        "merge", help="join parts (or exact or variant wheels) into one wheel, byte for byte the same as one build"
+        "merge",
+        help="join parts (or exact or variant wheels, or a kernel repository) into one wheel, as one build makes it",
     )
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheel goes")
@@ -29,8 +30,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext.outlets import merging
+    from hatch_torch_ext.base.errors import MergeError
+    from hatch_torch_ext.outlets import kernels, merging
 
+    folders = [each for each in options.wheels if each.is_dir()]
+    if folders:
+        if len(options.wheels) > 1:
+            raise MergeError(f"{folders[0]} is a folder: a kernel repository is merged by itself")
+        if not kernels.is_repository(folders[0]):
+            raise MergeError(
+                f"{folders[0]} is not a kernel repository that `hatch-torch-ext kernels` made: name wheels"
+            )
+        terminal.say(kernels.wheel_of(folders[0], out=options.output))
+        return 0
     for wheel in merging.merge_by_machine(options.wheels, out=options.output, each=options.machines == "wheel-each"):
         terminal.say(wheel)
     return 0

@@ -2,5 +2,5 @@
 
 ``parts`` unpacks a wheel of this project; ``writing`` writes another one with the same files of the author; ``merging``
 joins partial wheels, ``variantwheels`` splits by backend (PEP 825), ``exact`` writes one wheel for each variant and a
-static index of them.
+static index of them, ``kernels`` a kernel repository of Hugging Face's Hub.
 """

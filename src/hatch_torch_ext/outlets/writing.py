@@ -28,13 +28,15 @@ from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.outlets.parts import EXECUTABLE, MANIFEST, SBOM, VARIANTS, forced_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import MemberInfo, Part
 
 CHUNK = 16384
 """hatchling's chunk size: with other chunks, the output of deflate may differ."""
+_IN_CHUNKS = ("sboms/", "extra_metadata/")
+"""Folders of .dist-info that hatchling writes in chunks; it writes the other files there at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,15 @@ def file_name(part: Part, layout: Layout, *, version: str, label: str | None = N
     """Return the name of the wheel that ``write`` makes."""
     name, number = part.wheel.path.name.split("-")[0], build or part.wheel.build
     return f"{'-'.join(filter(None, [name, version, number, layout.tag, label]))}.whl"
+
+
+def pack(target: Path, dist_info: str, members: Iterable[tuple[MemberInfo, bytes]]) -> None:
+    """Write a wheel of these members, RECORD among them, as ``write`` does."""
+    with atomic.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        for like, data in members:
+            name = like.path.removeprefix(f"{dist_info}/")
+            whole = name != like.path and not name.startswith(_IN_CHUNKS)
+            _add(archive, _File(path=like.path, data=data, like=like, whole=whole))
 
 
 def _add(archive: zipfile.ZipFile, file: _File) -> None:
@@ -182,7 +193,7 @@ def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, named: 
     if name == SBOM:
         text = sbom.render(layout, distribution=part.distribution)
         return _File(path=path, data=text.encode(), like=member)
-    return _File(path=path, data=data, like=member, whole=not name.startswith(("sboms/", "extra_metadata/")))
+    return _File(path=path, data=data, like=member, whole=not name.startswith(_IN_CHUNKS))
 
 
 def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> bytes:

@@ -1,0 +1,705 @@
+"""A kernel repository of Hugging Face's Hub, made from a finished wheel without compiling; and the wheel again from it.
+
+The package ``kernels`` takes one folder of such a repository, by the name of a variant, and imports it as a package
+under an ``id`` of its own, so that several versions can be in one process::
+
+    build/torch213-cxx11-cpu-x86_64-linux/   the package with one variant, its loader, metadata.json
+    torch-ext/                               what gives the wheel back: `merge` reads it
+    README.md                                the Hub's page
+
+Where the package registers its operators by ``registration.h``, their namespace is a field of the library, and each
+build gets the name that its ``id`` is; the wheel keeps the author's name.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base.errors import MergeError, WheelError
+from hatch_torch_ext.facts import content, policy, registered, releases
+from hatch_torch_ext.merge import loader
+from hatch_torch_ext.outlets import parts, writing
+from hatch_torch_ext.outlets.merging import relaid
+from hatch_torch_ext.outlets.parts import MANIFEST, VARIANTS, MemberInfo
+from hatch_torch_ext.outlets.variantwheels import refuse_cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hatch_torch_ext.facts.variant import BuiltVariant, Variant, VariantFile
+    from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.outlets.parts import Part
+
+BUILD = "build"
+KEPT = "torch-ext"
+"""The folder of the repository from which the wheel is made again."""
+RECORD = "wheel.json"
+METADATA = "metadata.json"
+OPS = "_ops.py"
+"""The module of a package that names its operators' namespace, on a line as ``NAMESPACE``."""
+NAMESPACE = re.compile(r'^NAMESPACE = "(\w+)"', re.MULTILINE)
+FIELD = re.compile(rb"TORCH_EXT_NAMESPACE=([A-Za-z_]\w{0,106})\0+")
+"""The field of a library with its namespace, as ``registration.h`` makes it: 128 bytes, filled with zeros."""
+FIELD_SIZE = 128
+NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+"""What the Hub takes as a kernel's name."""
+POLICY = "manylinux_2_28"
+OLDEST_PYTHON = 9
+"""The minor of the oldest Python 3 that a kernel serves."""
+KNOWN_REQUIREMENTS = {
+    "cpu": {"einops": "einops", "helion": "helion", "apache-tvm-ffi": "tvm-ffi"},
+    "cuda": {
+        "einops": "einops",
+        "helion": "helion",
+        "apache-tvm-ffi": "tvm-ffi",
+        "nvidia-cutlass-dsl": "nvidia-cutlass-dsl",
+    },
+}
+"""Distributions that a kernel may require, as its metadata name them; `kernels` refuses other names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """The written repository: ``variants`` are (its folder's name, the kernel's id, the label of ours), sorted."""
+
+    folder: Path
+    name: str
+    version: int
+    variants: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The wheel that a kernel is made of, and what all of its variants share.
+
+    ``spaces`` are sha256 of a library -> the namespaces in its fields, for those that have fields.
+    """
+
+    part: Part
+    name: str
+    version: int
+    licence: str
+    sha256: str
+    spaces: Mapping[str, frozenset[str]]
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Return the names in the fields of all libraries."""
+        return frozenset(name for names in self.spaces.values() for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernel:
+    """What one variant of the repository is made of."""
+
+    folder: str
+    id: str
+    built: BuiltVariant
+    layout: Layout
+
+
+def write(
+    path: Path,
+    *,
+    out: Path,
+    name: str | None = None,
+    version: int | None = None,
+    licence: str | None = None,
+    keep_namespace: bool = False,
+) -> Repository:
+    """Write the kernel repository of the wheel at ``path`` into the folder ``out``.
+
+    ``name``, ``version`` and ``licence`` are the kernel's; by default those of the package, the major of its version,
+    and that of its metadata. ``keep_namespace`` allows operators under the name that they have in the wheel. Raises
+    ``WheelError`` for a wheel that this project did not make, ``MergeError`` for one of which no kernel can be made.
+    """
+    if path.is_dir():
+        raise WheelError(f"{path} is a folder: name the wheel, as `hatch build` wrote it to dist/")
+    _check_folder(out)
+    with tempfile.TemporaryDirectory(prefix="torch-ext-kernels-") as scratch:
+        part = parts.read(path, folder=_empty(Path(scratch) / "wheel"))
+        refuse_cut(part)
+        kernel = name or part.package.rpartition(".")[2].lower().replace("_", "-")
+        spaces = _namespaces(part)
+        problems = [
+            *_about_the_wheel(part, kernel, name_given=name is not None),
+            *_about_variants(part),
+            *_about_python(part, spaces, keep_namespace=keep_namespace),
+        ]
+        if not keep_namespace:
+            problems += _about_registrations(part, spaces)
+        licence = licence or _licence(part)
+        if licence is None:
+            problems.append(
+                "its metadata name no licence, which a kernel's must: add `license` to [project], or give `--license`"
+            )
+        if problems:
+            raise MergeError(_problems(path, problems))
+        source = _Source(
+            part=part,
+            name=kernel,
+            version=Version(part.wheel.version).major if version is None else version,
+            licence=str(licence),
+            sha256=content.sha256(path),
+            spaces={} if keep_namespace else spaces,
+        )
+        kernels = [_kernel(source, built, _empty(Path(scratch) / built.variant.label)) for built in part.variants]
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=_parent(out)))
+        try:
+            _write_all(source, kernels, draft)
+            _write_record(source, kernels, draft / KEPT)
+            (draft / "README.md").write_text(_page(source), encoding="utf-8")
+            draft.chmod(0o755)
+            if out.is_dir():
+                shutil.rmtree(out)
+            draft.rename(out)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        notes = tuple(_notes(part))
+    return Repository(
+        folder=out,
+        name=kernel,
+        version=source.version,
+        variants=tuple(sorted((each.folder, each.id, each.built.variant.label) for each in kernels)),
+        notes=notes,
+    )
+
+
+def write_header(target: Path) -> None:
+    """Write ``registration.h``, with which operators get a name of their own in each build. An existing file stays."""
+    if target.exists():
+        raise MergeError(f"{target} is there: name another file with `--header`, or remove it")
+    target.write_text(header(), encoding="utf-8")
+
+
+def header() -> str:
+    """Return the text of ``registration.h``."""
+    return (resources.files("hatch_torch_ext") / "resources" / "hub" / "registration.h").read_text(encoding="utf-8")
+
+
+def _parent(out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent
+
+
+def _empty(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _check_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    if out.is_dir() and any(out.iterdir()) and not (out / KEPT / RECORD).is_file():
+        raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `kernels` made before")
+
+
+def _problems(path: Path, problems: Sequence[str]) -> str:
+    if len(problems) == 1:
+        return f"no kernel can be made of {path.name}: {problems[0]}"
+    listed = "".join(f"\n  - {each}" for each in problems)
+    return f"no kernel can be made of {path.name}, for {len(problems)} reasons:{listed}"
+
+
+# What the format asks of a wheel --------------------------------------------------------------------------------------
+
+
+def _about_the_wheel(part: Part, kernel: str, *, name_given: bool) -> Iterator[str]:
+    if not NAME.fullmatch(kernel):
+        how = "give `--name` another" if name_given else "give one with `--name`"
+        yield f"`{kernel}` is not a kernel's name (a-z, 0-9 and `-`, a letter first): {how}"
+    if part.sources is not None:
+        yield (
+            "it holds sources for a build at first use, and a kernel is never built by its users: build the wheel with "
+            '`fallback = "none"`'
+        )
+    if not part.variants:
+        yield "it holds no compiled variant: build it with an entry of the matrix"
+    inside = (part.prefix, f"{part.wheel.dist_info}/")
+    outside = sorted({member.path for member in part.members if not member.path.startswith(inside)})
+    if outside:
+        more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+        yield (
+            f"`{outside[0]}`{more} is outside of the package `{part.package}`, and a kernel is one package: leave it "
+            "out of the wheel, or move it into the package"
+        )
+    if f"{part.prefix}__init__.py" not in {member.path for member in part.members}:
+        yield f"`{part.package}` has no `__init__.py`, which `kernels` imports: add one that calls `_variants.load()`"
+
+
+def _about_variants(part: Part) -> Iterator[str]:
+    """Yield why variants cannot be in a kernel repository, or not beside each other."""
+    folders: dict[str, str] = {}
+    for variant in (built.variant for built in part.variants):
+        if variant.python is not None and not _serves_old_pythons(variant.python):
+            modules = ", ".join(sorted(file.module for file in variant.files if file.module))
+            yield (
+                f"{variant.label} is for {variant.python} only, and a kernel serves every Python from 3.{OLDEST_PYTHON}"
+                f": build {modules or 'its modules'} on the limited API of 3.{OLDEST_PYTHON} "
+                f"(`Python_add_library(... USE_SABI 3.{OLDEST_PYTHON} ...)`), or register operators without a module"
+            )
+        if variant.libc != "glibc":
+            yield f"{variant.label} is for {variant.libc}, and kernels for Linux are for glibc: leave its entry out"
+        exact = variant.build.torch_version
+        if not variant.stable_abi and releases.is_prerelease(exact):
+            yield (
+                f"{variant.label} was built for the pre-release {exact}, and a kernel is for every torch "
+                f"{variant.torch}: build it for a release, or leave its entry out"
+            )
+        folder = variant_name(variant)
+        if other := folders.get(folder):
+            yield f"{other} and {variant.label} would both be `{folder}`: leave one of the entries out"
+        folders[folder] = variant.label
+
+
+def _serves_old_pythons(python: str) -> bool:
+    match = re.fullmatch(r"abi3-cp3(\d+)", python)
+    return match is not None and int(match[1]) <= OLDEST_PYTHON
+
+
+def _about_registrations(part: Part, spaces: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Yield the libraries whose operators cannot get a name of the build's own, with the lines to change."""
+    changeable = {name for names in spaces.values() for name in names}
+    if len(changeable) > 1:
+        yield (
+            f"its operators are in {len(changeable)} namespaces ({', '.join(sorted(changeable))}), and a kernel has "
+            "one: register them all under one name, or add `--keep-namespace`"
+        )
+    told: set[str] = set()
+    for built in part.variants:
+        for file in built.variant.files:
+            if not file.registers:
+                continue
+            fixed = _fixed(built, file, spaces)
+            if not fixed or file.installed in told:
+                continue
+            told.add(file.installed)
+            name = min(fixed)
+            yield (
+                f"{Path(file.installed or file.path).name} registers its operators as `{name}` in every build, so that "
+                "a process could load one version of the kernel only. Let their name be changeable:\n"
+                f"      TORCH_LIBRARY({name}, m)  ->  TORCH_LIBRARY_EXPAND({name}, m)\n"
+                '      with #include "registration.h", which `hatch-torch-ext kernels --header FILE` writes, and so '
+                "for TORCH_LIBRARY_IMPL, TORCH_LIBRARY_FRAGMENT and STABLE_...; or add `--keep-namespace`"
+            )
+
+
+def _fixed(built: BuiltVariant, file: VariantFile, spaces: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the namespaces of a library that are not in a field, and those that its schemas name themselves."""
+    here = spaces.get(file.sha256, frozenset())
+    known = frozenset(file.namespaces) | {name.partition("::")[0] for name in file.operators if "::" in name}
+    written = {name for name, _ in registered.read(built.source(file.path)).schemas if name}
+    fixed = (known - here) | written
+    return fixed or (frozenset() if here else frozenset({"NAME"}))
+
+
+def _about_python(part: Part, spaces: Mapping[str, frozenset[str]], *, keep_namespace: bool) -> Iterator[str]:
+    """Yield the lines of the package's Python that a kernel cannot have, each with what to write instead."""
+    renamed = set() if keep_namespace else {name for names in spaces.values() for name in names}
+    lines = []
+    for member in sorted(part.authors):
+        if member.startswith(part.prefix) and member.endswith(".py"):
+            lines += list(_lines(part, member, renamed))
+    if lines:
+        what = "a kernel is imported under a name of its own"
+        yield f"{what}: change {len(lines)} line{'s' if len(lines) > 1 else ''}" + "".join(
+            f"\n      {line}" for line in lines
+        )
+    ops = part.wheel.text(f"{part.prefix}{OPS}") or ""
+    found = NAMESPACE.search(ops)
+    if renamed and not (found and found[1] in renamed):
+        (name, *_) = sorted(renamed)
+        yield (
+            f"its Python has no place for the name of the operators: add `{part.prefix}{OPS}` with\n"
+            "      import torch\n"
+            "      from . import _variants\n"
+            "      _variants.load()\n"
+            f'      NAMESPACE = "{name}"  # `hatch-torch-ext kernels` writes another\n'
+            "      ops = getattr(torch.ops, NAMESPACE)\n"
+            "      def add_op_namespace_prefix(name):\n"
+            '          return f"{NAMESPACE}::{name}"\n'
+            "    and use `from ._ops import ops` for the operators"
+        )
+
+
+def _lines(part: Part, member: str, renamed: set[str]) -> Iterator[str]:
+    try:
+        text = (part.wheel.folder / member).read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    depth = member.removeprefix(part.prefix).count("/")
+    source = text.splitlines()
+    told = []
+    for node in ast.walk(tree):
+        instead = _relative_import(node, part.package, depth)
+        if not instead and member != f"{part.prefix}{OPS}":
+            instead = _changeable_name(node, renamed, depth)
+        if instead:
+            told.append((int(getattr(node, "lineno", 1)), instead))
+    for line, instead in sorted(told):
+        shown = source[line - 1].partition("  #")[0].strip()[:100]
+        yield f"{member}:{line}: {shown}  ->  {instead}"
+
+
+def _relative_import(node: ast.AST, package: str, depth: int) -> str:
+    """Return what to write in place of an absolute import of the package, "" for any other code."""
+    top = package.partition(".")[0]
+    match node:
+        case ast.ImportFrom(level=0, module=str(module)) if _inside(module, top):
+            dots = _relative(package, module, depth)
+            return f"from {dots} import {', '.join(map(ast.unparse, node.names))}" if dots else "a relative import"
+        case ast.Import():
+            inner = [each for each in node.names if _inside(each.name, top)]
+            return _import_instead(package, inner[0], depth) if inner else ""
+        case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _inside(name, top):
+            if ast.unparse(node.func).endswith("import_module"):
+                return f'import_module("{_relative(package, name, depth)}", __package__)'
+    return ""
+
+
+def _changeable_name(node: ast.AST, renamed: set[str], depth: int) -> str:
+    """Return what to write in place of an operator's full name, "" for any other code."""
+    ops = f"with `from {'.' * (depth + 1)}_ops import ...`"
+    match node:
+        case ast.Attribute(attr=name) if name in renamed and ast.unparse(node.value) == "torch.ops":
+            return f"ops, {ops}"
+        case ast.Constant(value=str(text)):
+            space, colons, name = text.partition("::")
+            return f'add_op_namespace_prefix("{name}"), {ops}' if colons and space in renamed else ""
+    return ""
+
+
+def _inside(name: str, top: str) -> bool:
+    return name == top or name.startswith(f"{top}.")
+
+
+def _relative(package: str, module: str, depth: int) -> str:
+    """Return ``module`` as a relative name, seen from a module ``depth`` folders below ``package``."""
+    if module != package and not module.startswith(f"{package}."):
+        return ""
+    return "." * (depth + 1) + module.removeprefix(package).removeprefix(".")
+
+
+def _import_instead(package: str, name: ast.alias, depth: int) -> str:
+    dots = _relative(package, name.name, depth)
+    if not dots.strip("."):
+        return "`from . import` and the names that are used"
+    path, _, last = dots.rpartition(".")
+    return f"from {path or '.'} import {last}{f' as {name.asname}' if name.asname else ''}"
+
+
+def _licence(part: Part) -> str | None:
+    fields = dict(part.wheel.metadata("METADATA"))
+    return next((fields[key] for key in ("License-Expression", "License") if fields.get(key)), None)
+
+
+def _notes(part: Part) -> Iterator[str]:
+    """Yield what the kernel's users should know, or its author: none of it keeps the kernel from being made."""
+    for requirement in _requirements(part):
+        if requirement.name not in KNOWN_REQUIREMENTS["cuda"]:
+            yield (
+                f"the wheel requires {requirement}, and `kernels` installs nothing for a kernel: its users need it "
+                "beforehand"
+            )
+    floors = sorted({built.variant.policy for built in part.variants if _above(built.variant)})
+    for each in floors:
+        yield (
+            f"a variant needs {each}, and kernels are to run from {POLICY} on, as kernel-abi-check says: build in an "
+            f"image of {POLICY}"
+        )
+    if all(built.variant.backend == "cpu" for built in part.variants):
+        yield (
+            "all variants are for the CPU: under a torch with CUDA, `kernels` takes them only with "
+            '`backend="cpu"`; the wheel serves both'
+        )
+
+
+def _above(variant: Variant) -> bool:
+    ours, bound = (policy.named(name, variant.machine) for name in (variant.policy, f"{POLICY}_{variant.machine}"))
+    return ours is not None and bound is not None and ours.rank > bound.rank
+
+
+def _requirements(part: Part) -> Iterator[Requirement]:
+    """Yield what the wheel requires besides torch, extras left out."""
+    for field, value in part.wheel.metadata("METADATA"):
+        if field == "Requires-Dist":
+            try:
+                requirement = Requirement(value)
+            except InvalidRequirement:
+                continue
+            requirement.name = canonicalize_name(requirement.name)
+            extra = requirement.marker is not None and "extra" in str(requirement.marker)
+            if requirement.name != "torch" and not extra:
+                yield requirement
+
+
+# One variant ----------------------------------------------------------------------------------------------------------
+
+
+def variant_name(variant: Variant) -> str:
+    """Return the name of a variant in a kernel repository: ``torch213-cxx11-cu130-x86_64-linux``."""
+    digits = variant.torch.replace(".", "")
+    if variant.stable_abi:
+        framework = f"torch-stable-abi{digits}"
+    else:
+        abi = {True: "-cxx11", False: "-cxx98", None: ""}[variant.cxx11_abi]
+        framework = f"torch{digits}{abi}"
+    return f"{framework}-{_backend(variant)}-{variant.machine}-linux"
+
+
+def _backend(variant: Variant) -> str:
+    return f"cu{variant.cuda.replace('.', '')}" if variant.cuda and variant.backend == "cuda" else "cpu"
+
+
+def _namespaces(part: Part) -> dict[str, frozenset[str]]:
+    """Return sha256 of a library -> the namespaces in its fields, for those that have fields."""
+    found: dict[str, frozenset[str]] = {}
+    for built in part.variants:
+        for file in built.variant.files:
+            if file.kind in {"library", "module"} and file.sha256 not in found:
+                names = fields(built.source(file.path).read_bytes())
+                if names:
+                    found[file.sha256] = names
+    return found
+
+
+def fields(data: bytes) -> frozenset[str]:
+    """Return the namespaces in the fields of a library."""
+    return frozenset(match[1].decode() for match in _fields(data))
+
+
+def renamed(data: bytes, names: Mapping[str, str]) -> bytes:
+    """Return a library with other names in its fields; all else stays."""
+    whole = bytearray(data)
+    for match in _fields(data):
+        old = match[1].decode()
+        if old in names:
+            start = match.start(1)
+            size = FIELD_SIZE - (start - match.start())
+            whole[start : start + size] = names[old].encode().ljust(size, b"\0")
+    return bytes(whole)
+
+
+def _fields(data: bytes) -> Iterator[re.Match[bytes]]:
+    return (match for match in FIELD.finditer(data) if len(match[0]) >= FIELD_SIZE)
+
+
+def _kernel(source: _Source, built: BuiltVariant, folder: Path) -> _Kernel:
+    """Return one variant under its own id, its libraries written to ``folder`` where their namespace changes."""
+    variant, spaces = built.variant, source.spaces
+    name = f"_{source.name.replace('-', '_')}_{variant.backend}_{source.sha256[:10]}"
+    files, elsewhere = [], dict(built.elsewhere)
+    for number, file in enumerate(variant.files):
+        if file.sha256 not in spaces:
+            files.append(file)
+            continue
+        old = spaces[file.sha256]
+        before = built.source(file.path)
+        target = folder / str(number)
+        target.write_bytes(renamed(before.read_bytes(), dict.fromkeys(old, name)))
+        target.chmod(stat.S_IMODE(before.stat().st_mode))
+        elsewhere[file.path] = target
+        files.append(
+            replace(
+                file,
+                sha256=content.sha256(target),
+                ends=None if file.ends is None else content.ends(target),
+                namespaces=tuple(sorted(name if each in old else each for each in file.namespaces)),
+                operators=tuple(sorted(_operator(each, old, name) for each in file.operators)),
+            )
+        )
+    ours = replace(built, variant=replace(variant, files=tuple(files)), elsewhere=tuple(sorted(elsewhere.items())))
+    layout = relaid([ours], [source.part], open_ended=False)
+    return _Kernel(folder=variant_name(variant), id=name, built=built, layout=layout)
+
+
+def _operator(operator: str, old: Iterable[str], new: str) -> str:
+    space, colons, name = operator.partition("::")
+    return f"{new}::{name}" if colons and space in old else operator
+
+
+# The repository -------------------------------------------------------------------------------------------------------
+
+
+def _write_all(source: _Source, kernels: Sequence[_Kernel], out: Path) -> None:
+    """Write the folder of each variant; files with the same bytes and mode in several of them are one on the disk."""
+    first: dict[tuple[str, int], Path] = {}
+    for each in kernels:
+        folder = out / BUILD / each.folder
+        digests = {}
+        for target, data, mode in _files(source, each):
+            path = folder / target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sha256 = hashlib.sha256(data)
+            digests[target] = base64.b64encode(sha256.digest()).decode()
+            _link(path, data, mode, first.setdefault((sha256.hexdigest(), mode), path))
+        text = json.dumps(_metadata(source, each.built.variant, each.id, digests), indent=2, sort_keys=True)
+        (folder / METADATA).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _link(path: Path, data: bytes, mode: int, first: Path) -> None:
+    if first != path:
+        try:
+            os.link(first, path)
+        except OSError:  # a file system without hard links
+            pass
+        else:
+            return
+    path.write_bytes(data)
+    path.chmod(mode)
+
+
+def _files(source: _Source, each: _Kernel) -> Iterator[tuple[str, bytes, int]]:
+    """Yield (path in the variant's folder, bytes, mode) of the package with one variant."""
+    part = source.part
+    placed = {file.target: file.source for file in each.layout.files}
+    own = {VARIANTS, MANIFEST, *placed}
+    names = dict.fromkeys(source.namespaces, each.id)
+    for member in sorted(part.authors):
+        target = member.removeprefix(part.prefix)
+        if target in own:
+            continue
+        data = (part.wheel.folder / member).read_bytes()
+        if target == OPS:
+            data = NAMESPACE.sub(
+                lambda match: f'NAMESPACE = "{names.get(match[1], match[1])}"', data.decode("utf-8")
+            ).encode()
+        yield target, data, 0o644
+    for target, path in sorted(placed.items()):
+        yield target, path.read_bytes(), 0o755 if path.stat().st_mode & parts.EXECUTABLE else 0o644
+    text = loader.render(replace(each.layout, package=each.id), distribution=part.distribution)
+    yield VARIANTS, text.encode(), 0o644
+    yield MANIFEST, each.layout.manifest.encode(), 0o644
+
+
+def _metadata(source: _Source, variant: Variant, identifier: str, digests: Mapping[str, str]) -> dict[str, object]:
+    known = KNOWN_REQUIREMENTS[variant.backend]
+    return {
+        "name": source.name,
+        "id": identifier,
+        "version": source.version,
+        "license": source.licence,
+        "python-depends": sorted({known[each.name] for each in _requirements(source.part) if each.name in known}),
+        "kernel-depends": [],
+        "backend": {"type": variant.backend, **({"archs": list(variant.archs)} if variant.archs else {})},
+        "digest": {"algorithm": "sha256", "files": dict(sorted(digests.items()))},
+    }
+
+
+def _page(source: _Source) -> str:
+    """Return the text of README.md, which the Hub shows as the kernel's page."""
+    part, name = source.part, source.name
+    summary = dict(part.wheel.metadata("METADATA")).get("Summary", "")
+    return (
+        f"---\nlibrary_name: kernels\nlicense: {source.licence.lower()}\ntags:\n- kernels\n---\n\n# {name}\n\n"
+        f"{f'{summary}{chr(10)}{chr(10)}' if summary else ''}"
+        f"```python\nfrom kernels import get_kernel\n\n"
+        f'{name.replace("-", "_")} = get_kernel("OWNER/{name}", version={source.version})\n```\n\n'
+        f"The same build, for pip: `pip install {part.distribution}=={part.wheel.version}`.\n"
+    )
+
+
+# The wheel again ------------------------------------------------------------------------------------------------------
+
+
+def _write_record(source: _Source, kernels: Sequence[_Kernel], folder: Path) -> None:
+    """Write what gives the wheel back: its list of members, and those that no variant's folder holds as they are."""
+    folder.mkdir()
+    part = source.part
+    kept = {f"{part.prefix}{VARIANTS}", f"{part.prefix}{MANIFEST}"}
+    if source.spaces:
+        kept.add(f"{part.prefix}{OPS}")
+    hashes = {member.path: member.sha256 for member in part.wheel.members}
+    members = []
+    for member in part.members:
+        if member.path in kept or member.path.startswith(f"{part.wheel.dist_info}/"):
+            target = folder / "members" / member.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((part.wheel.folder / member.path).read_bytes())
+        sha256 = hashes.get(member.path) or content.sha256(part.wheel.folder / member.path)
+        members.append([member.path, sha256, list(member.time), member.attributes])
+    record = {
+        "schema": 1,
+        "file": part.wheel.path.name,
+        "sha256": source.sha256,
+        "dist_info": part.wheel.dist_info,
+        "namespaces": {each.id: sorted(source.namespaces) for each in kernels},
+        "variants": {each.folder: each.built.variant.label for each in kernels},
+        "members": members,
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def is_repository(folder: Path) -> bool:
+    """Return whether ``folder`` is a kernel repository that ``write`` made."""
+    return (folder / KEPT / RECORD).is_file()
+
+
+def wheel_of(folder: Path, *, out: Path) -> Path:
+    """Write the wheel that the kernel repository in ``folder`` was made of into the folder ``out``; return its path.
+
+    Raises ``WheelError`` if a file of it is missing or was changed.
+    """
+    path = folder / KEPT / RECORD
+    try:
+        record = untrusted.json(path.read_text(encoding="utf-8"))
+        members = [
+            (MemberInfo(path=str(name), time=tuple(map(int, time)), attributes=int(attributes)), str(sha256))  # type: ignore[arg-type]
+            for name, sha256, time, attributes in record["members"]
+        ]
+        file, digest, info = (str(record[key]) for key in ("file", "sha256", "dist_info"))
+        names = {str(new): str(old[0]) for new, old in record["namespaces"].items() if old}
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise WheelError(f"{path} is damaged: run `hatch-torch-ext kernels` again") from error
+    if Path(file).name != file or not file.endswith(".whl"):
+        raise WheelError(f"{path} names no wheel: run `hatch-torch-ext kernels` again")
+    sources = _sources(folder, {sha256 for _, sha256 in members}, names)
+    lacking = [member.path for member, sha256 in members if sha256 not in sources]
+    if lacking:
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        raise WheelError(
+            f"{folder} no longer holds `{lacking[0]}`{more} of {file} as it was: fetch the repository again, or run "
+            "`hatch-torch-ext kernels` again"
+        )
+    if out.exists() and not out.is_dir():
+        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / file
+    writing.pack(target, info, ((member, renamed(sources[sha256].read_bytes(), names)) for member, sha256 in members))
+    if content.sha256(target) != digest:
+        raise WheelError(
+            f"{target} has the files of the wheel, and not its bytes: another zlib compressed it. It can be used as it "
+            "is; the same bytes come with the Python that built it"
+        )
+    return target
+
+
+def _sources(folder: Path, wanted: set[str], names: Mapping[str, str]) -> dict[str, Path]:
+    """Return sha256 of a member -> a file with these bytes, once its namespace is that of the wheel."""
+    found: dict[str, Path] = {}
+    for base in (folder / KEPT / "members", folder / BUILD):
+        for path in sorted(base.rglob("*")):
+            if path.is_file():
+                sha256 = hashlib.sha256(renamed(path.read_bytes(), names)).hexdigest()
+                if sha256 in wanted:
+                    found.setdefault(sha256, path)
+    return found

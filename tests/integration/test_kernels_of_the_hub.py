@@ -1,0 +1,191 @@
+"""A kernel repository and the package `kernels` itself, under a real torch: two versions and the wheel in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import kernel_abi_check
+import pytest
+
+import wheels
+from hatch_torch_ext import elf
+from hatch_torch_ext.facts import policy
+from hatch_torch_ext.outlets import kernels, merging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MACHINE = os.uname().machine
+SOURCE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include "registration.h"
+
+int64_t dimensions(torch::stable::Tensor x) { return x.dim(); }
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("dimensions(Tensor x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+  m.impl("dimensions", TORCH_BOX(&dimensions));
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+INIT = """from . import _variants
+from ._ops import add_op_namespace_prefix, ops
+
+def dimensions(x):
+    return {version} * ops.dimensions(x)
+"""
+OPS = b"""import torch
+
+from . import _variants
+
+_variants.load()
+NAMESPACE = "my_pkg"
+ops = getattr(torch.ops, NAMESPACE)
+
+def add_op_namespace_prefix(name):
+    return f"{NAMESPACE}::{name}"
+"""
+
+
+@pytest.fixture(scope="module")
+def library(torch_cpu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a library with an operator, on torch's stable ABI; its namespace is in a field."""
+    folder = tmp_path_factory.mktemp("library")
+    kernels.write_header(folder / "registration.h")
+    (folder / "ops.cpp").write_text(SOURCE)
+    command = [str(torch_cpu_python), "-c", "import torch; print(torch.__path__[0])"]
+    torch = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    target = ["-DTORCH_TARGET_VERSION=0x020a000000000000", "-DTORCH_EXTENSION_NAME=my_pkg"]
+    flags = ["-std=c++17", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-isystem", f"{torch}/include"]
+    libs = [f"-L{torch}/lib", "-ltorch_cpu", "-o", "libops.so"]
+    subprocess.run(["g++", "ops.cpp", *target, *flags, *libs], cwd=folder, check=True)
+    return (folder / "libops.so").read_bytes()
+
+
+def wheel(folder: Path, version: int, library: bytes) -> Path:
+    """Return the wheel of a version of the package, as a build leaves it; each version's library has other bytes."""
+    folder.mkdir()
+    library += b"\0" * version
+    label = f"stable2.10_cpu_{MACHINE}"
+    path = folder / "libops.so"
+    path.write_bytes(library)
+    met = policy.lowest(MACHINE, "glibc", [each for _, needed in elf.read(path).version_needs for each in needed])
+    files = {f"{label}/libops.so": library}
+    built = wheels.variant(
+        label, files, torch="2.10", stable_abi=True, cxx11_abi=None, machine=MACHINE, policy=met.name,
+        libc_floor=met.version or "2.17",
+    )  # fmt: skip
+    named = [replace(file, namespaces=("my_pkg",), operators=("my_pkg::dimensions",)) for file in built.files]
+    extra = {"my_pkg/__init__.py": INIT.format(version=version).encode(), "my_pkg/_ops.py": OPS}
+    name = f"my_pkg-{version}.0-{wheels.TAG}.whl"
+    draft = wheels.ours(folder, [(replace(built, files=tuple(named)), files)], extra=extra, name=name)
+    return merging.merge_wheels([draft], out=folder / "fat")
+
+
+@pytest.fixture
+def run(torch_cpu_python: Path, tmp_path: Path) -> Callable[..., str]:
+    """Return a function that runs lines in the Python with torch, which sees `kernels` and what is in `site`."""
+    (tmp_path / "site").mkdir()
+
+    def call(code: str) -> str:
+        environ = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(tmp_path / "home"),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), sysconfig.get_path("purelib")]),
+        }
+        done = subprocess.run(
+            [torch_cpu_python, "-P", "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+SIDE_BY_SIDE = """
+import json
+from pathlib import Path
+
+import torch
+from kernels import get_local_kernel
+
+import my_pkg
+
+one, two = get_local_kernel(Path("1")), get_local_kernel(Path("2"))
+x = torch.zeros(2, 3)
+print(json.dumps({
+    "answers": [each.dimensions(x) for each in (one, two, my_pkg)],
+    "names": [each.add_op_namespace_prefix("dimensions") for each in (one, two, my_pkg)],
+    "modules": [each.__name__ for each in (one, two, my_pkg)],
+    "again": get_local_kernel(Path("1")) is one,
+}))
+"""
+
+
+def test_versions_side_by_side(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
+    """`kernels` loads two versions into one process, beside the installed wheel: each with operators of its own.
+
+    The second one is as the Hub's cache has it: every file a link to a blob elsewhere.
+    """
+    identifiers = {}
+    for version in (1, 2):
+        fat = wheel(tmp_path / f"wheel{version}", version, library)
+        made = kernels.write(fat, out=tmp_path / str(version), licence="MIT")
+        ((name, identifiers[version], _),) = made.variants
+        assert name == f"torch-stable-abi210-cpu-{MACHINE}-linux"
+        if version == 1:
+            with zipfile.ZipFile(fat) as archive:
+                archive.extractall(tmp_path / "site")
+    for number, path in enumerate(sorted(each for each in (tmp_path / "2").rglob("*") if each.is_file())):
+        blob = tmp_path / f"blob{number}"
+        shutil.move(path, blob)
+        path.symlink_to(blob)
+    said = json.loads(run(SIDE_BY_SIDE))
+    assert said["answers"] == [2, 4, 2]
+    assert said["names"] == [f"{identifiers[1]}::dimensions", f"{identifiers[2]}::dimensions", "my_pkg::dimensions"]
+    assert said["modules"] == [identifiers[1], identifiers[2], "my_pkg"]
+    assert said["again"]
+
+
+KEPT = """
+from pathlib import Path
+
+import torch
+from kernels import get_local_kernel
+
+print(get_local_kernel(Path("1")).dimensions(torch.zeros(3)))
+try:
+    get_local_kernel(Path("2"))
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_name_that_is_kept(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
+    """With --keep-namespace a second version is refused by its loader; torch by itself would end the process."""
+    for version in (1, 2):
+        fat = wheel(tmp_path / f"wheel{version}", version, library)
+        kernels.write(fat, out=tmp_path / str(version), licence="MIT", keep_namespace=True)
+    first, second = run(KEPT).splitlines()
+    assert first == "1"
+    assert "has registered the operators' namespace `my_pkg`" in second
+
+
+def test_kernel_abi_check_agrees(library: bytes, tmp_path: Path) -> None:
+    """kernel-abi-check finds symbols that are too new where our note says so, and nothing of Python's."""
+    made = kernels.write(wheel(tmp_path / "wheel", 1, library), out=tmp_path / "out", licence="MIT")
+    (path,) = (tmp_path / "out").rglob("libops.so")
+    found = kernel_abi_check.ObjectFile(str(path))
+    assert bool(found.check_manylinux("manylinux_2_28")) == any("kernel-abi-check" in note for note in made.notes)
+    assert found.check_python_abi("3.9") == []
