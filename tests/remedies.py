@@ -14,6 +14,8 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "Install one, such as",
         "Name the Python itself",
     ),
+    "integration/test_audit.py::test_a_class_that_is_registered_twice": ("Register each class once",),
+    "integration/test_audit.py::test_a_python_whose_torch_is_broken": ("Repair that installation",),
     "integration/test_audit.py::test_what_was_compiled_anew_opens": (
         "Compile it against the same torch release",
         "Link the library that is missing",
@@ -59,6 +61,9 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_pybind11_under_the_limited_api": ("name and build it for each Python",),
     "integration/test_audit_remedies.py::test_static_thread_local_storage": ("-ftls-model=initial-exec",),
     "integration/test_audit_remedies.py::test_subnormal_numbers": ("Give -ffast-math",),
+    "integration/test_audit_remedies.py::test_registrations_that_the_linker_drops": (
+        "Where a static library registers",
+    ),
     "integration/test_audit_remedies.py::test_symbols_of_torch": (
         "Compile against the torch release that it is for",
         "Where TORCH_EXT_STABLE_ABI is ON",

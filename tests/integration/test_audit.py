@@ -49,6 +49,7 @@ __attribute__((constructor)) static void f(void) { fputs("bad_alloc\\n", stderr)
 """
 EXITS = "#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { _Exit(3); }"
 HANGS = "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { for (;;) pause(); }"
+WARNS = '__attribute__((constructor)) static void f(void) { fputs("UserWarning: of something else\\n", stderr); }'
 AT_EXIT = "#include <stdlib.h>\n__attribute__((destructor)) static void f(void) { abort(); }"
 MISSING = "extern int not_there(void); int f(void) { return not_there(); }"
 OTHERS = """
@@ -174,6 +175,38 @@ def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Pat
     assert registered.read(one).whole == {"hte_audit"}
 
 
+CLASS = """
+#include <torch/custom_class.h>
+struct Counter : torch::CustomClassHolder { int64_t next() { return 1; } };
+static auto registered = torch::class_<Counter>(SPACE, "Counter").def(torch::init<>()).def("next", &Counter::next);
+"""
+
+
+@pytest.mark.slow
+def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """CASE 75: the process dies, and the finding says of what; under a name of its own each of both opens."""
+    flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
+    for name in ("one", "two"):
+        command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f'-DSPACE="hte_{name}"', "-x", "c++", "-"]
+        after = ["-o", f"{name}.so", "-x", "none", *flags, "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+        subprocess.run([*command, *after], check=True, input=CLASS.encode(), cwd=tmp_path)
+    (tmp_path / "again.so").write_bytes((tmp_path / "one.so").read_bytes())
+    warning = binary(compiled(tmp_path / "a.so", "#include <stdio.h>\n" + WARNS))
+    files = [warning, binary(tmp_path / "again.so"), binary(tmp_path / "one.so")]
+    (found,) = opening.open_all(torch_cpu_python, files, variant="label", package="pkg").findings
+    assert (found.code, found.file, found.warning) == ("class-twice", "one.so", False)
+    assert found.message.startswith(
+        "opening it kills the process (SIGABRT); it printed: terminate called after throwing an instance of "
+        "'c10::Error' / what():  Custom class with name __torch__.torch.classes.hte_one.Counter is already registered."
+    )
+    both = [binary(tmp_path / "one.so"), binary(tmp_path / "two.so")]
+    opened = opening.open_all(torch_cpu_python, both, variant="label", package="pkg")
+    assert opened.findings == ()
+    subject = Subject(variant="label", binaries=tuple(both), ours=True)
+    assert [each.code for each in operators.check(subject)] == ["class-twice"]  # names in torch are not in the files
+    assert list(operators.check(subject, opened=opened.operators)) == []
+
+
 @pytest.mark.slow
 def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have the macro's name alone."""
@@ -243,6 +276,35 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
     settings = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path / "index"), "UV_NO_CONFIG": "1"}
     process.run([uv.find_uv_bin(), *arguments], env_changes={**settings, "UV_CACHE_DIR": str(tmp_path / "cache")})
     assert audit.audit_wheel(path, open_with=tmp_path / "an env") == ()
+    assert audit.audit_wheel(path, open_with=python) == ()
+
+
+def test_a_python_whose_torch_is_broken(tmp_path: Path) -> None:
+    """CASE 124: a torch that cannot be imported is told as such, with Python's words; mended, it is used."""
+    path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    files = fake_torch.contents("2.8.0+cpu", cuda=None, extra={"torch/__init__.py": TORCH.encode()})
+    for name, data in files.items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_bytes(data)
+    init = packages / "torch" / "__init__.py"
+    for broken, words in (
+        ("raise ImportError('libfoo.so.1: cannot open shared object file')", "ImportError: libfoo.so.1: cannot open"),
+        ("from torch import _C", "ImportError: cannot import name '_C'"),
+        ("import os; os.abort()", "importing it kills the process (SIGABRT)"),
+    ):
+        init.write_text(broken)
+        with pytest.raises(ConfigurationError) as caught:
+            audit.audit_wheel(path, open_with=python)
+        told = str(caught.value)
+        what = f"`--python`: the torch of {python} cannot be imported, so that nothing can be opened"
+        assert told.startswith(f"{what}: {words}")
+        command = told.partition("Repair that installation (`")[2].partition("`")[0]
+        assert subprocess.run(shlex.split(command), capture_output=True, check=False).returncode
+    init.write_bytes(TORCH.encode())
+    assert subprocess.run(shlex.split(command), capture_output=True, check=False).returncode == 0
     assert audit.audit_wheel(path, open_with=python) == ()
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from hatch_torch_ext.audit import binary, python, symbols, variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.facts import owners
 from trees import TORCH_CALL, compile_library, file_of, program
 
 if TYPE_CHECKING:
@@ -132,6 +134,41 @@ def test_a_helper_with_the_other_string(tmp_path: Path) -> None:
         "one): its sources were compiled with another _GLIBCXX_USE_CXX11_ABI"
     )
     assert linked("1") == []
+
+
+DEFINES = """
+void torch_library_def(const char *, const char *);
+__attribute__((constructor)) static void registers(void) { torch_library_def("my_pkg", "f() -> ()"); }
+"""
+
+
+def test_registrations_that_the_linker_drops(tmp_path: Path) -> None:
+    """CASE 73: of a static library only what is called is linked; both remedies, and the source, bring it back."""
+    sources = {"ops.c": DEFINES, "glue.c": "int glue(void) { return 1; }", "torch.c": "void torch_library_def() {}"}
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    head = (
+        "cmake_minimum_required(VERSION 3.26)\nproject(x C)\nadd_library(torch_cpu SHARED torch.c)\n"
+        "set(CMAKE_POSITION_INDEPENDENT_CODE ON)\n"
+    )
+
+    def codes(lines: str) -> list[str]:
+        build = built(tmp_path, head + lines)
+        data = (build / "libx.so").read_bytes()
+        described = wheels.variant("l", {"l/libx.so": data})
+        registers = owners.registers(elf.read(build / "libx.so").undefined)
+        file = replace(described.files[0], registers=registers, needed=("libtorch_cpu.so",))
+        path = wheels.ours(tmp_path, [(replace(described, files=(file,)), {"l/libx.so": data})])
+        return [each.code for each in audit.audit_wheel(path) if each.code == "not-registered"]
+
+    static = "add_library(ops STATIC ops.c)\nadd_library(x SHARED glue.c)\n"
+    assert codes(f"{static}target_link_libraries(x PRIVATE ops torch_cpu)") == ["not-registered"]
+    whole = f'{static}target_link_libraries(x PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,ops>" torch_cpu)'
+    assert codes(whole) == []
+    assert codes(f"{static.replace('STATIC', 'OBJECT')}target_link_libraries(x PRIVATE ops torch_cpu)") == []
+    alone = "add_library(x SHARED glue.c)\ntarget_link_libraries(x PRIVATE torch_cpu)\n"
+    assert codes(alone) == ["not-registered"]
+    assert codes(f"{alone}target_sources(x PRIVATE ops.c)") == []
 
 
 THROWS = """

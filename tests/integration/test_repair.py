@@ -530,3 +530,30 @@ def test_names_that_no_wheel_can_have_or_that_it_needs(site: Site) -> None:
     )
     (site.prefix / "data.txt").rename(site.prefix / "other.txt")
     assert [name for name, _ in site.repair().package_files] == ["ab.txt", "data.txt", "other.txt", "variants.py"]
+
+
+ACTS = TORCH_CALL + "__attribute__((constructor)) static void hooks(void) { f(); }"
+
+
+def test_a_library_that_only_acts_when_it_is_opened(site: Site) -> None:
+    """CASE 74: hooks of a device, a fallback, a pass of the JIT are opened as what registers is; others are not."""
+    acting = site.add("libhooks.so", ACTS)
+    site.add("libplain.so", TORCH_CALL)
+    site.add("libown.so", ACTS)
+    site.add("libfree.so", "__attribute__((constructor)) static void nothing(void) {}")
+    site.add("libneeded.so", ACTS.replace("f(", "g("))
+    site.add("libuser.so", "void g(void); void h(void) { g(); }", links=[site.prefix / "libneeded.so"])
+    built = site.repair(config=site.config(unopened=("libown.so",)))
+    assert [file.path.rpartition("/")[2] for file in built.variant.files if file.registers] == ["libhooks.so"]
+    assert [line for line in site.said if "runs when it is opened" in line] == [
+        "e: libhooks.so registers no operator, but has code that runs when it is opened, so `load()` opens it; "
+        "`unopened` leaves that to the package"
+    ]
+    site.install_wheel(built)
+    opened = site.python("-c", "import pkg._variants as v, torch; v.load(); print(*torch.opened)")
+    assert [part.rpartition("/")[2] for part in opened.stdout.split()] == ["libhooks.so"], opened.stderr
+    assert elf.read(acting).runs_when_opened
+    site.said.clear()
+    left = site.repair(config=site.config(unopened=("libown.so", "libhooks.so")))
+    assert not any(file.registers for file in left.variant.files)
+    assert not any("runs when it is opened" in line for line in site.said)

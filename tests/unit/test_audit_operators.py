@@ -79,6 +79,41 @@ def test_operators_registered_twice(make: Making) -> None:
     ]
 
 
+COUNTER = "_ZN5torch6class_IN2my7CounterEED1Ev"
+
+
+def test_a_class_that_two_files_register(make: Making) -> None:
+    """CASE 75: the C++ class is told, with a warning: its names in torch may differ. What was opened well is right."""
+    one = make.binary("a/x.so", exported=(COUNTER,), **REGISTERS)
+    two = make.binary("a/y.so", exported=(COUNTER, "_ZN5torch6class_I5OtherED2Ev"), **REGISTERS)
+    subject = Subject(variant="label", binaries=(one, two), ours=True)
+    assert [(each.code, each.file, each.message, each.warning) for each in operators.check(subject)] == [
+        (
+            "class-twice",
+            "a/y.so",
+            "registers the class my::Counter with torch, and so does a/x.so: unless each gives it another name, torch "
+            "ends the process that loads the second",
+            True,
+        )
+    ]
+    assert list(operators.check(subject, opened={"a/x.so": frozenset(), "a/y.so": frozenset()})) == []
+    other = make.binary("a/z.so", exported=("_ZN5torch6class_I5OtherED2Ev",), **REGISTERS)
+    assert list(operators.check(Subject(variant="label", binaries=(one, other), ours=True))) == []
+
+
+def test_the_classes_of_a_file() -> None:
+    """Names with scopes, without, and in a nameless namespace; members and templates count for nothing."""
+    symbols = {
+        COUNTER,
+        "_ZN5torch6class_I5PlainEC2ERKNSt7__cxx1112basic_string",
+        "_ZN5torch6class_IN12_GLOBAL__N_16HiddenEED2Ev",
+        "_ZN5torch6class_I5LooksE3defEv",
+        "_ZN5torch6class_ISt6vectorIiEED2Ev",
+        "_ZN5torch6class_I99",
+    }
+    assert registered.classes(symbols) == {"my::Counter", "Plain", "_GLOBAL__N_1::Hidden"}
+
+
 MACRO = b"_ZL38TORCH_LIBRARY_static_init_LIBRARY_NAME"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -259,6 +260,17 @@ def test_a_stable_variant_with_unstable_symbols(make: Making) -> None:
 def module(make: Making, name: str, **parts: Any) -> AuditedBinary:
     """Make an extension module of that file name."""
     return make.binary(f"my_pkg/{name}", **{"exported": ("PyInit__C",), "depth": 1, **parts})
+
+
+@pytest.mark.parametrize(("name", "told"), [("_C.so", True), ("_core.so", False), ("lib_core.so", False)])
+def test_a_module_of_another_name_than_its_file(name: str, told: bool, make: Making) -> None:  # noqa: FBT001  a parameter
+    """CASE 124: `_C.so` with `PyInit__core` is imported as `_core`; a plain build imports neither name."""
+    file = replace(module(make, name, exported=("PyInit__core",)), module="_core")
+    found = list(python.check(Subject(variant="label", binaries=(file,), ours=True)))
+    message = "exports PyInit__core, so Python imports it as `_core`, not by its file's name `_C`"
+    assert [(each.code, each.message, each.warning) for each in found] == (
+        [("module-name", message, True)] if told else []
+    )
 
 
 @pytest.mark.parametrize(("version", "told"), [(4, True), (11, False)])

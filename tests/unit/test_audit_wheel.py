@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -355,6 +356,56 @@ def test_a_package_that_forgets_to_load(extra: dict[str, bytes], message: str | 
         mended = {**extra, item.file: "\n".join(lines).encode()}
         path = wheels.ours(tmp_path, [(wheels.variant("l", {"l/libx.so": data}), {"l/libx.so": data})], extra=mended)
         assert "never-loaded" not in {item.code for item in audit.audit_wheel(path)}
+
+
+def unregistered(
+    tmp_path: Path, text: str, *, data: bytes = b"", sources: Path | None = None, **fields: Any
+) -> list[str]:
+    """Return what `not-registered` says of a wheel with this Python file and one library with ``data``."""
+    elf = library(data=b"\0" + data + b"\0")
+    described = wheels.variant("l", {"l/libx.so": elf})
+    file = replace(described.files[0], **fields)
+    extra = {"my_pkg/__init__.py": LOADS, "my_pkg/ops.py": text.encode()}
+    path = wheels.ours(tmp_path, [(replace(described, files=(file,)), {"l/libx.so": elf})], extra=extra)
+    found = audit.audit_wheel(path, sources=sources)
+    assert {each.warning for each in found if each.code == "not-registered"} <= {True}
+    return [f"{each.file}: {each.message}" for each in found if each.code == "not-registered"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "told"),
+    [
+        ("", {"registers": False}, True),
+        ("", {"registers": True}, False),
+        ("", {"registers": False, "unopened": True}, False),
+        ("", {"registers": False, "kind": "program"}, False),
+        ("", {"registers": False, "module": "_C"}, False),
+        ("ctypes.CDLL(_variants.path('libx.so'))", {"registers": False}, False),
+    ],
+)
+def test_a_variant_that_registers_nothing(text: str, fields: dict[str, Any], told: bool, tmp_path: Path) -> None:  # noqa: FBT001  a parameter
+    """CASE 73: `load()` has nothing to open, and nothing else uses the library."""
+    message = "my_pkg/__init__.py: loads nothing: no file of l registers operators or classes with torch (libx.so)"
+    assert unregistered(tmp_path, text, **fields) == ([message] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "space"),
+    [
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"other", "my_pkg"),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg", None),
+        ("import torch\ntorch.ops.of_source.add(x)", b"other", "of_source"),
+        ("import torch\ntorch.ops.another.add(x)", b"other", None),
+        ("lib = Library('my_pkg', 'DEF')\ntorch.ops.my_pkg.add", b"other", None),
+        ('@custom_op("my_pkg::add", mutates_args=())\ndef add(x): ...\ntorch.ops.my_pkg.add', b"other", None),
+    ],
+)
+def test_a_namespace_that_no_file_registers(text: str, data: bytes, space: str | None, tmp_path: Path) -> None:
+    """CASE 73: of the package's own namespaces, by its name or by its C++ files; others may come from elsewhere."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "ops.cpp").write_text("TORCH_LIBRARY_FRAGMENT( of_source, m) {}\nTORCH_LIBRARY(more, m) {}")
+    message = f"my_pkg/ops.py: line 2 names `torch.ops.{space}`, which no file of l registers"
+    assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if space else [])
 
 
 def imported(

@@ -6,6 +6,7 @@
 from hatch_torch_ext.audit.findings import CODES, Code, Finding, settle, text
 from hatch_torch_ext.audit.imported import check as check_imports
 from hatch_torch_ext.audit.loading import check as check_loading
+from hatch_torch_ext.audit.loading import check_registered
 from hatch_torch_ext.audit.variants import audit_variant
 from hatch_torch_ext.audit.wheels import audit_wheel
 
@@ -17,6 +18,7 @@ __all__ = [
     "audit_wheel",
     "check_imports",
     "check_loading",
+    "check_registered",
     "settle",
     "text",
 ]

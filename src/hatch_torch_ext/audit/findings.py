@@ -73,6 +73,11 @@ CODES = {
     "cannot-open": Code(
         remedy="Link the library that is missing, or compile against the torch that the file is opened in."
     ),
+    "class-twice": Code(
+        warning=True,
+        remedy="Register each class once: in one library that the others link. Where two packages have it, give each "
+        'a name of its own: torch::class_<T>("my_package", "T").',
+    ),
     "crash": Code(
         remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in.",
     ),
@@ -131,6 +136,12 @@ CODES = {
     "no-policy": Code(
         warning=True,
         remedy="Build in a manylinux image (manylinux_2_28 and the like), whose libraries are older.",
+    ),
+    "not-registered": Code(
+        warning=True,
+        remedy="Where a static library registers them, make it an OBJECT library, or link it as a whole "
+        '("$<LINK_LIBRARY:WHOLE_ARCHIVE,name>"): the linker drops what nothing calls. Else add the source that '
+        "registers them (target_sources).",
     ),
     "not-stripped": Code(
         warning=True,

@@ -1,14 +1,24 @@
-"""Whether a package loads its variants: without the two lines, it registers nothing."""
+"""Whether a package's variants do something when it is imported: it loads them, and they register what it names."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.audit.findings import Finding, finding
+from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.facts.content import windows
 from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.facts.variant import Variant
+
+_NAMED = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)")
+_SOURCES = frozenset({".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".mm"})
+MAX_SOURCES = 20_000
+"""Number of files of a project that are looked at for its registrations."""
 
 
 def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -28,3 +38,85 @@ def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
         return
     remedy = f"Write `from {package} import _variants` and `_variants.load()` into {init}."
     yield finding("never-loaded", init, message, remedy=remedy)
+
+
+def check_registered(
+    package: str,
+    files: Mapping[str, str | None],
+    variants: Sequence[tuple[Variant, Mapping[str, Path]]],
+    *,
+    sources: Path | None = None,
+) -> Iterator[Finding]:
+    """Find variants that register nothing, and namespaces that Python files name and no file of a variant registers.
+
+    ``files`` are as in ``check``. Of each variant, the mapping has the place on disk of its files. ``sources`` is the
+    folder of the project's C++ files, if they are there: what is registered in them is the package's own.
+    """
+    folder = package.replace(".", "/")
+    init = f"{folder}/__init__.py"
+    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
+    texts = {path: text for path, text in files.items() if text is not None and path not in of_the_loader}
+    if None in files.values():
+        return
+    opens = any("_variants.path" in text or "library_path" in text for text in texts.values())
+    idle = [variant for variant, _ in variants if not opens and _is_idle(variant)]
+    for variant in idle[:1]:
+        names = [file.path.rpartition("/")[2] for file in variant.files if file.kind == "library"]
+        message = (
+            f"loads nothing: no file of {some([each.label for each in idle])} registers operators or classes with "
+            f"torch ({some(names)})"
+        )
+        yield finding("not-registered", init, message)
+    named: dict[str, tuple[str, int]] = {}
+    for path, text in sorted(texts.items()):
+        for match in _NAMED.finditer(text):
+            named.setdefault(match[1], (path, text.count("\n", 0, match.start()) + 1))
+    own = {space for space in named if _is_own(space, package)}
+    own |= _declared(named.keys() - own, sources)
+    own -= {space for space in own if any(_made_in_python(space, text) for text in texts.values())}
+    for variant, places in [pair for pair in variants if pair[0] not in idle]:
+        left = own - _mentioned(own, [places[file.path] for file in variant.files if file.path in places])
+        for space in sorted(left):
+            path, line = named[space]
+            message = f"line {line} names `torch.ops.{space}`, which no file of {variant.label} registers"
+            yield finding("not-registered", path, message)
+        own -= left  # told once, whatever other variants lack
+
+
+def _is_idle(variant: Variant) -> bool:
+    """Return whether nothing of the variant is for the loader, for Python's import or for the package to open."""
+    used = (file.registers or file.module or file.unopened or file.kind == "program" for file in variant.files)
+    return not any(used) and any(file.kind == "library" for file in variant.files)
+
+
+def _is_own(space: str, package: str) -> bool:
+    return space in {package.replace(".", "_"), package.rpartition(".")[2], package.partition(".")[0]}
+
+
+def _made_in_python(space: str, text: str) -> bool:
+    """Return whether a file may make the namespace itself, by ``torch.library``."""
+    return re.search(rf"""["']{space}(?:::|["'])""", text) is not None
+
+
+def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[str]:
+    """Return those of ``spaces`` that a C++ file of the project registers."""
+    found: set[str] = set()
+    if not spaces or sources is None:
+        return found
+    registers = re.compile(rf"TORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*({'|'.join(map(re.escape, sorted(spaces)))})\s*,")
+    for number, path in enumerate(sorted(sources.rglob("*"))):
+        if number >= MAX_SOURCES:
+            break
+        if path.suffix in _SOURCES and path.is_file():
+            found.update(registers.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return found
+
+
+def _mentioned(spaces: set[str], paths: Sequence[Path]) -> set[str]:
+    """Return those of ``spaces`` that stand as a text in a file: each file that registers in one has it."""
+    texts = {space: f"{space}\0".encode() for space in spaces}
+    found: set[str] = set()
+    for path in paths if spaces else ():
+        for data in windows(path):
+            found |= {space for space, text in texts.items() if text in data}
+    return found

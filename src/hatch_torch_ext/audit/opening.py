@@ -39,8 +39,13 @@ TIMEOUT = 120.0
 TAIL_LINES, MAX_LINE = 6, 300
 # A backtrace in torch's format is of no use to the reader of a finding.
 _FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
-# torch's message on a second registration (aten/src/ATen/core/dispatch/Dispatcher.cpp, library.cpp).
-REGISTERED_TWICE = ("Only a single TORCH_LIBRARY", "multiple times with the same", "Tried to register an operator")
+REGISTERED_TWICE = {
+    "Only a single TORCH_LIBRARY": "operator-twice",
+    "multiple times with the same": "operator-twice",
+    "Tried to register an operator": "operator-twice",
+    "Ensure that registration with torch::class_": "class-twice",
+}
+"""torch's words on a second registration (ATen/core: dispatch/Dispatcher.cpp, library.cpp, custom_class.cpp)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +57,19 @@ class _Outcome:
     printed: tuple[str, ...]
 
 
-def probe(python: Path) -> Facts | None:
-    """Return the facts of ``python`` and its torch as the loader reads them, or None if torch cannot be imported."""
-    return _torch(_run(python, [], timeout=TIMEOUT))
+def probe(python: Path) -> Facts | str | None:
+    """Return the facts of ``python`` and its torch as the loader reads them.
+
+    It is None without a torch, and what Python says of one that is installed and cannot be imported.
+    """
+    outcome = _run(python, [], timeout=TIMEOUT)
+    facts = _torch(outcome)
+    broken = next((line["error"] for line in outcome.said if line["event"] == "no-torch"), None)
+    if facts is None and broken is None and outcome.returncode:
+        broken = _death(outcome, "importing it")
+    if facts is not None or broken is None or broken == "ModuleNotFoundError: No module named 'torch'":
+        return facts
+    return str(broken)
 
 
 def serves(variant: Variant, here: Facts) -> bool:
@@ -209,33 +224,37 @@ def _judge(
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
-        code = "operator-twice" if _twice("\n".join(outcome.printed)) else "crash"
-        found.append(finding(code, binaries[last].place, death, variant=variant))
+        code = _registered_twice("\n".join(outcome.printed)) or "crash"
+        found.append(finding(code, binaries[last].place, death, variant=variant, warning=False))
     return last, tuple(found)
 
 
 def _refused(binary: AuditedBinary, error: str, *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
-    code = "operator-twice" if _twice(error) else "cannot-open"
+    code = _registered_twice(error) or "cannot-open"
     # The Python files of a foreign package may load or set up first what a library needs.
     return finding(code, binary.place, f"does not open: {first}", variant=variant, warning=variant is None)
 
 
-def _twice(text: str) -> bool:
-    return any(words in text for words in REGISTERED_TWICE)
+def _registered_twice(text: str) -> str | None:
+    return next((code for words, code in REGISTERED_TWICE.items() if words in text), None)
 
 
-def _death(outcome: _Outcome) -> str:
+def _death(outcome: _Outcome, doing: str = "opening it") -> str:
+    """Return how the process ended, and its last words: of an exception that nobody caught, only what it says."""
     if outcome.returncode is None:
-        how = "opening it did not finish"
+        how = f"{doing} did not finish"
     elif outcome.returncode < 0:
         try:
             name = signal.Signals(-outcome.returncode).name
         except ValueError:
             name = f"signal {-outcome.returncode}"
-        how = f"opening it kills the process ({name})"
+        how = f"{doing} kills the process ({name})"
     else:
-        how = f"opening it ends the process with status {outcome.returncode}"
+        how = f"{doing} ends the process with status {outcome.returncode}"
     words = [line[:MAX_LINE] for line in outcome.printed if _FRAME.match(line) is None]
+    thrown = next((number for number, line in enumerate(words) if line.startswith("terminate called")), None)
+    if thrown is not None:  # warnings of torch and others stand before it
+        words = words[thrown : thrown + TAIL_LINES]
     printed = " / ".join(words[-TAIL_LINES:])
     return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

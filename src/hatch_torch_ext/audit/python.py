@@ -111,6 +111,10 @@ def _name(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     entries = [symbol for symbol in binary.elf.exported if symbol.startswith(PYTHON_MODULE_ENTRY)]
     encoded = name.encode("punycode").decode().replace("-", "_")
     if f"{PYTHON_MODULE_ENTRY}{name}" in entries or f"PyInitU_{encoded}" in binary.elf.exported:
+        stem = binary.name.partition(".")[0]
+        if binary.module is not None and name not in {stem, stem.removeprefix("lib")}:
+            message = f"exports {some(entries)}, so Python imports it as `{name}`, not by its file's name `{stem}`"
+            yield finding("module-name", binary.place, message, variant=subject.variant, warning=True)
         return
     message = f"exports {some(entries)}, so that Python cannot import it as `{name}`"
     # A foreign package may load it under another name than the file's.

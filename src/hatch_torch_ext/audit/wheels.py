@@ -44,14 +44,15 @@ def audit_wheel(
     ignore: Collection[str] = (),
     exports: Mapping[str, frozenset[str]] | None = None,
     max_size: int | None = None,
+    sources: Path | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
     """Return all findings on the wheel at ``path``, faults before warnings.
 
     ``open_with`` is a Python with torch; files for that torch are opened in it. ``exports`` maps SONAMEs of the torch
-    that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes. ``report`` is told
-    which files were not opened, and why. Raises ``WheelError`` for what is not a wheel, and ``ConfigurationError``
-    where ``open_with`` has no torch.
+    that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes; ``sources`` the
+    folder of its C++ files, if they are there. ``report`` is told which files were not opened, and why. Raises
+    ``WheelError`` for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
     """
     settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
@@ -70,6 +71,12 @@ def audit_wheel(
         for package in sorted({item.package for item in listed}):
             found += loading.check(package, texts)
             found += _imported(package, texts, listed, elves)
+            own = [
+                (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
+                for item in listed
+                if item.package == package
+            ]
+            found += loading.check_registered(package, texts, own, sources=sources)
         used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
@@ -315,6 +322,13 @@ def _open(
     """Open the files for the torch of ``python``: variants by the loader's rules, foreign files by what they need."""
     python = python / "bin" / "python" if python.is_dir() else python
     here = opening.probe(python)
+    if isinstance(here, str):
+        raise ConfigurationError(
+            [
+                f"`--python`: the torch of {python} cannot be imported, so that nothing can be opened: {here}. Repair "
+                f"that installation (`{shlex.quote(str(python))} -c 'import torch'` must work), or name another Python."
+            ]
+        )
     if here is None:
         if shutil.which(python) is None:
             raise ConfigurationError([f"`--python`: {python} is not a program. Name the Python itself, by its path."])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.elf import floatingpoint
+from hatch_torch_ext.elf.floatingpoint import DT_INIT_ARRAYSZ
 from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class ElfFile:
     """Bytes of thread-local storage that need the static block, which is laid out when the process starts."""
     takes_subnormals_for_zero: bool = False
     """Whether opening it makes the processor do so (``-ffast-math`` at the link step)."""
+    runs_when_opened: bool = False
+    """Whether it has constructors besides those of the compiler's own startup files (``frame_dummy``)."""
 
 
 def is_elf(path: Path) -> bool:
@@ -140,6 +143,8 @@ def _facts(path: Path, image: Image) -> ElfFile:
         return tuple(image.string(strings, value, what) for value in dynamic.get(tag, ()))
 
     sonames = texts(DT_SONAME, "its SONAME")
+    fast_math = floatingpoint.takes_subnormals_for_zero(image, first)
+    startup = 2 if fast_math else 1  # frame_dummy of crtbegin.o, and that of crtfastmath.o
     return ElfFile(
         path=path,
         machine=machine,
@@ -156,7 +161,8 @@ def _facts(path: Path, image: Image) -> ElfFile:
         executable_stack=_executable_stack(image, machine),
         text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
         static_tls=_static_tls(image) if first.get(DT_FLAGS, 0) & DF_STATIC_TLS else 0,
-        takes_subnormals_for_zero=floatingpoint.takes_subnormals_for_zero(image, first),
+        takes_subnormals_for_zero=fast_math,
+        runs_when_opened=first.get(DT_INIT_ARRAYSZ, 0) // (8 if image.wide else 4) > startup,
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
         build_id=_build_id(image),

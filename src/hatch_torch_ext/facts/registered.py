@@ -23,6 +23,8 @@ EXPANDS_MACROS: releases.Minor = (2, 11)
 
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
 _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
+_LENGTH = re.compile(r"[0-9]{1,4}")
+_END_OF_CLASS = re.compile(r"E?E[CD]\d")
 _ARROW = b") -> "
 _CAPSULE = b"N3c1014tagged_capsuleI"
 """The beginning of the name of ``c10::tagged_capsule<Class>``, which only ``torch::class_`` uses."""
@@ -138,6 +140,26 @@ def operators(found: Registered, spaces: Namespaces) -> frozenset[tuple[str | No
     sure = spaces.known if not spaces.unknown else frozenset()
     only = next(iter(sure)) if len(sure) == 1 else None
     return frozenset((namespace or only, name) for namespace, name in found.schemas)
+
+
+def classes(symbols: Iterable[str]) -> frozenset[str]:
+    """Return the C++ names of the classes (``my::Counter``) that a file which defines ``symbols`` registers.
+
+    A file that registers T has a constructor or destructor of ``torch::class_<T>``. The name that T has in torch is not
+    in its symbols.
+    """
+    found = set()
+    for symbol in symbols:
+        _, class_, rest = symbol.partition("5torch6class_I")
+        if not class_:
+            continue
+        at, parts = 1 if rest.startswith("N") else 0, []
+        while (length := _LENGTH.match(rest, at)) is not None and (rest.startswith("N") or not parts):
+            at = length.end() + int(length[0])
+            parts.append(rest[length.end() : at])
+        if parts and _END_OF_CLASS.match(rest, at):
+            found.add("::".join(parts))
+    return frozenset(found)
 
 
 def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozenset[str]]:

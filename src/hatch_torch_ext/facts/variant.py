@@ -42,7 +42,8 @@ class VariantFile:
 
     ``sha256`` (hex) and ``size`` (bytes) are of the file as it goes into the wheel. ``needed`` is DT_NEEDED in order.
     ``module`` is the dotted name below the package under which a file is imported (``_C``, ``sub._C``).
-    ``registers`` says that the file registers operators or classes with torch (it must be opened by the loader).
+    ``registers`` says that the loader must open the file: it registers operators or classes with torch, or only acts
+    when it is opened.
     ``versions`` are the symbol versions that the file needs (``GLIBC_2.17``), sorted.
     ``ends`` is the CRC-32 of both its ends (``digest.ends``), for files that are opened.
     ``namespaces`` are those that the file opens with TORCH_LIBRARY, and ``operators`` what it defines

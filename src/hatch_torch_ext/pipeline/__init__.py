@@ -179,7 +179,7 @@ def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
 
 def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
     """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published."""
-    findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size)
+    findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size, sources=config.source)
     # The variants' own warnings were reported when each was built.
     faults = [finding for finding in findings if not finding.warning]
     if faults:
@@ -206,7 +206,14 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
     compiled = (path.relative_to(config.package_dir) for path in config.package_dir.rglob("*.so"))
     elsewhere = [f"{folder}/{path.as_posix()}" for path in compiled if path.parts[0] != "_torch_ext"]
     of_imports = audit.check_imports(config.package, files, modules=modules, elsewhere=elsewhere)
-    found = audit.settle([*audit.check_loading(config.package, files), *of_imports], ignore=config.ignore)
+    places = {file.target: file.source for file in layout.files}
+    variants = [
+        (placed.variant, {path: places[target] for path, target in placed.places if target in places})
+        for placed in layout.variants
+    ]
+    of_files = audit.check_registered(config.package, files, variants, sources=config.source)
+    of_loading = audit.check_loading(config.package, files)
+    found = audit.settle([*of_loading, *of_imports, *of_files], ignore=config.ignore)
     if found:
         report(audit.text(found))
 

@@ -118,7 +118,13 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         log=folder / "log.txt",
     )
     written = writer.write(links)
-    files = [_describe(each, config, tree, sdk) for each in written]
+    acting = _acting(links, ties, config)
+    for binary in acting:
+        report(
+            f"{entry.name}: {binary.place} registers no operator, but has code that runs when it is opened, so "
+            f"`load()` opens it; `unopened` leaves that to the package"
+        )
+    files = [_describe(each, config, tree, sdk, acting=each.binary in acting) for each in written]
     own_data = (*found.variant_data, *described.variant)
     files += [_data(place, source, root, identity.label) for place, source in own_data]
     variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
@@ -267,7 +273,26 @@ def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
     return f"cp{int(newest[:2], 16)}{int(newest[2:4], 16)}" if newest else _OLDEST_LIMITED
 
 
-def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> VariantFile:
+def _acting(links: Mapping[VariantBinary, Links], ties: runpaths.Ties, config: Config) -> list[VariantBinary]:
+    """Return the libraries that only act when they are opened: hooks of a device, a fallback, a pass of the JIT.
+
+    Such a library calls torch, no other file needs it or opens it by name, and the package does not open it itself.
+    """
+    needed = {target for each in links.values() for target in each.targets}
+    return [
+        binary
+        for binary in sorted(links, key=lambda each: each.place)
+        if binary.kind == "library"
+        and binary.elf.runs_when_opened
+        and owners.libraries(binary.elf.undefined)
+        and not owners.registers(binary.elf.undefined)
+        and binary not in needed
+        and binary not in ties.named
+        and not matches(binary.installed, config.unopened)
+    ]
+
+
+def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, acting: bool) -> VariantFile:
     binary, facts = written.binary, written.elf
     registers = owners.registers(facts.undefined)
     return VariantFile(
@@ -281,7 +306,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk) -> 
         soname=facts.soname,
         needed=facts.needed,
         module=binary.module,
-        registers=registers,
+        registers=registers or acting,
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=content.ends(facts.path),
         **(_registered(binary, tree, sdk) if registers else {}),
