@@ -112,6 +112,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_cmake_remedies.py::test_pybind11_with_the_limited_api": ("or build it for each Python",),
     "integration/test_cmake_remedies.py::test_sources_of_a_stable_entry": ("give it sources of its own",),
     "integration/test_cmake_remedies.py::test_sources_that_are_corrected": ("Correct this in the project's sources",),
+    "integration/test_cmake_remedies.py::test_what_a_dependency_installs_by_itself": ("EXCLUDE_FROM_ALL in",),
     "integration/test_cmake_remedies.py::test_the_destination": ("Use a relative destination",),
     "integration/test_cmake_remedies.py::test_the_line_that_installs": (
         "and only what is installed goes into the wheel",

@@ -14,6 +14,7 @@ from hatch_torch_ext.audit import python, variants
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import replies
+from hatch_torch_ext.repair import contents, search
 from plain import KILL_NINJA
 from wheels import RECORD
 from workbench import ENTRY, PACKAGES, QUICK
@@ -65,6 +66,53 @@ def test_the_line_that_installs(make: Make) -> None:
     said = fails(lambda: make(lines, a_c="int a(void) { return 1; }"))
     (added,) = re.findall(r"^ +(install\(.*\))$", said, re.MULTILINE)
     assert make(f"{lines}{added}\n").files == ("libfirst.so", "libsecond.so")
+
+
+DEPENDENCY = """
+cmake_minimum_required(VERSION 3.18)
+project(dep LANGUAGES C)
+add_library(dep SHARED dep.c)
+install(TARGETS dep)
+install(FILES dep.h DESTINATION include)
+install(DIRECTORY doc DESTINATION share)
+"""
+BRINGS = """
+include(FetchContent)
+FetchContent_Declare(dep SOURCE_DIR {folder} {how})
+FetchContent_MakeAvailable(dep)
+add_library(mine SHARED mine.c)
+target_link_libraries(mine PRIVATE dep)
+install(TARGETS mine LIBRARY DESTINATION .)
+"""
+
+
+def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_path: Path) -> None:
+    """CASE 82: headers and the like of a fetched project are told; EXCLUDE_FROM_ALL leaves them out, and it is quiet.
+
+    The library that is then not installed is found where the build made it, and goes into the wheel.
+    """
+    dependency = tmp_path / "dep"
+    (dependency / "doc").mkdir(parents=True)
+    (dependency / "doc" / "dep.1").touch()
+    (dependency / "dep.h").touch()
+    (dependency / "dep.c").write_text("int dep(void) { return 1; }")
+    (dependency / "CMakeLists.txt").write_text(DEPENDENCY)
+    source = "int dep(void); int mine(void) { return dep(); }"
+    tree = make(BRINGS.format(folder=dependency, how=""), mine_c=source)
+    assert tree.files == ("include/dep.h", "lib/libdep.so", "libmine.so", "share/doc/dep.1")
+    (said,) = [line for line in bench.reports if "install rules of dep" in line]
+    assert "put include/dep.h, lib/libdep.so, share/doc into the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare" in said
+    bench.reports.clear()
+    tree = make(BRINGS.format(folder=dependency, how="EXCLUDE_FROM_ALL"), mine_c=source)
+    assert tree.files == ("libmine.so",)
+    assert not any("install rules of" in line for line in bench.reports)
+    found = search.Search(machine="x86_64", build=tree.log.parent / "build", prefixes=(), environ={})
+    (binary,) = contents.read(
+        "e", tree, package="p", machine="x86_64", variant_data=(), report=bench.reports.append
+    ).binaries
+    library = found.find("libdep.so", binary)
+    assert library is not None
+    assert library[0].is_relative_to(tree.log.parent / "build" / "_deps")
 
 
 def test_the_lines_of_a_library(make: Make) -> None:

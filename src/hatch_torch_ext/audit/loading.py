@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)")
 _SOURCES = frozenset({".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".mm"})
+EXPORTED = "exported/"
+"""Where a variant has the CMake packages that dependents in C++ find it by."""
 MAX_SOURCES = 20_000
 """Number of files of a project that are looked at for its registrations."""
 
@@ -84,9 +86,10 @@ def check_registered(
 
 
 def _is_idle(variant: Variant) -> bool:
-    """Return whether nothing of the variant is for the loader, for Python's import or for the package to open."""
+    """Return whether nothing is for the loader, for Python's import, for the package to open or for C++ dependents."""
     used = (file.registers or file.module or file.unopened or file.kind == "program" for file in variant.files)
-    return not any(used) and any(file.kind == "library" for file in variant.files)
+    exported = (file.kind == "data" and file.installed.startswith(EXPORTED) for file in variant.files)
+    return not any(used) and not any(exported) and any(file.kind == "library" for file in variant.files)
 
 
 def _is_own(space: str, package: str) -> bool:

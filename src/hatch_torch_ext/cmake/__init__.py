@@ -99,6 +99,12 @@ def build(
     files = _files(job.prefix)
     if not files:
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
+    for project, places in replies.of_dependencies(reply, job.prefix, root=config.root, build=job.build).items():
+        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")  # noqa: PLR2004
+        report(
+            f"{entry.name}: the install rules of {project}, which the project brings in, put {shown} into the wheel. "
+            f"EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
+        )
     return InstallTree(
         prefix=job.prefix,
         files=files,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CLIENT = "client-hatch-torch-ext"
 OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=", "-fdiagnostics-color", "-fcolor-diagnostics")
 """Options for the places of files and the look of errors, which do not affect the code."""
+VENDORED = frozenset({"third_party", "third-party", "thirdparty", "3rdparty", "external", "extern", "vendor", "deps"})
+"""Folders in which projects keep the sources of others."""
 API = Path(".cmake") / "api" / "v1"
 
 
@@ -40,11 +42,16 @@ class InstallRule:
     """An ``install()``: its destination as written (None for one that runs code), and the file and line that it is in.
 
     ``files`` are (name below the destination, source) of what it installs that is no target; with ``folders`` they are
-    folders, from which patterns may exclude files.
+    folders, from which patterns may exclude files. ``project`` is the name in the nearest ``project()``, and ``folder``
+    the sources that the rule belongs to.
     """
 
     destination: str | None
     where: str
+    project: str = ""
+    folder: Path = Path()
+    targets: tuple[str, ...] = ()
+    """The names below the destination of the targets that it installs."""
     files: tuple[tuple[str, Path], ...] = ()
     folders: tuple[tuple[str, Path], ...] = ()
 
@@ -100,7 +107,10 @@ def read(build_dir: Path) -> Reply:
     for configuration in model["configurations"]:
         targets += [_target(_json(folder / target["jsonFile"])) for target in configuration["targets"]]
         for directory in configuration["directories"]:
-            rules += _rules(_json(folder / directory["jsonFile"]), source=Path(model["paths"]["source"]))
+            project = configuration["projects"][directory["projectIndex"]]["name"]
+            rules += _rules(
+                _json(folder / directory["jsonFile"]), source=Path(model["paths"]["source"]), project=project
+            )
     return Reply(
         compilers=compilers,
         targets=tuple(sorted(targets, key=lambda target: target.name)),
@@ -164,7 +174,24 @@ def plan(reply: Reply, build: Path, *, prefix: Path, site: Path) -> InstallPlan:
     )
 
 
-def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
+def of_dependencies(reply: Reply, prefix: Path, *, root: Path, build: Path) -> dict[str, list[str]]:
+    """Return project -> what its own install rules left in ``prefix``, for the projects that are dependencies.
+
+    They lie in the build folder (FetchContent), outside of the author's ``root``, or in a folder for such.
+    """
+    found: dict[str, set[str]] = {}
+    for rule in reply.rules:
+        own = rule.folder.is_relative_to(root) and not rule.folder.is_relative_to(build)
+        if rule.destination is None or (own and VENDORED.isdisjoint(rule.folder.relative_to(root).parts)):
+            continue
+        names = [*rule.targets, *(name for name, _ in (*rule.files, *rule.folders))]
+        places = [Path(os.path.normpath(prefix / rule.destination / name)) for name in names]
+        inside = [path.relative_to(prefix) for path in places if path.is_relative_to(prefix) and path.exists()]
+        found.setdefault(rule.project, set()).update(path.as_posix() for path in inside)
+    return {project: sorted(places) for project, places in sorted(found.items()) if places}
+
+
+def _rules(directory: dict[str, Any], *, source: Path, project: str) -> list[InstallRule]:
     graph = directory["backtraceGraph"]
     found = []
     for installer in directory.get("installers", []):
@@ -179,6 +206,9 @@ def _rules(directory: dict[str, Any], *, source: Path) -> list[InstallRule]:
             InstallRule(
                 destination=installer.get("destination"),
                 where=f"{where}{line}",
+                project=project,
+                folder=Path(os.path.normpath(source / directory["paths"]["source"])),
+                targets=tuple(name for name, _ in paths) if installer["type"] == "target" else (),
                 files=paths if installer["type"] == "file" and not installer.get("isExcludeFromAll") else (),
                 folders=paths if installer["type"] == "directory" and not installer.get("isExcludeFromAll") else (),
             )

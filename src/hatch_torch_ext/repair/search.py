@@ -26,9 +26,8 @@ _MAX_INCLUDES = 100
 class Search:
     """Finds libraries by name for files of one machine.
 
-    The order of the search: the RPATH or RUNPATH of the file, that of the same file in the build tree (CMake writes
-    every linked library's folder there and removes it on installation), the prefixes given to CMake,
-    ``LD_LIBRARY_PATH``, and the system's folders.
+    The order of the search: the RPATH or RUNPATH of the file, that of the same file in the build tree, what the build
+    itself made and did not install, the prefixes given to CMake, ``LD_LIBRARY_PATH``, and the system's folders.
     """
 
     def __init__(self, *, machine: str, build: Path, prefixes: Iterable[Path], environ: Mapping[str, str]) -> None:
@@ -45,32 +44,34 @@ class Search:
 
     def find(self, name: str, wanted_by: VariantBinary) -> tuple[Path, ElfFile] | None:
         """Return the library ``name`` that ``wanted_by`` was linked with, with its facts, or None."""
-        places = [Path(name)] if "/" in name else (folder / name for folder in self._places(wanted_by))
+        places = [Path(name)] if "/" in name else (folder / name for folder in self._places(wanted_by, name))
         for path in places:
             facts = _readable(path) if path.is_absolute() else None
             if facts is not None and facts.machine == self._machine and facts.type == "shared":
                 return path, facts
         return None
 
-    def _places(self, wanted_by: VariantBinary) -> Iterator[Path]:
+    def _places(self, wanted_by: VariantBinary, name: str) -> Iterator[Path]:
         yield from _run_path(wanted_by.elf)
-        for twin in self._twins(wanted_by):
+        for twin in self._made(wanted_by.source.name):
             facts = _readable(twin)
             if facts is not None:
                 yield from _run_path(facts)
+        if wanted_by.origin is None:  # a dependency with EXCLUDE_FROM_ALL
+            yield from (path.parent for path in self._made(name))
         if wanted_by.origin is not None:
             yield wanted_by.source.parent
             yield wanted_by.source.resolve().parent
         yield from self._folders
 
-    def _twins(self, binary: VariantBinary) -> list[Path]:
+    def _made(self, name: str) -> list[Path]:
         if self._built is None:
             self._built = {}
             for folder, _, names in os.walk(self._build):
                 for name in sorted(names):
                     if ".so" in name:
                         self._built.setdefault(name, []).append(Path(folder) / name)
-        return sorted(self._built.get(binary.source.name, ()))
+        return sorted(self._built.get(name, ()))
 
 
 def _readable(path: Path) -> ElfFile | None:
