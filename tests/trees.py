@@ -192,7 +192,8 @@ class Site:
         layout = merge.merge([built], package=self.package, distribution="my-pkg")
         members = {f"{self.package}/{file.target}": file.source.read_bytes() for file in layout.files}
         members |= {
-            f"{self.package}/__init__.py": f"from {self.package} import _variants\n_variants.load()\nplace = _variants.path\n".encode(),
+            f"{self.package}/__init__.py": f"from {self.package} import _variants\n_variants.load()\n".encode(),
+            f"{self.package}/places.py": f"from {self.package} import _variants\nplace = _variants.path\n".encode(),
             f"{self.package}/_torch_ext/manifest.json": layout.manifest.encode(),
         }
         return wheels.write(folder, members, name=f"my_pkg-1.0-{layout.tag}.whl", record=record)

@@ -101,7 +101,7 @@ def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_
     tree = make(BRINGS.format(folder=dependency, how=""), mine_c=source)
     assert tree.files == ("include/dep.h", "lib/libdep.so", "libmine.so", "share/doc/dep.1")
     (said,) = [line for line in bench.reports if "install rules of dep" in line]
-    assert "put include/dep.h, lib/libdep.so, share/doc into the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare" in said
+    assert "put include/dep.h, lib/libdep.so, share/doc into the wheel. EXCLUDE_FROM_ALL in Fetch" in said
     bench.reports.clear()
     tree = make(BRINGS.format(folder=dependency, how="EXCLUDE_FROM_ALL"), mine_c=source)
     assert tree.files == ("libmine.so",)

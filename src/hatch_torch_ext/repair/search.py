@@ -68,9 +68,9 @@ class Search:
         if self._built is None:
             self._built = {}
             for folder, _, names in os.walk(self._build):
-                for name in sorted(names):
-                    if ".so" in name:
-                        self._built.setdefault(name, []).append(Path(folder) / name)
+                for each in sorted(names):
+                    if ".so" in each:
+                        self._built.setdefault(each, []).append(Path(folder) / each)
         return sorted(self._built.get(name, ()))
 
 
