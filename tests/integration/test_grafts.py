@@ -13,6 +13,7 @@ import pytest
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit.findings import CODES
 from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.facts.variant import built_from_json, built_to_json
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_a_library_that_is_nowhere_is_refused(site: Site) -> None:
         site.repair()
     assert str(caught.value) == (
         "e: `libops.so` needs liblost.so.3, which is in none of the folders that were searched; "
-        "set its RPATH in the build, "
+        "set INSTALL_RPATH of that target to its folder, "
         "add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it"
     )
 
@@ -255,3 +256,29 @@ def test_the_graphics_driver_and_the_desktop_are_left_to_the_system(site: Site, 
     said = [line for line in site.said if "graphics driver" in line]
     assert len(said) == 1
     assert site.audit(built, site.config()) == []
+
+
+@pytest.mark.parametrize("where", ["prefix", "site-packages"])
+def test_what_an_excluded_library_lacks(where: str, site: Site) -> None:
+    """CASE 85: a name that neither the file nor the library of `exclude` defines is told, where that is here."""
+    folder = site.root / ("opt/lib" if where == "prefix" else "site/vendor/lib")
+    helper = compile_library(folder / "libhelper.so", "void vendor_helper(void) {}")
+    vendor = compile_library(folder / "libvendor.so", "void vendor(void) {}", links=[helper])
+    source = "void vendor(void); void vendor_helper(void); void gone(void); void f(void) {{ vendor(); {calls} }}"
+    run_path = ["-Wl,-rpath,$ORIGIN/../vendor/lib"]
+    config = site.config(exclude=("libvendor.so",), define=(("CMAKE_PREFIX_PATH", str(site.root / "opt")),))
+
+    def messages(calls: str) -> list[str]:
+        options = [*run_path, "-Wl,--allow-shlib-undefined"] if where != "prefix" else []
+        site.add("libops.so", source.format(calls=calls), links=[vendor], options=options)
+        built = site.repair(config=config)
+        assert [name for name, _ in built.excluded] == ["libvendor.so"]
+        assert dict(built_from_json(built_to_json(built, site.root), site.root).variant.external) == {
+            "libvendor.so": "author"
+        }
+        return [each.message for each in site.audit(built, config) if each.code == "missing-symbol"]
+
+    assert messages("vendor_helper();") == []
+    assert messages("gone();") == ["needs gone, which no file that it loads defines"]
+    helper.unlink()  # what it loads is not all here: nothing can be said
+    assert messages("gone();") == []

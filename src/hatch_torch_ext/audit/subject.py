@@ -101,7 +101,9 @@ class Subject:
     provided: frozenset[str] = frozenset()
     """Further names of libraries that the user's torch, its requirements or the system provide."""
     external: Mapping[str, str] = field(default_factory=dict)
-    """Libraries that others provide, and who (``Variant.external``); their exports are unknown."""
+    """Libraries that others provide, and who (``Variant.external``)."""
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Name -> what those of ``external`` export, with all that they load: the ones that are on this machine."""
     sysroot: Path | None = None
     """The sysroot of the compiler for another machine, if the author names one."""
     build_dirs: tuple[str, ...] = ()

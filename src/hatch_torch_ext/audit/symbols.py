@@ -119,6 +119,11 @@ def plain(symbol: str) -> str:
     return "::".join(parts) or symbol
 
 
+def has_versions(library: str) -> bool:
+    """Return whether all names of a library have versions, as those of glibc and GCC."""
+    return _WITH_VERSIONS.fullmatch(library) is not None
+
+
 def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
     siblings = subject.symbols
@@ -224,8 +229,11 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
     ]
     cudas = [symbol for symbol in left if sonames.cuda_owner(symbol)]
     yield from _of_cuda(binary, cudas, subject)
-    if unknown(binary, subject) or not subject.external.keys().isdisjoint(binary.elf.needed):
+    theirs = subject.external.keys() & set(binary.elf.needed)
+    if unknown(binary, subject) or not theirs <= subject.beside.keys():
         return
+    beside = frozenset[str]().union(*(subject.beside[name] for name in theirs))
+    left = [symbol for symbol in left if symbol not in beside]
     names = [symbol for symbol in left if symbol.startswith("_Z") and _is_own(symbol)]
     c_names = [
         symbol
@@ -309,12 +317,12 @@ def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
     """
     if policy.libc_of(binary.elf.needed) == "musl":
         return True
-    known = subject.own_names
+    known = subject.own_names | subject.beside.keys()
     return any(
         name not in known
         and not sonames.is_torch(name)
         and sonames.cuda_prefixes(name) is None
-        and not _WITH_VERSIONS.fullmatch(name)
+        and not has_versions(name)
         for name in binary.elf.needed
     )
 

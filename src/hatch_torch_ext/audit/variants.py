@@ -71,6 +71,7 @@ def audit_variant(
         cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         pybind11_internals=_pybind11_internals(sdk),
+        beside=_beside(built, sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
@@ -110,6 +111,32 @@ def _record(build: BuildRecord, label: str) -> Iterator[Finding]:
         if match := THIS_PROCESSOR.search(flags):
             message = f"{target} is compiled with {match[0]}, for the processor of the machine that built it"
             yield finding("this-processor", label, message, variant=label)
+
+
+def _beside(built: BuiltVariant, sdk: Sdk) -> dict[str, frozenset[str]]:
+    """Return what the libraries that `exclude` names export, for those of which everything they load is here too."""
+    found = {name: _exports_of_all(path, sdk) for name, path in built.excluded}
+    return {name: exports for name, exports in found.items() if exports is not None}
+
+
+def _exports_of_all(path: Path, sdk: Sdk) -> frozenset[str] | None:
+    """Return what a library and those that it loads from its own folder export; None if one is not there.
+
+    The libraries of glibc, GCC and torch are known otherwise.
+    """
+    names: set[str] = set()
+    seen: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        try:
+            read = elf.read(waiting.pop())
+        except (ElfError, OSError):
+            return None
+        names.update(read.exported)
+        seen.add(read.path)
+        others = (name for name in read.needed if name not in sdk.libraries and not symbols.has_versions(name))
+        waiting += [read.path.parent / name for name in others if read.path.parent / name not in seen]
+    return frozenset(names)
 
 
 def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> AuditedBinary:

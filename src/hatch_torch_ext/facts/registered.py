@@ -153,7 +153,8 @@ def classes(symbols: Iterable[str]) -> frozenset[str]:
         _, class_, rest = symbol.partition("5torch6class_I")
         if not class_:
             continue
-        at, parts = 1 if rest.startswith("N") else 0, []
+        at = 1 if rest.startswith("N") else 0
+        parts: list[str] = []
         while (length := _LENGTH.match(rest, at)) is not None and (rest.startswith("N") or not parts):
             at = length.end() + int(length[0])
             parts.append(rest[length.end() : at])

@@ -133,13 +133,15 @@ class BuiltVariant:
 
     ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of the
     POSIX path relative to the package and the absolute file. ``elsewhere`` holds the files of the variant that do not
-    lie below ``root``: pairs of ``file.path`` and the absolute file.
+    lie below ``root``: pairs of ``file.path`` and the absolute file. ``excluded`` are the libraries of `exclude` that
+    are on this machine, which only the audit of the build needs: pairs of the name and the absolute file.
     """
 
     variant: Variant
     root: Path
     package_files: tuple[tuple[str, Path], ...] = ()
     elsewhere: tuple[tuple[str, Path], ...] = ()
+    excluded: tuple[tuple[str, Path], ...] = ()
 
     @property
     def size(self) -> int:
@@ -199,7 +201,8 @@ def is_path(data: object) -> TypeGuard[str]:
 
 def built_to_json(built: BuiltVariant, base: Path) -> dict[str, object]:
     """Return ``built`` in JSON form, with the paths of its files relative to ``base``."""
-    data = dataclasses.asdict(built)
+    data = dataclasses.asdict(dataclasses.replace(built, excluded=()))
+    del data["excluded"]
     data["root"] = _from(base, built.root)
     for name in ("package_files", "elsewhere"):
         data[name] = [(place, _from(base, path)) for place, path in getattr(built, name)]

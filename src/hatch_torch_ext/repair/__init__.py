@@ -132,7 +132,19 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     external = tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed)
     variant = replace(variant, external=external)
     report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
-    return BuiltVariant(variant=variant, root=root, package_files=_package_files(entry, found, described, linker))
+    folders = sorted({site_packages / folder for kept in ties.kept.values() for folder in kept.outside})
+    excluded = {
+        folder / name: name
+        for name, who in external
+        for folder in folders
+        if who == "author" and name not in linker.excluded and (folder / name).is_file()
+    }
+    return BuiltVariant(
+        variant=variant,
+        root=root,
+        package_files=_package_files(entry, found, described, linker),
+        excluded=tuple(sorted([*linker.excluded.items(), *((name, path) for path, name in excluded.items())])),
+    )
 
 
 def _idle_globs(config: Config, found: Contents) -> Iterator[str]:

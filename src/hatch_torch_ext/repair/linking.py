@@ -76,6 +76,8 @@ class Linker:
         self._said: set[str] = set()
         self.grafts: dict[Path, VariantBinary] = {}
         self.external: dict[str, ExternalProvider] = {}
+        self.excluded: dict[str, Path] = {}
+        """Those of `exclude` that are on this machine."""
         self.licences: dict[str, tuple[Path, ...]] = {}
 
     def links(self, binary: VariantBinary) -> Links:
@@ -118,6 +120,8 @@ class Linker:
     def _other(self, binary: VariantBinary, name: str, sibling: VariantBinary | None, draft: _Draft) -> None:
         if sibling is None and self._excluded(name):
             self.external[name] = "author"
+            if (found := self._search.find(name, binary)) is not None:
+                self.excluded[name] = found[0]
             return
         target = sibling or self._graft(binary, name)
         if target is binary:
@@ -242,8 +246,8 @@ class Linker:
             raise RepairError(
                 self._entry,
                 f"`{binary.place}` needs {name}, which is in none of the folders that were searched; "
-                "set its RPATH in the "
-                f"build, add its prefix to CMAKE_PREFIX_PATH, or name it in `exclude` if every user has it",
+                "set INSTALL_RPATH of that target to its folder, add its prefix to CMAKE_PREFIX_PATH, or name it in "
+                "`exclude` if every user has it",
             )
         path, facts = found
         source = path.resolve()

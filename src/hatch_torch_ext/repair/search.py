@@ -27,13 +27,15 @@ class Search:
     """Finds libraries by name for files of one machine.
 
     The order of the search: the RPATH or RUNPATH of the file, that of the same file in the build tree, what the build
-    itself made and did not install, the prefixes given to CMake, ``LD_LIBRARY_PATH``, and the system's folders.
+    itself made and did not install, the folders on the linker's command lines, the prefixes given to CMake,
+    ``LD_LIBRARY_PATH``, and the system's folders.
     """
 
     def __init__(self, *, machine: str, build: Path, prefixes: Iterable[Path], environ: Mapping[str, str]) -> None:
         self._machine = machine
         self._build = build
         self._built: dict[str, list[Path]] | None = None
+        self._linked: list[Path] | None = None
         given = [Path(part) for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
         roots = [*prefixes, *(Path(part) for part in environ.get("CMAKE_PREFIX_PATH", "").split(":") if part)]
         self._folders = [
@@ -57,12 +59,23 @@ class Search:
             facts = _readable(twin)
             if facts is not None:
                 yield from _run_path(facts)
-        if wanted_by.origin is None:  # a dependency with EXCLUDE_FROM_ALL
-            yield from (path.parent for path in self._made(name))
+        if wanted_by.origin is None:
+            yield from (path.parent for path in self._made(name))  # a dependency with EXCLUDE_FROM_ALL
+            yield from self._linked_folders()
         if wanted_by.origin is not None:
             yield wanted_by.source.parent
             yield wanted_by.source.resolve().parent
         yield from self._folders
+
+    def _linked_folders(self) -> list[Path]:
+        """Return the folders of the libraries on the linker's command lines."""
+        if self._linked is None:
+            rules = self._build / "build.ninja"
+            text = rules.read_text(encoding="utf-8", errors="replace") if rules.is_file() else ""
+            lines = "\n".join(re.findall(r"^  LINK_(?:LIBRARIES|PATH) = (.*)$", text, re.MULTILINE))
+            found = re.findall(r"(?:-L)?(/[^\s$]+?)(?=/lib[^/\s]*\.so[.\w]*(?:\s|$)|\s|$)", lines)
+            self._linked = [Path(folder) for folder in dict.fromkeys(found)]
+        return self._linked
 
     def _made(self, name: str) -> list[Path]:
         if self._built is None:
