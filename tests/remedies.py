@@ -316,6 +316,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "let CMake install the file and name it in `variant-data`",
     ),
     "integration/test_places.py::test_an_rpath_that_cannot_be_kept_is_said": ("Let CMake install what it is for",),
+    "integration/test_repair.py::test_a_cmake_package_in_the_packages_sources": ("Let CMake install that file",),
     "integration/test_repair.py::test_a_library_of_another_machine_is_refused": ("compile it for that",),
     "integration/test_repair.py::test_a_lower_policy_that_is_asked_for_is_refused": ("{} or set it to `{}`",),
     "integration/test_repair.py::test_a_truncated_library_is_refused": (

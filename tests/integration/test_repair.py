@@ -257,6 +257,8 @@ def test_what_leads_to_one_library(site: Site) -> None:
         "lib/cmake/ops/ops-targets-release.cmake": 'IMPORTED_LOCATION "${_IMPORT_PREFIX}/lib/libops.so"',
         "lib/cmake/ops/ops-config.cmake": "include(ops-targets.cmake)",
         "lib/cmake/found/found-config.cmake": "find_library(LIB NAMES ops PATHS ${PACKAGE_PREFIX_DIR}/lib)",
+        "lib/cmake/each/each-config.cmake": "foreach(name another x)\n find_library(LIB_${name} NAMES ${name})",
+        "lib/cmake/free/free-config.cmake": "foreach(name anothers x)\n find_library(LIB_${name} NAMES ${name})",
         "lib/cmake/other/other-config.cmake": "set(libops.so.1 libopsx.so xlibops.so)",
         "ops-flat.cmake": "libops.so",
         "lib/pkgconfig/ops.pc": "Libs: -L${libdir} -lops",
@@ -268,7 +270,8 @@ def test_what_leads_to_one_library(site: Site) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     led = ["lib/cmake/ops/ops-config.cmake", "lib/cmake/ops/ops-targets-release.cmake"]
-    kept = sorted([*led, "lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc", "ops.txt"])
+    others = ["lib/cmake/free/free-config.cmake", "lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc"]
+    kept = sorted([*led, *others, "ops.txt"])
     built = site.repair()
     assert [target for target, _ in built.package_files] == kept
     data = [file.installed for file in built.variant.files if file.kind == "data"]
@@ -278,8 +281,29 @@ def test_what_leads_to_one_library(site: Site) -> None:
     assert site.said[0] == (
         f"e: left out: {', '.join(sorted(texts.keys() - kept))}, since a wheel has one library for each variant, and "
         "these files name one in a way that cannot be redirected. C++ dependents ask `python -m pkg._variants --path "
-        "libops.so`: docs/loader.md, C++ programs, has the lines for CMake"
+        "libanother.so` or `python -m pkg._variants --path libops.so`: docs/loader.md, C++ programs, has the lines for "
+        "CMake"
     )
+
+
+def test_a_cmake_package_in_the_packages_sources(site: Site) -> None:
+    """CASE 86: it is in the wheel as it is, and leads to nothing, so it is told; installed by CMake, it leads there."""
+    site.add("lib/libops.so", TORCH_CALL)
+    text = 'set(PREFIX ".")\nset_target_properties(o PROPERTIES IMPORTED_LOCATION "${PREFIX}/lib/libops.so")'
+    own = site.root / "sources" / "cmake" / "ops-config.cmake"
+    own.parent.mkdir(parents=True)
+    own.write_text(text)
+    (own.parent / "other.cmake").write_text("set(A 1)")
+    config = site.config(package_dir=site.root / "sources")
+    site.repair(config=config)
+    (said,) = [line for line in site.said if "cmake/" in line]
+    assert said.startswith("e: `cmake/ops-config.cmake` of pkg names libops.so, of which the wheel has one for each")
+    (site.prefix / "cmake").mkdir()
+    own.rename(site.prefix / "cmake" / "ops-config.cmake")
+    site.said.clear()
+    built = site.repair(config=config)
+    assert [place for place, _ in built.package_files] == ["cmake/ops-config.cmake"]
+    assert not any("of which the wheel" in line for line in site.said)
 
 
 def test_data_headers_and_archives(site: Site) -> None:

@@ -90,7 +90,11 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         )
     except (ElfError, FatbinError) as error:
         raise RepairError(entry.name, str(error)) from error
-    for line in (*_idle_globs(config, found), *_left_out(config, described)):
+    besides = [folder for folder in (config.source, *tree.build_dirs) if folder != config.package_dir]
+    besides = [folder for folder in besides if not config.package_dir.is_relative_to(folder)]
+    kept = [binary for binary in links if binary.kind != "graft"]
+    beside = exported.of_sources(config.package_dir, kept, besides)
+    for line in (*_idle_globs(config, found), *_left_out(config, described), *_in_sources(config, beside)):
         report(f"{entry.name}: {line}")
     around = runpaths.Surroundings(
         package=config.package,
@@ -164,6 +168,16 @@ def _left_out(config: Config, described: Exported) -> Iterator[str]:
             f"left out: {', '.join(described.left)}, since a wheel has one library for each variant, and these files "
             f"name one in a way that cannot be redirected. C++ dependents ask {asked}: docs/loader.md, C++ programs, "
             "has the lines for CMake"
+        )
+
+
+def _in_sources(config: Config, beside: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Report files of the package's sources that name a library of the variant: what they name is not beside them."""
+    for place, libraries in beside.items():
+        yield (
+            f"`{place}` of {config.package} names {', '.join(libraries)}, of which the wheel has one for each variant, "
+            f"and not beside it: C++ dependents do not find it that way. Let CMake install that file "
+            f"(install(FILES ...)), so that it leads to the variant, or leave it out of the package"
         )
 
 

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.repair.contents import VariantBinary
@@ -46,8 +46,7 @@ def read(data: Mapping[str, Path], binaries: Iterable[VariantBinary], *, package
     whole.
     """
     names = {name: binary.place for binary in binaries for name in binary.names}
-    stems = {name.partition(".so")[0].removeprefix("lib"): place for name, place in names.items()}
-    words = {**names, **{f"-l{stem}": place for stem, place in stems.items()}}
+    words, stems = _words(names)
     texts = {
         place: path.read_text(encoding="utf-8", errors="replace")
         for place, path in data.items()
@@ -71,6 +70,28 @@ def read(data: Mapping[str, Path], binaries: Iterable[VariantBinary], *, package
     )
 
 
+def of_sources(folder: Path, binaries: Iterable[VariantBinary], besides: Collection[Path]) -> dict[str, list[str]]:
+    """Return, of the CMake packages and pkg-config files in the package's own ``folder``, those that name libraries.
+
+    They are in the wheel as they are, and what they name is not beside them. ``besides`` are folders to pass over.
+    """
+    names = {name: binary.place for binary in binaries for name in binary.names}
+    words, stems = _words(names)
+    found = {}
+    for path in sorted([*folder.rglob("*.cmake"), *folder.rglob("*.pc")]):
+        if not any(path.is_relative_to(other) for other in besides) and path.is_file():
+            led = _led_to(path.read_text(encoding="utf-8", errors="replace"), words, stems)
+            if led:
+                found[path.relative_to(folder).as_posix()] = sorted(led)
+    return found
+
+
+def _words(names: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the words and the plain names by which texts lead to libraries, each with its place."""
+    stems = {name.partition(".so")[0].removeprefix("lib"): place for name, place in names.items()}
+    return {**names, **{f"-l{stem}": place for stem, place in stems.items()}}, stems
+
+
 def redirect(place: str, package: str) -> str:
     """Return the file at ``place`` of the package, which selects the variant's."""
     template = (resources.files("hatch_torch_ext") / "resources" / "exported.cmake").read_text(encoding="utf-8")
@@ -79,9 +100,16 @@ def redirect(place: str, package: str) -> str:
 
 
 def _led_to(text: str, words: Mapping[str, str], stems: Mapping[str, str]) -> set[str]:
-    """Return the places of the libraries that ``text`` names, but for marks."""
-    found = words.keys() & set(re.split(r"[^\w.+-]+", re.sub(r"@torch-ext:[^@]+@", "", text)))
-    searched = {word for match in _FIND.finditer(text) for word in re.split(r"[^\w.+-]+", match[1])}
+    """Return the places of the libraries that ``text`` names, but for marks.
+
+    ``find_library`` of a variable may search for whatever the text names: ``foreach(lib ops) find_library(L ${lib})``.
+    """
+    named = set(re.split(r"[^\w.+-]+", re.sub(r"@torch-ext:[^@]+@", "", text)))
+    found = words.keys() & named
+    calls = [match[1] for match in _FIND.finditer(text)]
+    searched = {word for call in calls for word in re.split(r"[^\w.+-]+", call)}
+    if any("${" in call for call in calls):
+        searched |= named
     return {words[word] for word in found} | {stems[word] for word in stems.keys() & searched}
 
 
