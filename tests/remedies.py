@@ -590,6 +590,8 @@ TOLD: dict[str, tuple[str, ...]] = {
         "by hand",
         "check that this is still right",
         "see hatch-vcs",
+        "write the rest as `if(Torch_VERSION",
+        "leave it out of the matrix, or correct setup.py",
         "tell the authors of {}",
     ),
 }

@@ -150,6 +150,10 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
         ("raise ValueError('no luck')", f"setup.py (line 1) {FAILS}ValueError: no luck"),
         ("import sys\nsys.exit(3)", f"setup.py (line 2) {FAILS}calls sys.exit(3) before setup()"),
         (
+            "import sys\nprint('clone the submodules')\nsys.exit(1)",
+            "calls sys.exit(1) before setup(), and prints:\nclone the submodules",
+        ),
+        (
             "\nimport nowhere_to_be_found",
             "setup.py (line 2) imports `nowhere_to_be_found`, which is not available: add",
         ),

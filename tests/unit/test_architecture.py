@@ -249,7 +249,7 @@ def uses(module: str) -> set[str]:
         ),
         pytest.param(
             {"hatchling.builders.hooks.plugin.interface", "hatchling.builders.sdist", "hatchling.builders.wheel"},
-            {"cli", "hooks"},  # adapters: they read the hook's options as hatchling does
+            {"cli", "hooks", "init"},  # adapters: they read the hook's options as hatchling does
             id="hatchling",
         ),
         pytest.param({"httpx"}, {"remote.http"}, id="network"),

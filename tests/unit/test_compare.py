@@ -216,6 +216,23 @@ def test_schemas(old: str, new: str, why: str | None) -> None:
     assert schemas.breaks(old, new) == why
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("(Tensor x) -> Tensor", True),
+        ("() -> ()", True),
+        ("(Tensor(a!) x, int[2] k=[1, 2], *, str? s=None) -> (Tensor(a!), int[] n)", True),
+        ("(Dict(str, Tensor) d, __torch__.torch.classes.a.B b, Tensor?[] l) -> Tensor[]", True),
+        ("(Tensor x) sor x) -> Tensor", False),
+        ("(Tensor x) -> Tensor\x01\x1b", False),
+        ("(Tensor, x) -> Tensor", False),
+    ],
+)
+def test_texts_that_are_no_schema(text: str, *, whole: bool) -> None:
+    """Compilers keep a short text as two halves that overlap: such a mixture is not taken for a schema."""
+    assert schemas.is_whole(text) is whole
+
+
 def test_a_schema_that_breaks_saved_programs_is_lost(tmp_path: Path) -> None:
     """A new default is a change, a new argument without one is a loss; the message has both schemas."""
     old = setuptools_wheel(tmp_path / "old", {"my_pkg/libops.so": binary("my_pkg::f(Tensor x) -> Tensor")})

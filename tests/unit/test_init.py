@@ -571,8 +571,13 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
             'PyModule_Create(&d);\n}\nTORCH_LIBRARY(pkg, m) {\n  m.def("f() -> ()");\n}\n',
             "operators, and the Python module that a.cpp:1 makes is empty: without it, _C is a library, and ",
         ),
+        (
+            'extern "C" PyObject *PyInit__C(void) { return PyModule_Create(&d); }\n'
+            'TORCH_LIBRARY(pkg, m) { m.def("f() -> ()"); if (true) { m.impl("f", &f); } }\n',
+            "operators, and the Python module that a.cpp:1 makes is empty: without it, _C is a library, and ",
+        ),
     ],
-    ids=["functions", "an empty module", "an empty module in C"],
+    ids=["functions", "an empty module", "an empty module in C", "an empty module in C on one line"],
 )
 def test_one_file_with_both(text: str, told: str, tmp_path: Path) -> None:
     """Code is the author's: the place is named, and nothing is changed."""
@@ -613,6 +618,138 @@ def test_imports_are_changed(tmp_path: Path) -> None:
         "pkg/later.py:1: `load` opens a library; `_variants.load()` does so already",
         "`pkg/latin.py` cannot be read",
     ]
+
+
+TRIES = """import glob
+import torch
+
+try:
+    for path in glob.glob("*.so"):
+        torch.ops.load_library(path)
+    from . import meta
+except OSError as error:
+    print(error)
+"""
+
+
+def test_only_the_opening_goes(tmp_path: Path) -> None:
+    """What a statement does besides opening a library stays: imports of the package, and what they set up."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text(TRIES, encoding="utf-8")
+    found, _ = joined(tmp_path, recorded(extension()))
+    (change,), notes = imports.change(tmp_path, "pkg", "pkg", found)
+    assert change.text.endswith(
+        TRIES.replace("torch.ops.load_library(path)", "pass  # _variants.load() has opened it").split("\n", 2)[2]
+    )
+    assert notes == ()
+
+
+def test_imports_of_what_became_a_library(tmp_path: Path) -> None:
+    """Where nothing reads the name the import goes; where something does, the place is named."""
+    (tmp_path / "pkg").mkdir()
+    text = "from . import _ops, other\nimport pkg._ops\nif True:\n    from pkg import _ops as unused\n"
+    (tmp_path / "pkg" / "__init__.py").write_text(text, encoding="utf-8")
+    (tmp_path / "pkg" / "other.py").write_text("from pkg import _ops\nf = _ops.f\n", encoding="utf-8")
+    found, _ = joined(tmp_path, recorded(extension("pkg._ops")), a_cpp=LIBRARY)
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", found)
+    assert {each.name: each.text for each in changes} == {
+        "pkg/__init__.py": "from pkg import _variants\n\n_variants.load()\n\nfrom . import other\nif True:\n"
+        "    pass  # _variants.load() has opened it\n"
+    }
+    assert texts(notes) == [
+        "pkg/other.py:1: imports `pkg._ops`, which is a library now and cannot be imported: its operators are in "
+        "torch.ops"
+    ]
+
+
+def packed(root: Path, installed: dict[str, str], *files: str, **tables: Any) -> dict[str, Any]:
+    """Return the wheel's table for a project with ``files``, of which setuptools packs ``installed``."""
+    for name in {*files, *installed.values()}:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {name}\n", encoding="utf-8")
+    found, _ = joined(root, recorded(extension()))
+    notes: list[Note] = []
+    written = pyproject.text(
+        None,
+        {"name": "pkg", "packages": ["pkg"], **tables},
+        found,
+        root=root,
+        package="pkg",
+        sources=".",
+        torch=["2.13"],
+        pythons=["3.11"],
+        packed=tuple(installed.items()),
+        notes=notes,
+    )
+    table: dict[str, Any] = tomlkit.parse(written).unwrap()["tool"]["hatch"]["build"]["targets"]["wheel"]
+    return {**table, "notes": texts(tuple(notes))}
+
+
+def test_hatchling_packs_what_setuptools_packs(tmp_path: Path) -> None:
+    """Folders and kinds of files that it does not pack are left out, files that lie elsewhere brought to their place.
+
+    What git ignores and setuptools packs is an artifact.
+    """
+    (tmp_path / ".gitignore").write_text("made.py\n", encoding="utf-8")
+    same = ("pkg/__init__.py", "pkg/made.py", "pkg/jit/a.cpp", "pkg/[x].txt")
+    moved = {"pkg/configs/a.yaml": "configs/a.yaml", "pkg/configs/b/c.yaml": "configs/b/c.yaml", "pkg/x.py": "x/x.py"}
+    table = packed(
+        tmp_path,
+        {**{each: each for each in same}, **moved},
+        "pkg/tests/__init__.py",
+        "pkg/tests/data/x.txt",
+        "pkg/k.cu",
+        "pkg/jit/b.cpp",
+        "x/other.py",
+        "pkg/*y.txt",
+    )
+    assert table["exclude"] == ["*.cu", "/pkg/\\*y.txt", "/pkg/jit/b.cpp", "/pkg/tests/"]
+    assert table["artifacts"] == ["/pkg/made.py"]
+    assert table["force-include"] == {"configs": "pkg/configs", "x/x.py": "pkg/x.py"}
+    assert table["notes"] == [
+        "setuptools packs `configs/` as `pkg/configs`: `force-include` of pyproject.toml does so",
+        "setuptools packs `x/x.py` as `pkg/x.py`: `force-include` of pyproject.toml does so",
+    ]
+
+
+def test_text_of_others_stays_text_in_cmake(tmp_path: Path) -> None:
+    """Quotes, lines, variables and brackets in what setup.py declares are no commands of CMake."""
+    said = extension(
+        include_dirs=('inc"x', 'a\n)\nmessage(FATAL_ERROR "no")', "${HOME}"),
+        macros=(("A", "1;2"),),
+        cxx=("-DX=a>b;c",),
+        libraries=('m")\nevil(',),
+    )
+    (target,), _ = joined(tmp_path, recorded(said))
+    text = cmakelists.text("pkg", [target])
+    assert (
+        'target_include_directories(_C PRIVATE "inc\\"x" "a\n)\nmessage(FATAL_ERROR \\"no\\")" "\\${HOME}")\n' in text
+    )
+    assert 'target_compile_definitions(_C PRIVATE "A=1\\;2")' in text
+    assert '"$<$<COMPILE_LANGUAGE:CXX>:-DX=a$<ANGLE-R>b$<SEMICOLON>c>"' in text
+    assert 'target_link_libraries(_C PRIVATE "m\\")\nevil(")' in text
+    found, notes = joined(tmp_path, recorded(extension("pkg._C)\nevil(")))
+    assert found == ()
+    assert texts(notes)[0].endswith("is not a name that a file and a target can have: it is left out")
+
+
+def test_a_first_matrix_is_small(tmp_path: Path) -> None:
+    """Two entries: two releases, or the newest for the CPU and with CUDA, for one Python; the rest is named."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "setup.py").write_text("", encoding="utf-8")
+    metadata = {"name": "pkg", "packages": ["pkg"], "python_requires": ">=3.10,<3.14"}
+    joined(tmp_path, recorded(extension()), k_cu="")
+    cpu = recorded(extension(), **metadata)
+    cuda = recorded(extension(kind="cuda", sources=("a.cpp", "k.cu")), **metadata)
+    for other, releases in ((cpu, 2), (cuda, 1)):
+        made = migrating.assemble(tmp_path, cpu, other, [])
+        assert (made.entries, len(made.torch)) == (2, releases)
+        assert made.wider is not None
+        assert made.wider.startswith("hatch-torch-ext matrix --add torch=2.")
+        assert "(the project names 3.1" in made.wider
+    exact = migrating.assemble(tmp_path, cpu, cpu, [], torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
+    assert (exact.entries, exact.wider) == (6, None)
 
 
 def test_other_ways_to_load_are_told_with_their_line(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
     import argparse
+
+    from hatch_torch_ext.init.migrating import Migration
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,14 +40,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="RELEASE",
         action="append",
         default=[],
-        help="a release of torch for the matrix, as 2.13 (default: the newest four)",
+        help="a release of torch for the matrix, as 2.13 (default: the newest two, or one where there is CUDA too)",
     )
     command.add_argument(
         "--python",
         metavar="VERSION",
         action="append",
         default=[],
-        help="a Python for the matrix, as 3.12, where Python modules are built (default: those that setup.py names)",
+        help="a Python for the matrix, as 3.12, where Python modules are built (default: the one that runs this)",
     )
     command.add_argument(
         "--split", action="store_true", help="part a module that registers operators too into a library and a module"
@@ -79,15 +82,23 @@ def run(options: argparse.Namespace) -> int:
         where = f"setup.py:{note.line}: " if note.line else ""
         terminal.complain(f"by hand: {where}{note.text}")
     if not options.dry_run:
-        count = f"{migration.entries} entr{'y' if migration.entries == 1 else 'ies'}"
-        terminal.complain(
-            f"written; the matrix has {count}, each compiled once: fewer by `--torch` and `--python`, or in "
-            "pyproject.toml"
-        )
-        terminal.complain(
-            "setup.py stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test"
-        )
+        _next(migration)
     return 0
+
+
+def _next(migration: Migration) -> None:
+    """Print what to type next, and how the wheel of setup.py is made and compared."""
+    count = f"{migration.entries} entr{'y' if migration.entries == 1 else 'ies'}"
+    wider = f"; for more: {migration.wider}" if migration.wider else ""
+    terminal.complain(f"written; the matrix has {count}, each compiled once{wider}")
+    old = f"../{untrusted.safe(migration.name)}-old"
+    terminal.complain(
+        "setup.py stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test\n"
+        "What users would lose shows beside the wheel of setup.py, made of the project as it was:\n"
+        f"  git worktree add {old} HEAD\n"
+        f"  pip wheel --no-deps --no-build-isolation -w {old}/wheel {old}\n"
+        f"  hatch-torch-ext compare {old}/wheel/*.whl dist/*.whl"
+    )
 
 
 def _fresh(options: argparse.Namespace) -> int:
@@ -96,5 +107,6 @@ def _fresh(options: argparse.Namespace) -> int:
     choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable, jit=options.jit)
     for path in fresh.create(options.name, Path.cwd(), choices):
         terminal.say(path.relative_to(Path.cwd()))
-    terminal.complain(f"next: cd {options.name} && hatch build && hatch run matrix:test")
+    newest = " && hatch run newest:test" if options.stable and not options.module else ""
+    terminal.complain(f"next: cd {options.name} && hatch build && hatch run matrix:test{newest}")
     return 0

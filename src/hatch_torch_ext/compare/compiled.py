@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.compare import schemas
 from hatch_torch_ext.compare.difference import Difference, Verdict
-from hatch_torch_ext.compare.schemas import breaks
 from hatch_torch_ext.facts import sonames
 
 if TYPE_CHECKING:
@@ -58,36 +58,37 @@ def _registered(side: Distribution) -> Operators:
         for namespace, name, schema in each.texts.schemas:
             spaces = {namespace} if namespace else known.get(name) or {only}
             for space in spaces:
-                found.setdefault((space, name), set()).add(" ".join(schema.split()))
+                known_as = found.setdefault((space, name), set())
+                known_as |= {schema} if schemas.is_whole(schema) else set()
     return found
 
 
 def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = _registered(old), _registered(new)
-    for (namespace, name), schemas in sorted(before.items()):
+    for (namespace, name), mine in sorted(before.items()):
         theirs = _find(after, namespace, name)
         full = f"{namespace}::{name}" if namespace else name
         if theirs is None:
-            schema = "; ".join(sorted(schemas)) or None
+            schema = "; ".join(sorted(mine)) or None
             message = f"torch.ops.{full.replace('::', '.')} is gone: programs that were saved with it cannot be loaded"
             yield Difference(verdict="lost", topic="operator", subject=full, message=message, old=schema)
             continue
-        if not schemas or not theirs or schemas <= theirs:
+        if not mine or not theirs or mine <= theirs:
             continue
-        one, other = "; ".join(sorted(schemas)), "; ".join(sorted(theirs))
-        broken = next((why for schema in sorted(schemas) if (why := _breaks(schema, theirs))), None)
+        one, other = "; ".join(sorted(mine)), "; ".join(sorted(theirs))
+        broken = next((why for schema in sorted(mine) if (why := _breaks(schema, theirs))), None)
         message = f"{full} was `{name}{one}`, and is `{name}{other}`"
         if broken:
             message += f": {broken}, so calls and saved programs of the old fail"
         yield Difference(
             verdict="lost" if broken else "changed", topic="operator", subject=full, message=message, old=one, new=other
         )
-    for (namespace, name), schemas in sorted(after.items()):
+    for (namespace, name), added_here in sorted(after.items()):
         if _find(before, namespace, name) is None:
             full = f"{namespace}::{name}" if namespace else name
-            schema = "; ".join(sorted(schemas))
-            message = f"torch.ops.{full.replace('::', '.')}{schema}"
-            yield Difference(verdict="new", topic="operator", subject=full, message=message, new=schema or None)
+            added = "; ".join(sorted(added_here))
+            message = f"torch.ops.{full.replace('::', '.')}{added}"
+            yield Difference(verdict="new", topic="operator", subject=full, message=message, new=added or None)
 
 
 def _find(operators: Operators, namespace: str, name: str) -> set[str] | None:
@@ -96,12 +97,12 @@ def _find(operators: Operators, namespace: str, name: str) -> set[str] | None:
         return operators[namespace, name]
     if namespace:
         return operators.get(("", name))
-    return next((schemas for (_, other), schemas in sorted(operators.items()) if other == name), None)
+    return next((known for (_, other), known in sorted(operators.items()) if other == name), None)
 
 
 def _breaks(schema: str, theirs: set[str]) -> str | None:
     """Return why none of ``theirs`` takes what ``schema`` took, or None."""
-    reasons = [breaks(schema, other) for other in sorted(theirs)]
+    reasons = [schemas.breaks(schema, other) for other in sorted(theirs)]
     return None if None in reasons else reasons[0]
 
 

@@ -56,6 +56,9 @@ def _gone(name: str, module: Compiled, new: Distribution) -> Difference:
         verdict, why = "changed", "it was a module without content, which only registered operators"
     elif library is not None:
         why = f"{library.place.rpartition('/')[2]}, which `_variants.load()` opens, is a library and not a module"
+    else:
+        moved = [each for each in sorted(new.modules) if each.rpartition(".")[2] == name.rpartition(".")[2]]
+        why = f"it is `{moved[0]}` now" if moved else why
     message = f"`import {name}` fails: {why}"
     return Difference(verdict=verdict, topic="module", subject=name, message=message, old=module.place)
 

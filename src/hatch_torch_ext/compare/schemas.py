@@ -8,6 +8,24 @@ from dataclasses import dataclass
 _ARGUMENT = re.compile(r"(?P<type>.+?)\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?")
 
 
+_TYPE = r"[A-Za-z_][\w.]*(?:\([^()]*\))?(?:\[\d*\])*\??(?:\[\d*\])*\??"
+_WHOLE_ARGUMENT = re.compile(rf"\*|{_TYPE} +[A-Za-z_]\w*(?: *=.+)?")
+_WHOLE_RESULT = re.compile(rf"{_TYPE}(?: +[A-Za-z_]\w*)?")
+
+
+def is_whole(schema: str) -> bool:
+    """Return whether a text is a schema, ``(arguments) -> results``.
+
+    A compiler may keep a short text as two overlapping halves, and what is read from the file is then a mixture.
+    """
+    arguments, arrow, results = schema.rpartition(" -> ")
+    if not schema.isprintable() or not arrow or not (arguments.startswith("(") and arguments.endswith(")")):
+        return False
+    parts = _split(arguments[1:-1])
+    returned = _split(results[1:-1]) if results.startswith("(") and results.endswith(")") else [results]
+    return all(map(_WHOLE_ARGUMENT.fullmatch, parts)) and all(map(_WHOLE_RESULT.fullmatch, returned))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Argument:
     type: str

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.init.targets import Flags, Target
 
+OWN_FOLDER = "${CMAKE_CURRENT_SOURCE_DIR}/"
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
@@ -128,7 +129,9 @@ def _sources(name: str, files: Iterable[str]) -> list[str]:
 
 
 def _file(name: str) -> str:
-    return f'"{name}"' if re.search(r"[\s;()#]", name) else name
+    ours = OWN_FOLDER if name.startswith(OWN_FOLDER) else ""
+    rest = name.removeprefix(ours)
+    return f'"{ours}{_escaped_text(rest)}"' if re.search(r'[\s;()#"\\$]', rest) else name
 
 
 def _flags(name: str, flags: Flags, host: str) -> list[str]:
@@ -138,8 +141,8 @@ def _flags(name: str, flags: Flags, host: str) -> list[str]:
         lines.append(f"target_include_directories({name} PRIVATE {folders})")
     if flags.macros:
         lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(_escaped(each) for each in flags.macros)})")
-    options = [f'"$<$<COMPILE_LANGUAGE:{host}>:{_escaped_text(each)}>"' for each in flags.cxx]
-    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_escaped_text(each)}>"' for each in flags.nvcc]
+    options = [f'"$<$<COMPILE_LANGUAGE:{host}>:{_in_expression(each)}>"' for each in flags.cxx]
+    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_in_expression(each)}>"' for each in flags.nvcc]
     if options:
         lines += [f"target_compile_options({name} PRIVATE", *(f"  {each}" for each in options), ")"]
     if flags.link:
@@ -157,4 +160,11 @@ def _escaped(text: str) -> str:
 
 
 def _escaped_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    """Return ``text`` for use inside of CMake's quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace(";", "\\;").replace("$", "\\$")
+
+
+def _in_expression(text: str) -> str:
+    """Return a flag for use inside of a generator expression, in which ``>`` and ``;`` mean something."""
+    angles = _escaped_text(text.replace(";", "\0")).replace(">", "$<ANGLE-R>")
+    return angles.replace("\0", "$<SEMICOLON>")

@@ -21,6 +21,15 @@ TEMPLATES = RESOURCES / "fresh"
 WORKFLOWS = RESOURCES / "ci"
 REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
 """Comments in the matrix, by variable."""
+OF_CUDA = (
+    (
+        "// The same for device memory, on a CUDA stream (a cudaStream_t).\n"
+        "void muladd_cuda(const float* a, const float* b, float c, float* out, std::int64_t count, void* stream);\n",
+        "",
+    ),
+    ('DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]', 'DEVICES = ["cpu"]'),
+)
+"""Lines of the templates that only a package with a CUDA kernel has, and what others have in their place."""
 SUMMARY = "A PyTorch extension: one wheel for every torch."
 
 
@@ -62,6 +71,8 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
 def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
     def template(source: str) -> str:
         text = (TEMPLATES / source).read_text(encoding="utf-8")
+        for words in OF_CUDA if not choices.cuda else ():
+            text = text.replace(*words)
         return text.replace("fresh_package", package).replace("fresh-package", name)
 
     ops = "ops_stable" if choices.stable else "ops"
@@ -160,6 +171,16 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         '  "python -P -m pytest {root}/tests {args}",',
         "]",
     ]
+    if choices.stable and not choices.module:
+        lines += [
+            "",
+            "# The build for the oldest torch serves all later ones: `hatch run newest:test` tests it on the newest.",
+            "[tool.hatch.envs.newest]",
+            "skip-install = true",
+            'dependencies = ["torch", "numpy", "pytest"]',
+            "[tool.hatch.envs.newest.scripts]",
+            *lines[-4:],
+        ]
     return "\n".join(lines) + "\n"
 
 

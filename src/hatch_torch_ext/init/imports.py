@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 IMPORT = "from {package} import _variants"
 CALL = "_variants.load()"
+OPENED = "_variants.load() has opened it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +42,91 @@ def change(
     outside = {
         target.dotted: f"{package}.{target.output}" for target in targets if not target.dotted.startswith(f"{package}.")
     }
+    libraries = frozenset(target.dotted for target in targets if target.kind == "library")
     paths = sorted((root / folder).rglob("*.py"))
     asked = _asked(paths)
     for path in paths:
         name = path.relative_to(root).as_posix()
         try:
-            text = path.read_text(encoding="utf-8")
+            text = before = path.read_text(encoding="utf-8")
             tree = ast.parse(text)
         except (OSError, ValueError, SyntaxError) as error:
             notes.append(
                 Note(line=0, text=f"`{name}` cannot be read ({error}): look for what loads the extensions in it")
             )
             continue
+        gone = _Gone(libraries=libraries, base=_base(package, folder, name))
+        if (text := _without_libraries(text, tree, gone, name, notes)) != before:
+            tree = ast.parse(text)
         changed = _changed(text, tree, outside=outside, asked=asked, name=name, notes=notes)
         if name == f"{folder}/__init__.py":
             changed = _loading(changed, package)
-        if changed != text:
+        if changed != before:
             changes.append(Change(name=name, text=changed))
     if not (root / folder / "__init__.py").exists():
         start = f"{IMPORT.format(package=package)}\n\n{CALL}\n"
         changes.append(Change(name=f"{folder}/__init__.py", text=start))
     return tuple(changes), tuple(notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gone:
+    """Extensions that are libraries now: dotted names that no import finds any more, as seen from one file."""
+
+    libraries: frozenset[str]
+    base: tuple[str, ...]
+    """The package that relative imports of the file count from."""
+
+    def of(self, node: ast.Import | ast.ImportFrom) -> list[ast.alias]:
+        """Return the names in an import that are such extensions."""
+        return [each for each in node.names if _imported(node, each, self.base) in self.libraries]
+
+
+def _without_libraries(text: str, tree: ast.Module, gone: _Gone, name: str, notes: list[Note]) -> str:
+    """Remove imports of extensions that are libraries now, where nothing reads the names; note the others."""
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    read |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    lines = text.splitlines(keepends=True)
+    edits: list[tuple[int, int, list[str]]] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or not (found := gone.of(node)):
+            continue
+        used = [each for each in found if _binds(node, each) in read]
+        if used:
+            where = f"{name}:{node.lineno}: imports `{_imported(node, used[0], gone.base)}`"
+            why = "which is a library now and cannot be imported: its operators are in torch.ops"
+            notes.append(Note(line=0, text=f"{where}, {why}"))
+            continue
+        kept = copy.copy(node)
+        kept.names = [each for each in node.names if each not in found]
+        start = lines[node.lineno - 1][: node.col_offset]
+        words = ast.unparse(kept) if kept.names else f"pass  # {OPENED}" if start else ""
+        edits.append((node.lineno, node.end_lineno or node.lineno, [f"{start}{words}\n"] if words else []))
+    for first, last, new in sorted(edits, reverse=True):
+        lines[first - 1 : last] = new
+    return "".join(lines)
+
+
+def _binds(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    """Return the name that an import binds."""
+    if alias.asname:
+        return alias.asname
+    return alias.name.partition(".")[0] if isinstance(node, ast.Import) else alias.name
+
+
+def _base(package: str, folder: str, name: str) -> tuple[str, ...]:
+    """Return the package that relative imports in a file count from."""
+    inner = name.removeprefix(f"{folder}/").removesuffix(".py").split("/")
+    return (*package.split("."), *inner[:-1])
+
+
+def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias, base: Sequence[str]) -> str:
+    """Return the dotted name of what is imported."""
+    if isinstance(node, ast.Import):
+        return alias.name
+    parent = list(base[: len(base) - node.level + 1]) if node.level else []
+    module = ".".join([*parent, *([node.module] if node.module else [])])
+    return f"{module}.{alias.name}"
 
 
 def _asked(paths: Iterable[Path]) -> frozenset[str]:
@@ -81,7 +147,19 @@ def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[
     bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     others = [node for each in tree.body if each is not statement for node in ast.walk(each)]
     read = {node.id for node in others if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    imports = [node for node in ast.walk(statement) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    bound |= {_binds(node, each) for node in imports for each in node.names} & read
     return sorted(bound & (read | asked))
+
+
+def _does_more(statement: ast.stmt) -> bool:
+    """Return whether a statement that opens a library also imports of the package, or defines something."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ImportFrom)
+    return any(
+        isinstance(node, kinds) and (not isinstance(node, ast.ImportFrom) or node.level > 0)
+        for node in ast.walk(statement)
+        if node is not statement
+    )
 
 
 def _without_loads(statement: ast.stmt, lines: list[str]) -> Iterable[tuple[int, int, list[str]]]:
@@ -89,7 +167,7 @@ def _without_loads(statement: ast.stmt, lines: list[str]) -> Iterable[tuple[int,
     for node in ast.walk(statement):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOADS:
             before = lines[node.lineno - 1][: node.col_offset]
-            yield node.lineno, node.end_lineno or node.lineno, [f"{before}pass  # _variants.load() has opened it\n"]
+            yield node.lineno, node.end_lineno or node.lineno, [f"{before}pass  # {OPENED}\n"]
 
 
 def _changed(
@@ -100,30 +178,37 @@ def _changed(
     for statement in tree.body:
         if not _opens(statement) or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        if told := _told(statement, tree, asked):
+        told = _told(statement, tree, asked)
+        if told or _does_more(statement):
             edits += _without_loads(statement, lines)
+        if told:
             why = f"it sets {', '.join(told)}, which is read elsewhere: check that this is still right"
             notes.append(
                 Note(line=0, text=f"{name}:{statement.lineno}: opens a library and was left as it is, because {why}")
             )
-        else:
+        elif not _does_more(statement):
             edits.append((statement.lineno, statement.end_lineno or statement.lineno, []))
+    edits += _renamed(tree, lines, outside, name, notes)
+    for first, last, new in sorted(edits, reverse=True):
+        lines[first - 1 : last] = new
+    return "".join(lines)
+
+
+def _renamed(
+    tree: ast.Module, lines: list[str], outside: dict[str, str], name: str, notes: list[Note]
+) -> Iterable[tuple[int, int, list[str]]]:
+    """Yield edits of imports of modules that lie inside of the package now; note what only the author can change."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)) and (place := _by_hand(node, outside)):
             notes.append(Note(line=0, text=f"{name}:{node.lineno}: {place}"))
         elif isinstance(node, ast.Import) and any(each.name in outside for each in node.names):
             start = lines[node.lineno - 1][: node.col_offset]
-            edits.append(
-                (node.lineno, node.end_lineno or node.lineno, [f"{start}{'; '.join(_imports(node, outside))}\n"])
-            )
+            yield ((node.lineno, node.end_lineno or node.lineno, [f"{start}{'; '.join(_imports(node, outside))}\n"]))
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in outside:
             whole = lines[node.lineno - 1]
-            edits.append(
+            yield (
                 (node.lineno, node.lineno, [whole.replace(f"from {node.module} ", f"from {outside[node.module]} ", 1)])
             )
-    for first, last, new in sorted(edits, reverse=True):
-        lines[first - 1 : last] = new
-    return "".join(lines)
 
 
 def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
@@ -154,7 +239,7 @@ def _opens(node: ast.AST) -> bool:
 
 def _loading(text: str, package: str) -> str:
     """Return the text of ``__init__`` that loads the variant first, after docstring and __future__."""
-    if CALL in text:
+    if any(line.startswith(CALL) for line in text.splitlines()):
         return text
     tree = ast.parse(text)
     after = 0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
+from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import cmakelists, imports, project, pyproject, recording, served, splitting, targets
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.init.recording import Recording
@@ -22,19 +24,25 @@ if TYPE_CHECKING:
 
 CMAKE = "CMakeLists.txt"
 PYPROJECT = "pyproject.toml"
+FIRST = 2
+"""Releases of torch in a first matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
     """``files`` are (name, new text), names POSIX, relative to the project; ``notes`` say what the author has to do.
 
-    ``entries`` is the number of entries of the matrix.
+    ``entries`` is the number of entries of the matrix, ``torch`` its releases; ``wider`` says how it gets more of what
+    the project admits. ``name`` is the distribution's.
     """
 
     root: Path
     files: tuple[tuple[str, str], ...]
     notes: tuple[Note, ...]
     entries: int
+    torch: tuple[str, ...] = ()
+    name: str = ""
+    wider: str | None = None
 
     def diff(self) -> str:
         """Return the changes in the form of ``diff -u``."""
@@ -88,7 +96,35 @@ def migrate(
     ``torch`` and ``pythons`` are the values of the matrix; if empty, they are chosen. ``cpu_alone`` leaves CUDA out of
     the matrix. ``split`` splits modules that also register operators. Raises ``ConfigurationError``.
     """
-    cpu, cuda, notes = _recordings(root, extra, arguments, timeout)
+    recording.require(root)
+    with recording.environment(extra) as python:
+
+        def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:
+            return _recordings(root, python, arguments, timeout, release)
+
+        newest = max(torch, key=releases.minor_of) if torch else recording.NEWEST
+        cpu, cuda, notes = recorded(newest)
+        migration = assemble(root, cpu, cuda, notes, torch=torch, pythons=pythons, cpu_alone=cpu_alone, split=split)
+        others = [each for each in migration.torch if each != newest]
+        differing = _differing((cpu, cuda), newest, others, recorded)
+        return replace(migration, notes=tuple(dict.fromkeys([*migration.notes, *differing])))
+
+
+def assemble(
+    root: Path,
+    cpu: Recording | None,
+    cuda: Recording | None,
+    notes: list[Note],
+    *,
+    torch: Sequence[str] = (),
+    pythons: Sequence[str] = (),
+    cpu_alone: bool = False,
+    split: bool = False,
+) -> Migration:
+    """Return the migration for what was recorded without and with CUDA, one of which may be missing.
+
+    The other arguments are as for ``migrate``. Raises ``ConfigurationError``.
+    """
     recordings = [each for each in (cuda, cpu) if each is not None]
     metadata = recordings[0].metadata
     asked = sorted({name for each in recordings for name in each.asked})
@@ -112,6 +148,7 @@ def migrate(
     built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
     folder = pyproject.package_folder(metadata, package, root)
     changes, by_hand = imports.change(root, folder, package, built)
+    of_packing: list[Note] = []
     tables = pyproject.text(
         existing,
         metadata,
@@ -122,6 +159,8 @@ def migrate(
         torch=matrix.torch,
         pythons=matrix.pythons,
         backends=backends,
+        packed=recordings[0].packed,
+        notes=of_packing,
     )
     files = (
         (CMAKE, cmakelists.text(name, built, cuda_only=only_cuda)),
@@ -133,6 +172,7 @@ def migrate(
         *matrix.notes,
         *_about_the_version(root, existing, metadata, tables),
         *_about_what_is_packed(root),
+        *of_packing,
         *_about_variables(asked),
         *(note for each in reversed(recordings) for note in each.notes),
         *left_out,
@@ -144,7 +184,78 @@ def migrate(
         files=files,
         notes=tuple(dict.fromkeys(notes)),
         entries=matrix.entries * (len(matrix.pythons) if pyproject.for_each_python(built) else 1),
+        torch=matrix.torch,
+        name=name,
+        wider=_wider(matrix, for_each_python=pyproject.for_each_python(built)),
     )
+
+
+def _wider(matrix: _Matrix, *, for_each_python: bool) -> str | None:
+    """Return how the matrix is made wider, where what the project admits is more than it has."""
+    more = [f"hatch-torch-ext matrix --add torch={each}" for each in reversed(matrix.more_torch)][:1]
+    if for_each_python and matrix.more_pythons:
+        more.append(f"`python` in pyproject.toml (the project names {', '.join(matrix.more_pythons)} too)")
+    return " and ".join(more) or None
+
+
+def _differing(
+    first: tuple[Recording | None, Recording | None],
+    newest: str,
+    others: Sequence[str],
+    recorded: Callable[[str], tuple[Recording | None, Recording | None, list[Note]]],
+) -> Iterator[Note]:
+    """Note what ``setup.py`` declares under another release of the matrix and not under the newest."""
+    for release in others:
+        try:
+            found = recorded(release)
+        except ConfigurationError as error:
+            yield Note(line=0, text=f"under torch {release}: {error}; leave it out of the matrix, or correct setup.py")
+            continue
+        said = ""
+        for backend, one, other in zip(("", " with CUDA"), first, found[:2], strict=True):
+            differences = _differences(one, other)
+            if differences and said != "; ".join(differences):
+                said = "; ".join(differences)
+                text = (
+                    f"under torch {release}{backend} setup.py declares {said}. What it declares under {newest} is "
+                    f"carried over: write the rest as `if(Torch_VERSION VERSION_LESS {newest})` into CMakeLists.txt"
+                )
+                yield Note(line=0, text=text)
+
+
+def _differences(newest: Recording | None, other: Recording | None) -> list[str]:
+    """Return in words what ``other`` declares and ``newest`` does not, and the reverse."""
+    if newest is None or other is None:
+        return [] if newest is other else ["another kind of machine"]
+    theirs = {each.name: each for each in other.extensions}
+    ours = {each.name: each for each in newest.extensions}
+    found = [f"`{name}` too" for name in theirs if name not in ours]
+    found += [f"no `{name}`" for name in ours if name not in theirs]
+    for name, mine in ours.items():
+        compiled = any(source.endswith(".cu") for source in mine.sources)
+        for field in dataclasses.fields(mine) if name in theirs else ():
+            if field.name != "nvcc" or compiled:
+                found += _differences_of(name, field.name, getattr(mine, field.name), getattr(theirs[name], field.name))
+    return found
+
+
+def _differences_of(name: str, field: str, newest: object, other: object) -> list[str]:
+    """Return in words in what one field of an extension differs."""
+    if newest == other:
+        return []
+    if not isinstance(newest, tuple) or not isinstance(other, tuple):
+        return [f"{field} of `{name}` as {other}"]
+    added = [_written(each) for each in other if each not in newest]
+    gone = [_written(each) for each in newest if each not in other]
+    words = [f"`{' '.join(added)}` among {field} of `{name}`"] if added else []
+    return [*words, f"no `{' '.join(gone)}` among {field} of `{name}`"] if gone else words
+
+
+def _written(value: object) -> str:
+    """Return a flag, or a macro with its value."""
+    if isinstance(value, tuple):
+        return str(value[0]) if value[1] is None else f"{value[0]}={value[1]}"
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +266,9 @@ class _Matrix:
     pythons: tuple[str, ...]
     entries: int
     notes: tuple[Note, ...]
+    more_torch: tuple[str, ...] = ()
+    """Releases that the project admits and that a first matrix leaves out, oldest first."""
+    more_pythons: tuple[str, ...] = ()
 
 
 def _matrix(
@@ -167,14 +281,28 @@ def _matrix(
 ) -> _Matrix:
     """Return the matrix: ``torch`` and ``pythons`` as the author gave them, else chosen by the project's metadata."""
     notes: list[Note] = []
-    torch = torch or _releases([*metadata.get("install_requires", []), *declared.get("dependencies", [])], notes)
-    pythons = pythons or served.pythons({**_of_project(declared), **metadata}, torch)
+    required = [*metadata.get("install_requires", []), *declared.get("dependencies", [])]
+    known = torch or _releases(required, notes)
+    # A first matrix is small: two releases, or one for the CPU and with CUDA, and one Python.
+    chosen = known if torch else known[-1:] if len(backends) > 1 else known[-FIRST:]
+    more = known[: len(known) - len(chosen)]
+    torch = chosen
+    named = pythons or served.pythons({**_of_project(declared), **metadata}, torch)
+    pythons = pythons or served.first_python(named)
+    others = [each for each in named if each not in pythons]
     compiled = served.with_compiler(torch)
     if left := [each for each in torch if "cuda" in backends and each not in compiled]:
         why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
-    return _Matrix(torch=tuple(torch), pythons=tuple(pythons), entries=entries, notes=tuple(notes))
+    return _Matrix(
+        torch=tuple(torch),
+        pythons=tuple(pythons),
+        entries=entries,
+        notes=tuple(notes),
+        more_torch=tuple(more),
+        more_pythons=tuple(others),
+    )
 
 
 def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str) -> Iterator[Note]:
@@ -240,7 +368,7 @@ def _ignored(root: Path) -> list[tuple[str, str]]:
 
 
 def _recordings(
-    root: Path, extra: Sequence[str], arguments: Sequence[str], timeout: float
+    root: Path, python: Path, arguments: Sequence[str], timeout: float, release: str
 ) -> tuple[Recording | None, Recording | None, list[Note]]:
     """Return the recordings without and with CUDA; one that ``setup.py`` refuses is None, and noted.
 
@@ -250,9 +378,11 @@ def _recordings(
     cuda: Recording | None
     notes = []
     try:
-        cpu, cuda = recording.record(root, extra=extra, arguments=arguments, timeout=timeout)
+        cpu, cuda = recording.record(root, arguments=arguments, timeout=timeout, torch=release, python=python)
     except recording.RecordingError as error:
         if error.other is None:
+            if empty := failures.empty_submodules(root):
+                raise ConfigurationError([str(error), empty]) from error
             raise
         cpu, cuda = (None, error.other) if error.backend == "cpu" else (error.other, None)
         kept = "with CUDA alone" if cpu is None else "for the CPU alone"

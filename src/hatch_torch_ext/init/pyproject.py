@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.init import project, served
+from hatch_torch_ext.init import packing, project, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.init.recording import Note
     from hatch_torch_ext.init.targets import Target
 
 
@@ -28,18 +29,23 @@ def text(
     torch: Sequence[str],
     pythons: Sequence[str],
     backends: Sequence[str] = (),
+    packed: Sequence[tuple[str, str]] | None = None,
+    notes: list[Note] | None = None,
 ) -> str:
     """Return the text of pyproject.toml: the existing one with what hatch-torch-ext needs.
 
     ``sources`` is the folder of CMakeLists.txt; ``torch`` and ``pythons`` are what the matrix holds, the Pythons where
     modules need them, and ``backends`` (``cpu``, ``cuda``) where there is code for CUDA. A ``[project]`` table that is
-    there already is kept; else it is made of what ``setup()`` was given.
+    there already is kept; else it is made of what ``setup()`` was given. ``packed`` is what setuptools packs, as
+    ``Recording.packed``; ``notes`` takes what the author should know of it.
     """
+    notes = [] if notes is None else notes
     document = tomlkit.parse(existing) if existing else tomlkit.document()
     version = project.version(document, metadata, root)
     build = tomlkit.table()
     build["requires"] = ["hatchling", "hatch-torch-ext", *(["hatch-vcs"] if version.get("source") == "vcs" else [])]
     build["build-backend"] = "hatchling.build"
+    build["build-backend"].comment('or "hatch_torch_ext.backend", with which `uv lock` does not compile')
     document["build-system"] = build
     own = [project.requirement(each) for each in metadata.get("install_requires") or []]
     if "project" not in document:
@@ -60,7 +66,7 @@ def text(
     dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
     hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
-    about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root)
+    about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root, packed=packed)
     named = str(declared.get("name") or metadata.get("name") or root.name)
     about["envs"]["matrix"]["scripts"] = {"test": _test(named, root, requires=bool(dependencies))}
     of_each = list(pythons) if for_each_python(targets) else []
@@ -71,6 +77,12 @@ def text(
     if version.get("source") == "vcs" and (written := project.version_file(document, metadata)):
         about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)
+    if packed is not None:
+        found = packing.of(root, tomlkit.parse(tomlkit.dumps(document)).unwrap(), packed)
+        lists = {"exclude": list(found.exclude), "artifacts": list(found.artifacts)}
+        forced = {"force-include": dict(found.force_include)}
+        _merge(hatch["build"]["targets"]["wheel"], {key: value for key, value in {**lists, **forced}.items() if value})
+        notes += found.notes
     return tomlkit.dumps(document)
 
 
@@ -95,6 +107,7 @@ def _hatch(
     package: str,
     sources: str,
     root: Path,
+    packed: Sequence[tuple[str, str]] | None,
 ) -> dict[str, Any]:
     folder = package_folder(metadata, package, root)
     folders = _packages(metadata, folder, package, root)
@@ -110,7 +123,7 @@ def _hatch(
         wheel["shared-scripts"] = {each: each.rpartition("/")[2] for each in scripts}
     if data := _data_files(metadata):
         wheel["shared-data"] = data
-    if inside:  # sources that lie in the package have no use in the wheel
+    if inside and packed is None:  # sources that lie in the package have no use in the wheel
         wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
     wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
     needed = ["pybind11"] if any("pybind11::headers" in each.flags.libraries for each in targets) else []

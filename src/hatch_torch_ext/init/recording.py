@@ -6,15 +6,17 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 RESOURCES = Path(__file__).parent.parent / "resources"
 DRIVER = RESOURCES / "record_setup.py"
@@ -25,6 +27,8 @@ RESULT = "result.json"
 TIMEOUT = 60.0
 PREPARING = 600.0
 """Timeout in seconds for installing these packages."""
+NEWEST = releases.format_minor(max(releases.PUBLISHED_PYTHONS))
+"""The newest release of torch that is known."""
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
 BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
@@ -75,6 +79,11 @@ class Recording:
     notes: tuple[Note, ...]
     asked: tuple[str, ...] = ()
     """Environment variables that ``setup.py`` reads, and that were not set."""
+    packed: tuple[tuple[str, str], ...] | None = None
+    """(place in the wheel, place in the project) of Python files and data; None where setuptools cannot tell.
+
+    Where ``setup.py`` makes a link, the second is what the link leads to.
+    """
 
 
 class RecordingError(ConfigurationError):
@@ -87,26 +96,41 @@ class RecordingError(ConfigurationError):
         super().__init__([message])
 
 
+@contextmanager
+def environment(extra: Sequence[str] = ()) -> Iterator[Path]:
+    """Make an environment with what a ``setup.py`` imports, and ``extra``; return its Python.
+
+    Raises ``ConfigurationError`` for a package that is not available.
+    """
+    with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
+        yield _python(Path(scratch) / "environment", extra)
+
+
 def record(
-    root: Path, *, extra: Sequence[str] = (), arguments: Sequence[str] = (), timeout: float = TIMEOUT
+    root: Path,
+    *,
+    extra: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+    timeout: float = TIMEOUT,
+    torch: str = NEWEST,
+    python: Path | None = None,
 ) -> tuple[Recording, Recording]:
     """Return what the ``setup.py`` in ``root`` declares without and with CUDA; the project itself is not changed.
 
     ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it expects on its command
-    line. Raises ``ConfigurationError`` for a ``setup.py`` that does not exist, raises, hangs, exits, or needs a package
-    that is not available.
+    line, ``torch`` the release that it finds, ``python`` that of an ``environment``. Raises ``ConfigurationError`` for
+    a ``setup.py`` that does not exist, raises, hangs, exits, or needs a package that is not available.
     """
-    if not (root / "setup.py").is_file():
-        raise ConfigurationError(
-            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
-        )
+    require(root)
+    if python is None:
+        with environment(extra) as made:
+            return record(root, arguments=arguments, timeout=timeout, torch=torch, python=made)
     found: dict[str, Recording | RecordingError] = {}
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
-        python = _python(Path(scratch) / "environment", extra)
         for backend in BACKENDS:
             try:
                 found[backend] = _record(
-                    root, Path(scratch) / backend, [python, DRIVER], [backend, *arguments], timeout
+                    root, Path(scratch) / backend, [python, DRIVER], [backend, *arguments], timeout, torch
                 )
             except RecordingError as error:  # noqa: PERF203 -- two recordings
                 found[backend] = error
@@ -118,6 +142,14 @@ def record(
         cuda.other = cpu
         raise cuda
     return cpu, cuda
+
+
+def require(root: Path) -> None:
+    """Raise ``ConfigurationError`` if there is no ``setup.py``."""
+    if not (root / "setup.py").is_file():
+        raise ConfigurationError(
+            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
+        )
 
 
 def _python(folder: Path, extra: Sequence[str]) -> Path:
@@ -140,18 +172,22 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     return python
 
 
-def _record(
-    root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float
+def _record(  # noqa: PLR0917 -- each is another thing
+    root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float, torch: str
 ) -> Recording:
     backend = arguments[0]
     for unknown in (False, True):  # unknown names of torch are allowed only if it fails without them
         copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
-        said = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, unknown=unknown)
+        said = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, torch, unknown=unknown)
         if not said.get("lacks"):
             break
-    written = sorted(name for name, content in _contents(copy).items() if before.get(name) != content)
+    written = sorted(
+        name
+        for name, content in _contents(copy).items()
+        if before.get(name) != content and ".egg-info/" not in name  # what setuptools writes to learn what it packs
+    )
     notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
     if said.get("error"):
         if said.get("missing"):
@@ -163,14 +199,32 @@ def _record(
         metadata=said["metadata"],
         notes=tuple(notes),
         asked=tuple(said.get("asked", [])),
+        packed=None if said.get("packed") is None else tuple(_packed(said["packed"], root, copy)),
     )
 
 
-def _run(copy: Path, command: Sequence[str | Path], backend: str, timeout: float, *, unknown: bool) -> dict[str, Any]:
+def _packed(said: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is packed, each file at its place in the project itself, which has no link that ``setup.py`` made."""
+    for installed, place in said:
+        source = Path(os.path.normpath(copy / place))
+        if not source.is_relative_to(copy):
+            continue
+        inside = source.relative_to(copy)
+        real = source.resolve()
+        if not (root / inside).is_file() and real.is_relative_to(copy.resolve()):
+            inside = real.relative_to(copy.resolve())
+        yield installed, inside.as_posix()
+
+
+def _run(
+    copy: Path, command: Sequence[str | Path], backend: str, timeout: float, torch: str, *, unknown: bool
+) -> dict[str, Any]:
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TORCH_EXT_RECORDING_BACKEND": backend,
+        "TORCH_EXT_RECORDING_TORCH": torch,
+        "TORCH_EXT_RECORDING_CUDA": releases.index_cuda(releases.minor_of(torch)),
         "TORCH_EXT_RECORDING_UNKNOWN": "1" if unknown else None,
         "FORCE_CUDA": "1" if backend == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if backend == "cuda" else None,
@@ -198,7 +252,11 @@ def _run(copy: Path, command: Sequence[str | Path], backend: str, timeout: float
         raise ConfigurationError(
             [f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{told}"]
         ) from error
-    return said if isinstance(said, dict) else {"error": "tells nothing", "line": 0}
+    if not isinstance(said, dict):
+        return {"error": "tells nothing", "line": 0}
+    if "calls sys.exit" in str(said.get("error")) and (printed := process.tail(done.stdout + done.stderr, 8).strip()):
+        said["error"] = f"{said['error']}, and prints:\n{printed}"
+    return said
 
 
 def _failure(said: Mapping[str, Any], backend: str) -> str:

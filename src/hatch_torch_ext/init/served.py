@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -84,6 +85,12 @@ def torch_wanted(requirements: Iterable[str]) -> SpecifierSet | None:
         if canonicalize_name(requirement.name) == "torch" and requirement.specifier:
             return requirement.specifier
     return None
+
+
+def first_python(named: Sequence[str]) -> list[str]:
+    """Return the one Python of a first matrix: the one that runs this, else the newest of ``named``."""
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return [mine] if mine in named else list(named[-1:])
 
 
 def pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:

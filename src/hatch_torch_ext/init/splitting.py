@@ -93,13 +93,21 @@ def _module_of(text: str) -> str:
     """Return the code after the place where the module is made; for a module in C, the code before it."""
     found = re.search(r"\b(PYBIND11_MODULE|NB_MODULE)\s*\(", text)
     if found is None:
-        return re.sub(r"\bTORCH_LIBRARY\w*\s*\([^{]*\{.*?\n\}", "", text, flags=re.DOTALL)
-    depth, start = 0, text.find("{", found.start())
-    for at in range(max(start, 0), len(text)):
+        while (block := re.search(r"\bTORCH_LIBRARY\w*\s*\([^{;]*(?=\{)", text)) is not None:
+            text = text[: block.start()] + text[_closed(text, block.end()) :]
+        return text
+    start = text.find("{", found.start())
+    return text[start : _closed(text, max(start, 0))] if start >= 0 else ""
+
+
+def _closed(text: str, start: int) -> int:
+    """Return the place behind the brace that closes the one at ``start``, or the end of the text."""
+    depth = 0
+    for at in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         if depth == 0:
-            return text[start:at]
-    return text[start:]
+            return at + 1
+    return len(text)
 
 
 def _line(pattern: re.Pattern[str], text: str) -> int:

@@ -111,6 +111,9 @@ def join(
         one, other = ours.get(name), theirs.get(name)
         first = one or other
         assert first is not None  # noqa: S101 -- the name is of one of them
+        if re.fullmatch(r"[\w.+-]+", name) is None:
+            notes.append(Note(line=0, text=f"`{name}` is not a name that a file and a target can have: it is left out"))
+            continue
         if first.kind == "sycl":
             notes.append(Note(line=0, text=f"`{name}` is for SYCL, which no variant is built for: it is left out"))
             continue
@@ -129,7 +132,7 @@ def join(
                 text = f"`{name}`: `{source}` is not there: what makes it belongs in CMakeLists.txt"
                 notes.append(Note(line=0, text=text))
         parent = name.rpartition(".")[0]
-        if parent and parent != package and not parent.startswith(f"{package}."):
+        if parent != package and not parent.startswith(f"{package}."):
             text = f"`{name}` goes into `{package}`, since a wheel's variants lie in one package: import it from there"
             notes.append(Note(line=0, text=text))
         targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None))

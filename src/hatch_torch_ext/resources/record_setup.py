@@ -21,9 +21,10 @@ import urllib.request
 import warnings
 
 RESULT, SETUP, BACKEND, *ARGUMENTS = sys.argv[1:]
+CUDA = os.environ.get("TORCH_EXT_RECORDING_CUDA") or "12.8"
 NVCC = (
-    "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.8, V12.8.93\nBuild cuda_12.8.r12.8/x\n"
-)
+    "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release {0}, V{0}.93\nBuild cuda_{0}.r{0}/x\n"
+).format(CUDA)
 notes = []
 
 
@@ -121,7 +122,8 @@ def plain(value):
 def lines(value):
     """Return requirements or the like as a list: setuptools accepts the lines of a text, and any iterable."""
     parts = value.splitlines() if isinstance(value, str) else [str(each) for each in value or []]
-    return [each.strip() for each in parts if each.strip() and not each.strip().startswith("#")]
+    parts = [re.split(r"(?:^|\s)#", each, maxsplit=1)[0].strip() for each in parts]  # files of pip have comments
+    return [each for each in parts if each]
 
 
 def entry_points(value):
@@ -176,7 +178,7 @@ def setup(*args, **keywords):
                     "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__),
                 }
             )
-    if "versioneer" in sys.modules:
+    if versioneers():
         note("its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs")
     metadata = {name: keywords[name] for name in PLAIN if name in keywords}
     metadata.update(configured())
@@ -185,8 +187,55 @@ def setup(*args, **keywords):
     for name, _ in keywords.get("libraries") or []:
         note("builds the static library `{}` by the argument `libraries` of setup()".format(name))
     extensions = [recorded(each, common, package) for each in keywords.get("ext_modules") or []]
-    finish({"extensions": extensions, "metadata": plain(tidied(metadata))})
+    finish({"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)})
     raise Done
+
+
+def versioneers():
+    """Return whether the version is versioneer's; its file takes itself out of ``sys.modules``."""
+    if "versioneer" in sys.modules:
+        return True
+    said = ""
+    for name in ("setup.py", "setup.cfg", "pyproject.toml"):
+        if os.path.isfile(name):
+            with open(name, encoding="utf-8", errors="replace") as stream:
+                said += stream.read()
+    return os.path.isfile("versioneer.py") and "versioneer" in said
+
+
+PACKED = (
+    "name", "packages", "package_dir", "package_data", "exclude_package_data", "include_package_data", "py_modules",
+)  # fmt: skip
+
+
+def packed(keywords):
+    """Return [place in the wheel, place in the project] of the Python files and data that setuptools packs."""
+    from setuptools.dist import Distribution
+
+    given = {name: keywords[name] for name in PACKED if keywords.get(name) is not None}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = Distribution(dict(given, script_name=SETUP, version="0"))
+            made.parse_config_files(ignore_option_errors=True)
+            made.set_defaults()
+            made.script_args = []
+            command = made.get_command_obj("build_py")
+            command.ensure_finalized()
+            found = [
+                ["/".join([*filter(None, package.split(".")), os.path.basename(file)]), file]
+                for package, _, file in command.find_all_modules()
+            ]
+            for package, folder, _, names in command.data_files or []:
+                inner = package.replace(".", "/")
+                found += [
+                    ["/".join(filter(None, [inner, each.replace(os.sep, "/")])), os.path.join(folder, each)]
+                    for each in names
+                ]
+    except (Exception, SystemExit) as error:
+        note("setuptools cannot tell which files it packs ({}): compare the wheels".format(error))
+        return None
+    return sorted({tuple(each) for each in found})
 
 
 def classes():

@@ -8,8 +8,48 @@ import sys
 import types
 
 WITH_CUDA = os.environ.get("TORCH_EXT_RECORDING_BACKEND") == "cuda"
+RELEASE = os.environ.get("TORCH_EXT_RECORDING_TORCH") or "2.8"
+CUDA = os.environ.get("TORCH_EXT_RECORDING_CUDA") or "12.8"
 
-__version__ = "2.8.0+cu128" if WITH_CUDA else "2.8.0+cpu"
+
+class TorchVersion(str):
+    """A version that compares as torch's own does: with texts, versions and tuples, by number."""
+
+    __slots__ = ()
+
+    def _key(self, other):
+        from packaging.version import Version
+
+        parts = ".".join(map(str, other)) if isinstance(other, tuple) else str(other)
+        return Version(str(self)), Version(parts)
+
+    def __gt__(self, other):
+        one, two = self._key(other)
+        return one > two
+
+    def __lt__(self, other):
+        one, two = self._key(other)
+        return one < two
+
+    def __ge__(self, other):
+        one, two = self._key(other)
+        return one >= two
+
+    def __le__(self, other):
+        one, two = self._key(other)
+        return one <= two
+
+    def __eq__(self, other):
+        try:
+            one, two = self._key(other)
+        except ValueError:
+            return str(self) == other
+        return one == two
+
+    __hash__ = str.__hash__
+
+
+__version__ = TorchVersion("{}.0+{}".format(RELEASE, "cu" + CUDA.replace(".", "") if WITH_CUDA else "cpu"))
 __path__: list  # type: ignore[type-arg]
 
 
@@ -41,7 +81,7 @@ _C = _module(
 version = _module(
     "version",
     __version__=__version__,
-    cuda="12.8" if WITH_CUDA else None,
+    cuda=CUDA if WITH_CUDA else None,
     hip=None,
     xpu=None,
     debug=False,
