@@ -160,8 +160,8 @@ def test_a_project_with_every_trap_moves_whole(traps: Path, tmp_path: Path, torc
     assert any("setuptools packs `configs/` as `trap/zoo/configs`" in line for line in told)
     assert any("the Python module that trap/csrc/ops.cpp:" in line and "is empty" in line for line in told)
     tools = tmp_path / "tools"
-    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "-q", "--python", torch_cpu_python, "--target", tools]
-    process.run([*install, "setuptools<81", "wheel", "ninja"])
+    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "-q", "--python", torch_cpu_python]
+    process.run([*install, "--target", tools, "setuptools<81", "wheel", "ninja"])
     last = [line.strip() for line in told if line.startswith("  ")]
     assert last == [
         "git worktree add ../trap-old HEAD",
@@ -181,7 +181,7 @@ def test_a_project_with_every_trap_moves_whole(traps: Path, tmp_path: Path, torc
     new_files = [each for each in found["differences"] if (each["verdict"], each["topic"]) == ("new", "file")]
     assert new_files == []
     site = tmp_path / "site"
-    process.run([*install[:-2], "--target", site, "--no-deps", new])
+    process.run([*install, "--target", site, "--no-deps", new])
     code = "import torch, trap, trap.extra.main, trap_alone; from trap import answer, meta; "
     code += "print(torch.ops.trap.twice(torch.ones(1)).item(), answer, meta.known())"
     ran = process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path, env_changes={"PYTHONPATH": str(site)})
