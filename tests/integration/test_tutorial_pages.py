@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,34 @@ def test_what_a_new_package_is(tmp_path: Path) -> None:
     assert options <= set(re.findall(r"--\w+", done.stdout))
 
 
+@pytest.mark.slow
+def test_an_operator_of_ones_own(tmp_path: Path, torch_cpu_python: Path) -> None:
+    """The files of the page, in a new package: it is built, and the page's tests pass beside torch."""
+    fresh.create("point-ops", tmp_path, fresh.Choices())
+    root = tmp_path / "point-ops"
+    (kernel,), (lines,) = blocks("own-operator.md", "cpp"), blocks("own-operator.md", "cmake")
+    ops, tests = blocks("own-operator.md", "python")
+    start, tables = ((root / each).read_text("utf-8") for each in ("src/point_ops/__init__.py", "pyproject.toml"))
+    for place, text in {
+        "csrc/ops.cpp": kernel,
+        "csrc/CMakeLists.txt": lines,
+        "src/point_ops/ops.py": ops,
+        "tests/test_ops.py": tests,
+        "src/point_ops/__init__.py": start.replace("muladd", "nearest"),
+        "pyproject.toml": re.sub(r"torch = \[.*\]", 'torch = ["2.13"]', tables),
+    }.items():
+        (root / place).write_text(text, encoding="utf-8")
+    for name in ("kernels.h", "kernels.cpp"):
+        (root / "csrc" / name).unlink()
+    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=root)
+    (wheel,) = (root / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as zipped:
+        zipped.extractall(site)
+    run = [torch_cpu_python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests"]
+    process.run(run, cwd=tmp_path, env_changes={"PYTHONPATH": str(site)})
+
+
 def test_the_workflows_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +150,7 @@ def test_the_workflows_of_the_page(
 
 def test_python_on_the_pages_is_python() -> None:
     """What is to be pasted into a package can be parsed."""
-    for page in ("from-scikit-build-core.md", "new-package.md", "first-cuda.md", "stable-abi.md", "ci.md"):
+    tutorials = ("new-package.md", "own-operator.md", "first-cuda.md", "stable-abi.md", "ci.md")
+    for page in ("from-scikit-build-core.md", *tutorials):
         for text in blocks(page, "python"):
             ast.parse(text)

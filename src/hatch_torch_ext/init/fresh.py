@@ -168,7 +168,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         "test = [",
         '  "python -m pip install --quiet --no-index --no-deps --force-reinstall --only-binary :all: '
         f'--find-links {{root}}/dist {name}",',
-        '  "python -P -m pytest {root}/tests {args}",',
+        '  "python -P -m pytest --import-mode=append {root}/tests {args}",',
         "]",
     ]
     if choices.stable and not choices.module:
