@@ -123,7 +123,7 @@ def test_an_operator_of_ones_own(tmp_path: Path, torch_cpu_python: Path) -> None
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as zipped:
         zipped.extractall(site)
-    run = [torch_cpu_python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests"]
+    run: list[str | Path] = [torch_cpu_python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests"]
     process.run(run, cwd=tmp_path, env_changes={"PYTHONPATH": str(site)})
 
 
