@@ -39,6 +39,12 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "name that one",
         "check out the sources of",
     ),
+    "unit/test_extension.py::test_published_wheels_by_version": (
+        "write `NAME==VERSION`",
+        "name the file itself",
+        "and name the file",
+    ),
+    "unit/test_extension.py::test_the_wheels_of_each_machine_are_extended": ("build for it, too, or name it",),
     "unit/test_extension.py::test_other_sources_are_refused_by_name": ("--trust-sources",),
     "unit/test_extension.py::test_the_next_number_and_a_name_that_is_taken": ("Extend that wheel, or name another",),
     "unit/test_extension.py::test_what_does_not_belong_together": ("Release a new version that requires more",),

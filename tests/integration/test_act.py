@@ -176,7 +176,7 @@ class Hub:
             "ARTIFACTS": str(self.folder / "artifacts"),
             "INDEX": str(self.index),
             "TESTED": str(self.folder / "tested"),
-            "UV_FIND_LINKS": str(wheels),
+            "UV_FIND_LINKS": f"{wheels},{self.index}",
             "UV_NO_INDEX": "1",
             "UV_CACHE_DIR": str(self.folder / "uv"),
             "PIP_FIND_LINKS": f"{wheels} {self.index}",

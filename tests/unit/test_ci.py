@@ -367,7 +367,7 @@ def test_each_step_is_a_command_of_ours() -> None:
         for line in step.get("run", "").splitlines()
     ]
     command = r"(\w+=\$\()?(hatch-torch-ext|python3\.11 -m hatch_torch_ext|python -m hatchling build|hatch run) "
-    install = r'python(3\.11)? -m pip install "\$REQUIREMENT"$|python -m pip download .* "\$EXTENDS"$'
+    install = r'python(3\.11)? -m pip install "\$REQUIREMENT"$'
     authors = r'bash -euo pipefail -c "\$BEFORE_BUILD"$'
     emulate = r"sudo apt-get update && sudo apt-get install --yes qemu-user-static$"
     output = r'echo "\w+=\$\w+" >> "\$GITHUB_OUTPUT"$'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -13,10 +14,13 @@ import pytest
 
 import wheels
 from hatch_torch_ext import __version__
-from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.facts import origin
 from hatch_torch_ext.facts.origin import Origin
 from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwheels
+from hatch_torch_ext.remote import settings
+from hatch_torch_ext.remote.http import Http
+from hatch_torch_ext.resolve import published
 from loopback import serving
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ def described(label: str, torch: str, **changes: object) -> tuple[Any, dict[str,
 def part(folder: Path, label: str = OLD, torch: str = "2.8", *, name: str | None = None, **changes: Any) -> Part:
     """Return a wheel with one variant, read."""
     folder.mkdir(parents=True, exist_ok=True)
-    variant = {key: changes.pop(key) for key in ("backend", "cuda", "versions") if key in changes}
+    variant = {key: changes.pop(key) for key in ("backend", "cuda", "machine", "versions") if key in changes}
     draft = wheels.ours(folder, [described(label, torch, **variant)], **changes)
     if name is not None:
         draft = draft.rename(folder / name)
@@ -181,6 +185,60 @@ def test_what_does_not_belong_together(tmp_path: Path) -> None:
     pinned = part(tmp_path / "pinned", requires=["torch<2.9"])
     with pytest.raises(MergeError, match=r"`torch<2\.9` is what the project itself requires, and no torch 2\.9 is"):
         extension.layout(pinned, [part(tmp_path / "pinned-new", NEW, "2.9", requires=["torch<2.9"])])
+
+
+def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
+    """Each by what was built for its machine; one for which nothing was built would serve less than the others."""
+    old = part(tmp_path / "old")
+    here = part(tmp_path / "here", NEW, "2.9")
+    there = part(tmp_path / "there", NEW.replace("x86_64", "aarch64"), "2.9", machine="aarch64")
+    assert extension.fitting(old, [there, here]) == [here]
+    with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too, or"):
+        extension.fitting(old, [there])
+    assert extension.fitting(there, [there, here]) == [there]
+
+
+def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each tag the highest build number; other projects, versions and forms are not among them."""
+    names = [
+        *("my_pkg-1.0-py3-none-manylinux_2_28_x86_64.whl", "my_pkg-1.0-1-py3-none-manylinux_2_28_x86_64.whl"),
+        *("my_pkg-1.0-10-py3-none-manylinux_2_28_x86_64.whl", "my_pkg-1.0-2-py3-none-manylinux_2_28_x86_64.whl"),
+        *("my_pkg-1.0-py3-none-manylinux_2_28_aarch64.whl", "my_pkg-1.1-py3-none-manylinux_2_28_x86_64.whl"),
+        *("my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl", "my_pkg_more-1.0-py3-none-any.whl"),
+    ]
+    for variable in [each for each in os.environ if each.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    expected = [names[2], names[4]]
+    with serving() as index:
+        for name in names:
+            index.add(name.encode(), name)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.simple)
+        with Http(settings.of_environ(os.environ)) as http:
+            fetched = published.fetch("My.Pkg==1.0", http, tmp_path)
+            assert [path.name for path in fetched] == sorted(expected)
+            assert {path.name: path.read_text() for path in fetched} == {name: name for name in expected}
+            for text, why in (
+                ("my-pkg", "`my-pkg` is neither a wheel nor a published version of a project: write `NAME==VERSION`"),
+                ("my-pkg>=1", "write `NAME==VERSION`"),
+                ("my-pkg==3", "No index has a wheel of my-pkg 3: name the file itself"),
+            ):
+                with pytest.raises(ConfigurationError) as caught:
+                    published.fetch(text, http, tmp_path)
+                assert why in str(caught.value)
+            index.fault = 404
+            with pytest.raises(ConfigurationError, match="Download the wheel by other means, and name the file"):
+                published.fetch("my-pkg==1.0", http, tmp_path)
+
+
+def test_a_newer_manifest_names_what_reads_it(tmp_path: Path) -> None:
+    """A field that this release does not know: the message says which release does, where the manifest says so."""
+    whole = part(tmp_path / "whole")
+    (tmp_path / "again").mkdir()
+    made = {"version": "99.1", "options": {}, "folders": {}}
+    path = head(whole.wheel.path, {"variants": [{"new": 1}], origin.FIELD: made})
+    with pytest.raises(WheelError, match=r"hatch-torch-ext 99\.1 made it: `pip install 'hatch-torch-ext>=99\.1'`"):
+        parts.read(path, folder=tmp_path / "again")
 
 
 def test_merging_keeps_the_build_number(tmp_path: Path) -> None:

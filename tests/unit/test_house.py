@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hatch_torch_ext import __version__
+
 PROJECT = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
 DECISIONS = PROJECT / "docs" / "decisions"
@@ -35,3 +37,11 @@ def test_every_decision_is_listed() -> None:
     """The list of decisions names each record once, in order."""
     listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (DECISIONS / "README.md").read_text(encoding="utf-8"))
     assert listed == sorted(path.name for path in DECISIONS.glob("[0-9]*.md"))
+
+
+def test_one_version() -> None:
+    """The newest section of the changelog is of the version in pyproject.toml, which is that of the package."""
+    (version,) = re.findall(r'(?m)^version = "([^"]+)"', (PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    section = re.search(r"(?m)^## (\S+)", (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert section is not None
+    assert section[1] == version == __version__

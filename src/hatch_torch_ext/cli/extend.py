@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cli.coverage import Added
     from hatch_torch_ext.cli.project import Project
+    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
     from hatch_torch_ext.values.entry import Entry
 
@@ -27,7 +28,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "extend", help="add a new torch to a published wheel: the next build number of the same version"
     )
-    command.add_argument("wheel", metavar="WHEEL", type=path)
+    command.add_argument("wheels", metavar="WHEEL", nargs="+", help="files, or NAME==VERSION for all of that version")
     command.add_argument(
         "--add",
         metavar="torch=X.Y",
@@ -52,10 +53,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. What is finished when it fails is not built again by the next run."""
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import coverage
-    from hatch_torch_ext.hooks import shipping
-    from hatch_torch_ext.outlets import extension, parts
-    from hatch_torch_ext.pipeline import selection, shards
-    from hatch_torch_ext.pipeline.record import Records
+    from hatch_torch_ext.outlets import extension
+    from hatch_torch_ext.pipeline import selection
 
     if bool(options.add) == bool(options.parts):
         raise ConfigurationError(["give either `--add torch=X.Y`, to build it here, or `--parts`, built before"])
@@ -63,73 +62,97 @@ def run(options: argparse.Namespace) -> int:
     found = project.read()
     config = found.config
     with tempfile.TemporaryDirectory(prefix="torch-ext-extend-") as scratch:
-        part = parts.read(options.wheel, folder=_folder(scratch, "wheel"))
-        extension.check_whole(part, distribution=found.name, version=str(found.builder.metadata.version))
+        read = _read(_wheels(options.wheels, _folder(scratch, "fetched")), _folder(scratch, "published"))
         entries = selection.expand(config, distribution=found.name)
         matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)  # impossible ones are told
-        extension.check_sources(
-            part,
-            shards.origin(
-                config,
-                project=Records(config, Path(scratch)).project,
-                sdist=shipping.of_sdist(str(config.root)),
-            ),
-            source=shards.source_folder(config),
-            shipped=shipping.of_wheel(str(config.root)),
-            trusted=options.trust_sources,
-        )
+        _check(read, found, Path(scratch), trusted=options.trust_sources)
         known = {entry.torch for entry in entries}
         added = coverage.add(options, found, [each for each in wanted if each not in known])
         try:
-            built = options.parts or _built(_new(part, [*entries, *added.entries], wanted), _folder(scratch, "built"))
-            read = [parts.read(each, folder=_folder(scratch, f"part{n}")) for n, each in enumerate(built)]
-            extended = extension.layout(part, read, generated=_generated(found))
-            wheel = extension.write(
-                part,
-                extended,
-                out=options.output,
-                audit=lambda draft: pipeline.check_wheel(draft, config, extended, report=project.say),
-            )
+            built = options.parts or _built(read, [*entries, *added.entries], wanted, _folder(scratch, "built"))
+            new = _read(built, _folder(scratch, "new"))
+            layouts = [
+                extension.layout(part, extension.fitting(part, new), generated=_generated(found)) for part in read
+            ]
+            for part, extended in zip(read, layouts, strict=True):
+
+                def audit(draft: Path, extended: Layout = extended) -> None:
+                    pipeline.check_wheel(draft, config, extended, report=project.say)
+
+                terminal.say(extension.write(part, extended, out=options.output, audit=audit))
         except BaseException:
             _take_back(added)
             raise
     if added.entries:
         project.say(f"{added.file} has {', '.join(entry.name for entry in added.entries)} now: commit it")
-    terminal.say(wheel)
     return 0
 
 
-def _built(new: Sequence[Entry], folder: Path) -> list[Path]:
-    """Build the entries ``new`` into ``folder``; return the wheels."""
-    from hatch_torch_ext import matrix
+def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
+    """Return the wheels that are named, by path or as a published version, which is fetched into ``folder``."""
+    from hatch_torch_ext.remote import settings
+    from hatch_torch_ext.remote.http import Http
+    from hatch_torch_ext.resolve import published
 
-    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, new) for entry in new)
-    return build.wheels_of_this_folder(folder)
+    found = []
+    for text in given:
+        if text.endswith(".whl") or Path(text).exists():
+            found.append(path(text))
+        else:
+            with Http(settings.of_environ(os.environ)) as http:
+                found += published.fetch(text, http, folder)
+    return found
 
 
-def _folder(scratch: str, name: str) -> Path:
+def _read(wheels: Sequence[Path], folder: Path) -> list[Part]:
+    from hatch_torch_ext.outlets import parts
+
+    return [parts.read(each, folder=_folder(folder, str(number))) for number, each in enumerate(wheels)]
+
+
+def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool) -> None:
+    """Raise ``MergeError`` unless the wheels are whole, and of the sources and the configuration that are here."""
+    from hatch_torch_ext.hooks import shipping
+    from hatch_torch_ext.outlets import extension
+    from hatch_torch_ext.pipeline import shards
+    from hatch_torch_ext.pipeline.record import Records
+
+    config, root = found.config, str(found.config.root)
+    for part in read:
+        extension.check_whole(part, distribution=found.name, version=str(found.builder.metadata.version))
+    here = shards.origin(config, project=Records(config, scratch).project, sdist=shipping.of_sdist(root))
+    source, shipped = shards.source_folder(config), shipping.of_wheel(root)
+    for part in read:
+        extension.check_sources(part, here, source=source, shipped=shipped, trusted=trusted)
+
+
+def _folder(scratch: str | Path, name: str) -> Path:
     folder = Path(scratch) / name
     folder.mkdir()
     return folder
 
 
-def _new(part: Part, entries: Sequence[Entry], wanted: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the entries that are built: those for ``wanted`` that the wheel lacks, for its machines."""
+def _built(read: Sequence[Part], entries: Sequence[Entry], wanted: Sequence[str], folder: Path) -> list[Path]:
+    """Build what the wheels lack of the releases ``wanted`` into ``folder``; return the wheels of it."""
+    from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage
 
-    held = {built.variant.build.entry for built in part.variants}
+    names = ", ".join(part.wheel.path.name for part in read)
     of_torch = [entry for entry in entries if entry.torch in wanted or coverage.NEW in wanted]
-    new = [entry for entry in of_torch if entry.name not in held]
+    held = [{built.variant.build.entry for built in part.variants} for part in read]
+    lacking = [entry for entry in of_torch if any(entry.name not in each for each in held)]
+    if not lacking:
+        serving = ", ".join(entry.name for entry in of_torch) or "every release"
+        raise ConfigurationError([f"{names} serves {serving} already: nothing is to be added."])
+    machines = {machine for part in read for machine in part.machines}
+    new = [entry for entry in lacking if (entry.machine or platform.machine()) in machines]
     if not new:
-        names = ", ".join(entry.name for entry in of_torch) or "every release"
-        raise ConfigurationError([f"{part.wheel.path.name} serves {names} already: nothing is to be added."])
-    fitting = tuple(entry for entry in new if (entry.machine or platform.machine()) in part.machines)
-    if not fitting:
         raise MergeError(
-            f"{part.wheel.path.name} is for {', '.join(part.machines)}, and what would be built here is not: run this "
-            "on such a machine"
+            f"{names} is for {', '.join(sorted(machines))}, and what would be built here is not: run this on such a "
+            "machine"
         )
-    return fitting
+    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, entries) for entry in new)
+    return build.wheels_of_this_folder(folder)
 
 
 def _generated(found: Project) -> tuple[str, ...]:

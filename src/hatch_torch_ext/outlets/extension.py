@@ -89,6 +89,21 @@ def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str
         raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
 
 
+def fitting(part: Part, added: Sequence[Part]) -> list[Part]:
+    """Return those of ``added`` that are for the machines of ``part``.
+
+    Raises ``MergeError`` if there are none: the wheels of one version would serve different releases of torch.
+    """
+    found = [each for each in added if set(each.machines) <= set(part.machines)]
+    if not found:
+        names = ", ".join(each.wheel.path.name for each in added)
+        raise MergeError(
+            f"{part.wheel.path.name} is for {', '.join(part.machines)}, and none of {names} is: build for it, too, or "
+            "name it in another call"
+        )
+    return found
+
+
 def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()) -> Layout:
     """Return the layout of the wheel with the variants of ``added``, which were built for it.
 

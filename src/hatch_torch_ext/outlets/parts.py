@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from hatch_torch_ext import __version__
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.facts import origin
 from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.fallback import SOURCES, Sources
 from hatch_torch_ext.facts.variant import BuiltVariant
@@ -152,8 +155,7 @@ def read(path: Path, *, folder: Path) -> Part:
     try:
         manifest = listing.read(found, place)
     except WheelError as error:
-        again = "Build the wheel again, or use the hatch-torch-ext that made it"
-        raise WheelError(f"{path}: {place}: {error}. {again}") from error
+        raise WheelError(f"{path}: {place}: {error}. {_made_by_another(found, place)}") from error
     head = untrusted.json(found.text(place) or "")
     fields = _head(path, found, place, head)
     _check_hashes(path, found, manifest)
@@ -173,6 +175,15 @@ def read(path: Path, *, folder: Path) -> Part:
         pruned=_pruned(head),
         **fields,
     )
+
+
+def _made_by_another(found: Wheel, place: str) -> str:
+    """Return what to do about a manifest that cannot be read."""
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, WheelError):
+        made = origin.from_json(untrusted.json(found.text(place) or "")[origin.FIELD])
+        if origin.is_newer(made, __version__):
+            return f"hatch-torch-ext {made.version} made it: `pip install 'hatch-torch-ext>={made.version}'`"
+    return "Build the wheel again, or use the hatch-torch-ext that made it"
 
 
 def _head(path: Path, found: Wheel, place: str, head: Mapping[str, object]) -> dict[str, str]:

@@ -41,12 +41,20 @@ _IN_CHUNKS = ("sboms/", "extra_metadata/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A member to be written; ``whole`` for text, which hatchling writes at once."""
+    """A member to be written: its bytes, or a file with them; ``whole`` for text, which hatchling writes at once."""
 
     path: str
-    data: bytes
+    data: bytes | Path
     like: MemberInfo
     whole: bool = False
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes as hatchling hands them to the compressor; a file is never in memory as a whole."""
+        if isinstance(self.data, bytes):
+            yield from (self.data[start : start + CHUNK] for start in range(0, len(self.data), CHUNK))
+            return
+        with self.data.open("rb") as stream:
+            yield from iter(lambda: stream.read(CHUNK), b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +94,9 @@ def write(
     with atomic.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         named = _Named(info=info, version=version, build=build)
         for file in _files(part, layout, named, dist_info=dist_info or {}, others=others):
-            _add(archive, file)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(file.data).digest()).rstrip(b"=").decode()
-            lines.writerow((file.path, f"sha256={digest}", str(len(file.data))))
+            sha256, size = _add(archive, file)
+            digest = base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
+            lines.writerow((file.path, f"sha256={digest}", str(size)))
         own = f"{info}/RECORD"
         lines.writerow((own, "", ""))
         like = part.member(f"{part.wheel.dist_info}/RECORD")
@@ -119,17 +127,22 @@ def pack(target: Path, dist_info: str, members: Iterable[tuple[MemberInfo, bytes
             _add(archive, _File(path=like.path, data=data, like=like, whole=whole))
 
 
-def _add(archive: zipfile.ZipFile, file: _File) -> None:
+def _add(archive: zipfile.ZipFile, file: _File) -> tuple[bytes, int]:
+    """Write a member; return the SHA-256 of its bytes, and their number."""
     info = zipfile.ZipInfo(file.path, file.like.time)
     info.external_attr = file.like.attributes
     info.compress_type = zipfile.ZIP_DEFLATED
     if file.whole:
-        archive.writestr(info, file.data, compress_type=zipfile.ZIP_DEFLATED)
-        return
-    info.file_size = len(file.data)
+        data = b"".join(file.chunks())
+        archive.writestr(info, data, compress_type=zipfile.ZIP_DEFLATED)
+        return hashlib.sha256(data).digest(), len(data)
+    info.file_size = len(file.data) if isinstance(file.data, bytes) else file.data.stat().st_size
+    sha256 = hashlib.sha256()
     with archive.open(info, "w") as stream:
-        for start in range(0, len(file.data), CHUNK):
-            stream.write(file.data[start : start + CHUNK])
+        for chunk in file.chunks():
+            sha256.update(chunk)
+            stream.write(chunk)
+    return sha256.digest(), info.file_size
 
 
 def _files(
@@ -157,7 +170,7 @@ def _files(
 
 
 def _kept(part: Part, member: MemberInfo) -> _File:
-    return _File(path=member.path, data=_read(part, member.path), like=member)
+    return _File(path=member.path, data=part.wheel.folder / member.path, like=member)
 
 
 def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
@@ -168,7 +181,7 @@ def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
         path = f"{part.prefix}{file.target}"
         if path not in authors:
             mode = stat.S_IFREG | (0o755 if file.source.stat().st_mode & EXECUTABLE else 0o644)
-            yield _File(path=path, data=file.source.read_bytes(), like=replace(manifest, attributes=mode << 16))
+            yield _File(path=path, data=file.source, like=replace(manifest, attributes=mode << 16))
     text = loader.render(layout, distribution=part.distribution, cut=others)
     yield _File(path=loader_member.path, data=text.encode(), like=loader_member)
     yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)

@@ -131,9 +131,9 @@ def admitted(
 def newest(
     files: Iterable[index.IndexFile], specifier: SpecifierSet, tags: frozenset[Tag], python: str, *, prereleases: bool
 ) -> tuple[Version, index.IndexFile] | None:
-    """Return the newest wheel of ``files`` that is ``admitted``, or None."""
+    """Return the newest wheel of ``files`` that is ``admitted``, of one version the highest build number, or None."""
     found = admitted(files, specifier, tags, python, prereleases=prereleases)
-    return max(found, key=lambda each: each[0], default=None)
+    return max(found, key=lambda each: (each[0], parse_wheel_filename(each[1].name)[2]), default=None)
 
 
 def _newest(
