@@ -20,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hatch_torch_ext.cmake.ninja import Clients
-from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.cmake.slots import Clients
+from hatch_torch_ext.pipeline.pool import Pool
+from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.resources import once
 
 NINJA = Path(sys.executable).parent / "ninja"
@@ -67,13 +68,14 @@ def ninja(folder: Path, *arguments: str, **environ: str) -> None:
 def shared(folders: list[Path], cores: int, clients: Clients) -> None:
     """Run builds side by side in one pool, as entries are."""
     pool, waiting = Pool(cores), queue.SimpleQueue[Path]()
+    shares = Shares(pool, serves=True)
     for folder in folders:
         waiting.put(folder)
 
     def work() -> None:
         while not waiting.empty():
             folder = waiting.get()
-            with pool.token(), pool.share(clients) as share:
+            with pool.token(), shares.share(clients) as share:
                 ninja(folder, *share.arguments, **share.environ)
 
     with ThreadPoolExecutor(min(cores, len(folders))) as threads:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import values
 from hatch_torch_ext import cmake
-from hatch_torch_ext.cmake import ninja
+from hatch_torch_ext.cmake import slots
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values.environment import Environment, Interpreter
 
@@ -72,6 +72,6 @@ class Workbench:
             self.sdk,
             self.toolchain,
             work=self.work,
-            slots=ninja.Fixed(jobs=1),
+            slots=slots.Fixed(jobs=1),
             report=self.reports.append,
         )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.cmake.ninja import Clients
-from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.cmake.slots import Clients
+from hatch_torch_ext.pipeline.pool import Pool
+from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
 from hatch_torch_ext.resources import once
 
@@ -31,7 +32,7 @@ NINJA = Path(sysconfig.get_path("scripts")) / "ninja"
 @pytest.fixture
 def pool() -> Iterator[Pool]:
     """Return a pool of three."""
-    with contextlib.closing(Pool(3, serves=True)) as made:
+    with contextlib.closing(Pool(3)) as made:
         yield made
 
 
@@ -67,14 +68,14 @@ def soon(true: Callable[[], bool]) -> bool:
 
 def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
     """Each starts as many launchers as there are tokens: never more than three compilers, and no token is lost."""
-    log = tmp_path / "log"
+    log, shares = tmp_path / "log", Shares(pool, serves=True)
 
     def build(folder: Path) -> None:
         folder.mkdir()
         nap = shlex.join(launcher(folder, "sh", "-c", f"echo start >> {log}; sleep 0.1; echo end >> {log}"))
         text = f"rule nap\n  command = {nap}\n" + "".join(f"build out{i}: nap\n" for i in range(6))
         (folder / "build.ninja").write_text(text, encoding="utf-8")
-        with pool.token(), pool.share(Clients.COMPILERS) as share:
+        with pool.token(), shares.share(Clients.COMPILERS) as share:
             command = [str(NINJA), "-C", str(folder), *share.arguments]
             said = subprocess.run(command, env={**os.environ, **share.environ}, capture_output=True, check=True)
             assert b"warning" not in said.stderr + said.stdout
@@ -219,7 +220,7 @@ def test_the_end_of_the_build_ends_every_wait(pool: Pool, tmp_path: Path) -> Non
 def test_a_killed_builder_leaves_no_launcher_waiting(tmp_path: Path) -> None:
     """Its sockets close with it."""
     text = (
-        "import sys; from pathlib import Path; from hatch_torch_ext.pipeline.jobserver import Pool\n"
+        "import sys; from pathlib import Path; from hatch_torch_ext.pipeline.pool import Pool\n"
         "from hatch_torch_ext.pipeline.tokenserver import TokenServer\n"
         "pool = Pool(1); pool.take(); server = TokenServer(pool, Path(sys.argv[1]))\n"
         "print(pool.folder, flush=True); input()"

@@ -36,6 +36,7 @@ from hatch_torch_ext.cmake import (
     toolchainfile,
     written,
 )
+from hatch_torch_ext.cmake.slots import Share
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.project import cmake_files
 from hatch_torch_ext.facts.variables import Use
@@ -44,6 +45,7 @@ from hatch_torch_ext.values.job import InstallTree, Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hatch_torch_ext.cmake.slots import Slots, Turn
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import Environment
@@ -68,7 +70,7 @@ def build(
     toolchain: Toolchain,
     *,
     work: Path,
-    slots: ninja.Slots,
+    slots: Slots,
     report: Callable[[str], None],
     planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
@@ -119,9 +121,9 @@ def build(
 def _compiled(
     run: _Runner,
     configuring: Sequence[str],
-    turn: ninja.Turn,
+    turn: Turn,
     *,
-    slots: ninja.Slots,
+    slots: Slots,
     report: Callable[[str], None],
     planned: Callable[[str, replies.InstallPlan], None],
 ) -> replies.Reply:
@@ -160,10 +162,10 @@ def _compiled(
 def _steps(
     run: _Runner,
     configuring: Sequence[str],
-    turn: ninja.Turn,
+    turn: Turn,
     before: Mapping[Path, written.State],
     *,
-    slots: ninja.Slots,
+    slots: Slots,
     report: Callable[[str], None],
     planned: Callable[[str, replies.InstallPlan], None],
 ) -> replies.Reply:
@@ -221,12 +223,12 @@ class _Runner:
         replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", command)
         mark.unlink()
 
-    def compile(self, slots: ninja.Slots, report: Callable[[str], None]) -> None:
+    def compile(self, slots: Slots, report: Callable[[str], None]) -> None:
         try:
             with launchers.counted(self.job, slots) as counting:
                 ninja.build(self.job, {**self.env, **counting}, slots, report)
         except ProcessError as error:
-            raise self._explained("compiling", ninja.command(self.job, ninja.Share()), error) from error
+            raise self._explained("compiling", ninja.command(self.job, Share()), error) from error
 
     def _explained(self, step: str, command: Sequence[str], error: ProcessError) -> EntryError:
         output = error.output or str(error)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.ninja import Slots
+    from hatch_torch_ext.cmake.slots import Slots
     from hatch_torch_ext.values.job import Job
 
 LANGUAGES = ("C", "CXX", "CUDA")

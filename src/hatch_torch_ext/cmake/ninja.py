@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import enum
 import os
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
+from hatch_torch_ext.cmake.slots import Clients, Share
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Mapping
 
+    from hatch_torch_ext.cmake.slots import Slots
     from hatch_torch_ext.values.job import Job
 
 JOBSERVER_SINCE = Version("1.13.2")
 """1.13.0 is a client too, but exits with 0 when it is interrupted."""
+WAITS_SINCE = Version("1.13.3")
+"""Takes a free job at once, not only when one of its own ends (ninja's pull request 2726): it needs no token server."""
 MAKE_FIFO_SINCE = (4, 4)
 """Older versions of GNU make end with an internal error if MAKEFLAGS name a FIFO."""
 STATUS = "@@%s %f %t %r@@"
@@ -48,128 +48,6 @@ KILLED = re.compile(
 ccache ends with 255 where the compiler that it started was killed, and prints nothing: Ninja's next line follows the
 command.
 """
-
-
-class Clients(enum.Enum):
-    """Which programs of a build can take their jobs from the pool."""
-
-    NONE = enum.auto()
-    NINJA = enum.auto()
-    """Ninja itself, and every make that it starts."""
-    COMPILERS = enum.auto()
-    """These, and each compiler by its launcher."""
-
-
-class Server(Protocol):
-    """Gives each compiler its job while Ninja counts those that wait among the running."""
-
-    @property
-    def running(self) -> int:
-        """Return how many compilers have a job."""
-
-    @property
-    def started(self) -> Mapping[str, float]:
-        """Return when the compiler of each output got its job, in seconds since 1970."""
-
-    def refuse(self) -> None:
-        """End the launchers that wait for a job."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Ninja's share of the machine: arguments and environment variables, and who gives compilers their jobs."""
-
-    arguments: tuple[str, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
-    server: Server | None = None
-
-
-class Turn(Protocol):
-    """An entry's turn at the sources, from its configure step to its install step."""
-
-    def by_itself(self) -> None:
-        """Wait until no other entry is at work, and let none begin before this one has ended."""
-
-    def configuring(self) -> AbstractContextManager[None]:
-        """Be the only entry in its configure step, which may write into the sources."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether another entry is or was at work during this turn."""
-
-    @property
-    def others_configure(self) -> bool:
-        """Whether another entry may be writing into the sources now."""
-
-
-class NoOthers:
-    """The turn of a single entry."""
-
-    is_shared = others_configure = False
-
-    def configuring(self) -> AbstractContextManager[None]:
-        """Tell no one."""
-        return contextlib.nullcontext()
-
-    def by_itself(self) -> None:
-        """Wait for no one."""
-
-
-class Slots(Protocol):
-    """How much may be compiled at once, over all entries; ``Fixed`` for a single entry."""
-
-    def turn(self) -> AbstractContextManager[Turn]:
-        """Be at work on the sources beside other entries while the context lasts."""
-
-    @property
-    def serves(self) -> bool:
-        """Return whether compilers, if they can be clients, take their jobs by themselves."""
-
-    def share(self, clients: Clients) -> AbstractContextManager[Share]:
-        """Provide this entry's share for one run of Ninja; without clients it is a fixed number of jobs."""
-
-    def alone(self) -> AbstractContextManager[Share]:
-        """Wait until no other entry compiles, and keep it so while the context lasts."""
-
-    def progress(self, finished: int, total: int, running: int) -> None:
-        """Record the finished build steps, of the total, and those that run."""
-
-    def took(self, peak: int) -> None:
-        """Record the memory of the largest compiler process, in bytes."""
-
-    def cached(self, hits: int, files: int) -> None:
-        """Record how many files the compiler cache had, of how many lookups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """A fixed number of jobs for a single entry."""
-
-    jobs: int
-    serves: bool = False
-
-    def turn(self) -> AbstractContextManager[Turn]:
-        """Return the turn of a single entry."""
-        return contextlib.nullcontext(NoOthers())
-
-    @contextlib.contextmanager
-    def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
-        """Provide all jobs."""
-        yield Share(arguments=("-j", str(self.jobs)))
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
-        """Provide one job."""
-        yield Share(arguments=("-j", "1"))
-
-    def progress(self, finished: int, total: int, running: int) -> None:
-        """Ignore the progress."""
-
-    def took(self, peak: int) -> None:
-        """Ignore the memory."""
-
-    def cached(self, hits: int, files: int) -> None:
-        """Ignore the compiler cache."""
 
 
 def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
@@ -257,7 +135,8 @@ def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) ->
 def _clients(job: Job, env: Mapping[str, str | None], slots: Slots) -> Clients:
     if not _takes_part(job, env):
         return Clients.NONE
-    return Clients.COMPILERS if slots.serves and _only_compiles(job, env) else Clients.NINJA
+    serves = slots.serves and Version(job.toolchain.ninja.version) < WAITS_SINCE
+    return Clients.COMPILERS if serves and _only_compiles(job, env) else Clients.NINJA
 
 
 def _only_compiles(job: Job, env: Mapping[str, str | None]) -> bool:

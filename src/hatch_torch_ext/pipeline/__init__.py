@@ -21,7 +21,7 @@ from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BUILD, HELP
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.pipeline import capacity, events, folders, schedule, shards
+from hatch_torch_ext.pipeline import capacity, events, folders, shards
 from hatch_torch_ext.pipeline.history import History
 from hatch_torch_ext.pipeline.planned import Planned, no_package
 from hatch_torch_ext.pipeline.record import Records
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.origin import Origin
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.merge import Layout
+    from hatch_torch_ext.pipeline.crew import Outcome
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.record import RecordedVariant
     from hatch_torch_ext.values.entry import Entry
@@ -239,7 +240,7 @@ def _build_all(
             _say_kept(task, found, stream)
     if waiting and why is not None:
         stream(events.Note(text=why))
-    outcomes: list[schedule.Outcome[Task, BuiltVariant]] = []
+    outcomes: list[Outcome[Task, BuiltVariant]] = []
     if waiting and config.dask:
         from hatch_torch_ext.pipeline.cluster import Cluster
 

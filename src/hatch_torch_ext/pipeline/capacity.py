@@ -6,13 +6,21 @@ subtree of the folder in which it is written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base.errors import Stopped
+from hatch_torch_ext.pipeline import events
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from hatch_torch_ext.pipeline.pool import Pool
 
 GB = 10**9
 RESERVE = 1 * GB
@@ -28,6 +36,9 @@ CPP = 1_600_000_000
 """Bytes that g++ 12 needs for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
 CUDA = 3 * GB
 """Estimated memory of nvcc in bytes while nothing is known of the kernels."""
+LOOK = 0.5  # seconds between two looks at the memory
+TELL = 5.0  # seconds between two events without a change
+
 UNBOUNDED = 1 << 60  # in the older layout, no limit is a number near 2**63
 
 
@@ -120,6 +131,46 @@ def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:
     left = capacity.processes_left()
     waiting = entries * jobs
     return 1 < entries < jobs and waiting <= WAITING and (left is None or 2 * waiting + PIDS_PER_JOB * jobs <= left)
+
+
+class Pressure:
+    """Takes jobs out of ``pool`` while memory is short, and gives them back: estimates are wrong, others use memory.
+
+    ``per_job`` is the memory of one compiler in bytes. It waits for the tokens that it takes.
+    """
+
+    def __init__(self, pool: Pool, capacity: Capacity, per_job: int, emit: Callable[[events.Event], None]) -> None:
+        self._pool, self._capacity, self._per_job, self._emit = pool, capacity, per_job, emit
+        self._ended = threading.Event()
+        self._told = float("-inf")
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch in a thread while the context lasts."""
+        thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+
+    def look(self) -> None:
+        """Take a token if too little memory is available; give one back if there is enough for another job."""
+        available = self._capacity.available()
+        before = self._pool.kept_back
+        if available < RESERVE and before < self._pool.size - 1:
+            self._pool.keep_back()
+        elif available > RESERVE + self._per_job:
+            self._pool.put_back(1)
+        if before != (kept_back := self._pool.kept_back) or time.monotonic() - self._told >= TELL:
+            self._told = time.monotonic()
+            self._emit(events.Machine(jobs=self._pool.size, kept_back=kept_back, available=available))
+
+    def _watch(self) -> None:
+        with contextlib.suppress(Stopped):
+            while not self._ended.wait(LOOK):
+                self.look()
+        self._pool.put_back(self._pool.size)
 
 
 def _cache(folder: Path) -> int:

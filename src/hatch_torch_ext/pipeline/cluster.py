@@ -28,7 +28,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.outlets import parts
-from hatch_torch_ext.pipeline import digests, events, record, schedule
+from hatch_torch_ext.pipeline import crew, digests, events, record
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import tools
@@ -70,7 +70,7 @@ class Cluster:
 
     def run(
         self, tasks: Sequence[Task], *, sources: str, stream: events.Stream
-    ) -> list[schedule.Outcome[Task, BuiltVariant]]:
+    ) -> list[crew.Outcome[Task, BuiltVariant]]:
         """Build the entries on the cluster and return the outcomes, in the order of ``tasks``.
 
         ``sources`` is the digest of the project's files; wheels that an interrupted build received for the same digest
@@ -88,7 +88,7 @@ class Cluster:
         if waiting:
             with self._connected() as client:
                 outcomes |= self._all(client, waiting, key, stream)
-        return [outcomes.get(task.name, schedule.Outcome(item=task)) for task in tasks]
+        return [outcomes.get(task.name, crew.Outcome(item=task)) for task in tasks]
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -112,7 +112,7 @@ class Cluster:
 
     def _all(
         self, client: Any, tasks: Sequence[Task], key: str, stream: events.Stream
-    ) -> dict[str, schedule.Outcome[Task, BuiltVariant]]:
+    ) -> dict[str, crew.Outcome[Task, BuiltVariant]]:
         import distributed
 
         if not client.nthreads():
@@ -146,8 +146,8 @@ class Cluster:
                 retries=RETRIES, resources={RESOURCE: 1},
             )  # fmt: skip
             by_future[future] = task
-        outcomes: dict[str, schedule.Outcome[Task, BuiltVariant]] = {}
-        with schedule.signals_raise():
+        outcomes: dict[str, crew.Outcome[Task, BuiltVariant]] = {}
+        with crew.signals_raise():
             try:
                 for future in distributed.as_completed(list(by_future)):
                     task = by_future[future]
@@ -163,9 +163,7 @@ class Cluster:
                 client.unsubscribe_topic(topic)
         return outcomes
 
-    def _outcome(
-        self, task: Task, future: Any, key: str, stream: events.Stream
-    ) -> schedule.Outcome[Task, BuiltVariant]:
+    def _outcome(self, task: Task, future: Any, key: str, stream: events.Stream) -> crew.Outcome[Task, BuiltVariant]:
         try:
             given = future.result()
             (task.log).parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +176,7 @@ class Cluster:
             failure = EntryError(task.name, _lost(error))
         log = str(task.log) if task.log.exists() else ""
         stream(events.Failed(entry=task.name, message=failure.message, seconds=0.0, log=log))
-        return schedule.Outcome(item=task, error=failure)
+        return crew.Outcome(item=task, error=failure)
 
     def _not_sent(self, error: str) -> Iterator[str]:
         """Yield a sentence for each file of the project that is missing on the worker because it was not sent."""
@@ -197,7 +195,7 @@ class Cluster:
 
     def _done(
         self, task: Task, folder: Path, done: Mapping[str, Any], stream: events.Stream, *, reused: bool = False
-    ) -> schedule.Outcome[Task, BuiltVariant]:
+    ) -> crew.Outcome[Task, BuiltVariant]:
         """Return the variant in a wheel that was received. Raises ``WheelError``, ``OSError`` if there is none."""
         wheel = next(folder.glob("*.whl"), None)
         if wheel is None:
@@ -217,7 +215,7 @@ class Cluster:
                 log=str(task.log),
             )
         )
-        return schedule.Outcome(item=task, value=built)
+        return crew.Outcome(item=task, value=built)
 
 
 class _Told:

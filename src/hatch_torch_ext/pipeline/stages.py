@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,22 +11,19 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.base import uv
-from hatch_torch_ext.base.errors import EntryError, ProcessError, SdkError
-from hatch_torch_ext.cmake import ninjalog
+from hatch_torch_ext.base.errors import EntryError, SdkError
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, thin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.audit import Finding
-    from hatch_torch_ext.base.process import Family
-    from hatch_torch_ext.cmake.ninja import Clients, Server, Share, Turn
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.pipeline.jobserver import Pool
     from hatch_torch_ext.pipeline.planned import Planned
+    from hatch_torch_ext.pipeline.slots import EntrySlots
     from hatch_torch_ext.pipeline.task import Task
     from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import Environment
@@ -94,7 +89,7 @@ class Result:
     cached: tuple[int, int] | None
 
 
-def build(task: Task, acquired: Acquired, slots: PoolSlots, planned: Planned, emit: Emit) -> Result:
+def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, emit: Emit) -> Result:
     """Compile, repair and audit the entry; the caller holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
     entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
@@ -153,78 +148,6 @@ def build(task: Task, acquired: Acquired, slots: PoolSlots, planned: Planned, em
         peak=slots.peak,
         cached=slots.counts,
     )
-
-
-class PoolSlots:
-    """An entry's share of the pool for Ninja's jobs, and its figures."""
-
-    def __init__(self, task: Task, pool: Pool, family: Family, emit: Emit) -> None:
-        self._task, self._pool, self._family, self._emit = task, pool, family, emit
-        self.peak = 0
-        self.counts: tuple[int, int] | None = None
-
-    @property
-    def serves(self) -> bool:
-        """Return whether compilers, if they can be clients, take their jobs by themselves."""
-        return self._pool.serves
-
-    def turn(self) -> contextlib.AbstractContextManager[Turn]:
-        """Return this entry's turn at the sources."""
-        return self._pool.turns.turn(self._pool)
-
-    @contextlib.contextmanager
-    def share(self, clients: Clients) -> Iterator[Share]:
-        """Provide Ninja's share; if Ninja is killed, end what it started, and put its tokens back."""
-        self._emit(events.Step(entry=self._task.name, step="compile"))
-        began, before = time.time(), frozenset(self._log())
-        with self._pool.share(clients) as share:
-            try:
-                yield share
-            except ProcessError as error:
-                if error.returncode is not None and error.returncode < 0:
-                    self._family.end_orphans()
-                    self._pool.restore()
-                raise
-            finally:
-                self._told(began, before, share.server)
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
-        """Give this entry the whole pool."""
-        began, before = time.time(), frozenset(self._log())
-        with self._pool.alone() as share:
-            try:
-                yield share
-            finally:
-                self._told(began, before)
-
-    def progress(self, finished: int, total: int, running: int) -> None:
-        """Report Ninja's progress."""
-        self._emit(events.Progress(entry=self._task.name, finished=finished, total=total, running=running))
-
-    def took(self, peak: int) -> None:
-        """Record the peak memory of the largest process, in bytes."""
-        self.peak = max(self.peak, peak)
-
-    def cached(self, hits: int, files: int) -> None:
-        """Record how many files the compiler cache had, of how many lookups; unset if there was none."""
-        self.counts = (hits, files) if files else None
-
-    def _log(self) -> list[str]:
-        return ninjalog.lines(self._task.work / self._task.entry.folder / "build")
-
-    def _told(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
-        """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.
-
-        A compiler that waited for its token started when it got that.
-        """
-        started = {} if server is None else server.started
-        for line in self._log():
-            fields = ninjalog.fields(line)
-            if fields is not None and line not in before:
-                start, end = (began + int(field) / 1000 for field in fields[:2])
-                start = min(end, max(start, started.get(fields[3], start)))
-                self._emit(events.Compiled(entry=self._task.name, output=fields[3], start=start, end=end))
 
 
 def _notes(task: Task, emit: Emit) -> Callable[[str], None]:

@@ -17,13 +17,13 @@ import time
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import Stopped
+from hatch_torch_ext.pipeline.pool import TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.pipeline.jobserver import Pool
+    from hatch_torch_ext.pipeline.pool import Pool
 
-TOKEN = b"+"
 _MESSAGE = 4096
 
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError, Stopped
-from hatch_torch_ext.cmake.ninja import Clients
+from hatch_torch_ext.cmake.slots import Clients
 from hatch_torch_ext.pipeline import capacity
-from hatch_torch_ext.pipeline.jobserver import Pool
+from hatch_torch_ext.pipeline.pool import Pool, SharedLock
+from hatch_torch_ext.pipeline.slots import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NINJA = Path(sysconfig.get_path("scripts")) / "ninja"
 F_SETPIPE_SZ = 1031  # of Linux; Python 3.10 has the name
@@ -38,6 +39,12 @@ def pool() -> Iterator[Pool]:
     """Return a pool of three."""
     with contextlib.closing(Pool(3)) as made:
         yield made
+
+
+@pytest.fixture
+def shares(pool: Pool) -> Shares:
+    """Return the shares of that pool."""
+    return Shares(pool)
 
 
 def edges(folder: Path, count: int, *, log: Path, seconds: float = 0.2) -> Path:
@@ -74,13 +81,13 @@ def test_the_largest_pool_has_room_for_all_its_tokens() -> None:
         assert pool.free == capacity.MOST
 
 
-def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
+def test_two_ninjas_share_the_pool(pool: Pool, shares: Shares, tmp_path: Path) -> None:
     """Never more than three jobs run in both together, three do, and every token is back afterwards."""
     log = tmp_path / "log"
     folders = [edges(tmp_path / name, 6, log=log) for name in ("a", "b")]
 
     def build(folder: Path) -> None:
-        with pool.token(), pool.share(Clients.NINJA) as share:
+        with pool.token(), shares.share(Clients.NINJA) as share:
             assert start(folder, dict(share.environ)).wait() == 0
 
     threads = [threading.Thread(target=build, args=(folder,)) for folder in folders]
@@ -92,48 +99,56 @@ def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
     assert pool.free == 3
 
 
-def test_tokens_of_a_killed_ninja_come_back(pool: Pool, tmp_path: Path) -> None:
-    """Exactly its tokens are put back; another Ninja keeps those that it holds."""
+def test_tokens_of_a_killed_ninja_come_back(pool: Pool, shares: Shares, tmp_path: Path) -> None:
+    """Exactly its tokens, as soon as no Ninja runs: until then another one keeps those that it holds."""
     log = tmp_path / "log"
-    with pool.token(), pool.token(), pool.share(Clients.NINJA) as share:
-        killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
-        deadline = time.monotonic() + 10
-        while pool.free and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert pool.free == 0
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-        assert pool.free == 0
-        assert pool.restore() == 1
+    with pool.token(), pool.token():
+        with shares.share(Clients.NINJA) as other:
+            with shares.share(Clients.NINJA) as share:
+                killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
+                deadline = time.monotonic() + 30
+                while pool.free and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                assert pool.free == 0
+                killed.send_signal(signal.SIGKILL)
+                killed.wait()
+            assert pool.free == 0  # another Ninja might hold it
+            assert start(edges(tmp_path / "b", 2, log=log), dict(other.environ)).wait() == 0
         assert pool.free == 1
-        other = start(edges(tmp_path / "b", 4, log=log, seconds=0.6), dict(share.environ))
-        while pool.free and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert pool.restore() == 0
-        assert other.wait() == 0
     assert pool.free == 3
 
 
-def test_a_ninja_with_a_fixed_number_holds_no_token(pool: Pool, tmp_path: Path) -> None:
-    """Its jobs are not taken for those of a client, or what another lost would not come back."""
-    folder, log = edges(tmp_path / "a", 3, log=tmp_path / "log", seconds=1), tmp_path / "log"
-    running = subprocess.Popen([NINJA, "-C", folder, "-j", "3"], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 10
-    while (not log.exists() or log.read_text(encoding="utf-8").count("start") < 3) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    with pool.token():
-        os.read(pool.looking, 1)  # a token that is lost
-        assert pool.restore() == 1
-    assert running.wait() == 0
+def test_lost_tokens_come_back_though_others_wait_for_one(pool: Pool, shares: Shares) -> None:
+    """A thread that waits is not taken for one that has just read a token, and none is made too many."""
+    got = threading.Event()
+
+    def want() -> None:
+        with pool.token():
+            got.set()
+
+    with pool.token(), shares.share(Clients.NINJA):
+        os.read(pool.looking, 2)  # as Ninja does before it is killed
+        thread = threading.Thread(target=want)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not pool.is_wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not got.is_set()
+    assert got.wait(30)
+    thread.join()
+    assert pool.free == 3
+    with shares.share(Clients.NINJA), pool.path.open("ab") as file:
+        file.write(b"++")  # lent by launchers whose Ninja was killed
+    assert pool.free == 3
 
 
-def test_without_the_jobserver_the_share_is_even(pool: Pool) -> None:
+def test_without_the_jobserver_the_share_is_even(pool: Pool, shares: Shares) -> None:
     """An older Ninja gets a number of jobs: its own token and an equal share of the free ones."""
-    with pool.token(), pool.share(Clients.NONE) as share:
+    with pool.token(), shares.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "3")
         assert not share.environ
         assert pool.free == 0
-    with pool.token(), pool.token(), pool.share(Clients.NONE) as share:
+    with pool.token(), pool.token(), shares.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "1")
     assert pool.free == 3
 
@@ -176,61 +191,94 @@ def test_a_token_that_somebody_waits_for_is_given_between_two_entries(pool: Pool
     assert pool.free == 1
 
 
-def test_alone_is_alone_and_two_take_turns(pool: Pool) -> None:
-    """Whoever asks for the machine holds every token; a second who asks meanwhile waits, and neither waits for ever."""
-    inside: list[int] = []
+def test_alone_is_alone_and_two_take_turns(pool: Pool, shares: Shares) -> None:
+    """Nobody else compiles meanwhile; a second who asks waits, those who compile come to their end before."""
+    inside: list[str] = []
+    running = threading.Event()
 
     def ask() -> None:
-        with pool.token(), pool.alone() as share:
+        with pool.token(), shares.alone() as share:
             assert share.arguments == ("-j", "1")
-            inside.append(pool.free)
+            inside.append("begun")
             time.sleep(0.05)
+            inside.append("ended")
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    def compiles() -> None:
+        with pool.token(), shares.share(Clients.NINJA):
+            running.set()
+            time.sleep(0.2)
+            inside.append("compiled")
+
+    threads = [threading.Thread(target=compiles), *(threading.Thread(target=ask) for _ in range(3))]
     for thread in threads:
         thread.start()
+        assert running.wait(10)
     for thread in threads:
         thread.join(10)
-    assert inside == [0, 0, 0]
+    assert inside == ["compiled", *["begun", "ended"] * 3]
     assert pool.free == 3
 
 
-def test_alone_waits_for_no_token_that_is_kept_back(pool: Pool) -> None:
-    """The watch on memory has a token and waits for another, which an entry that wants all tokens gets before it."""
-    pool.keep_back()
-    pool.take()
-    pool.take()
-    ended = threading.Event()
-
-    def ask() -> None:
-        with pool.alone():
-            ended.set()
-        pool.give()
-
-    threads = [threading.Thread(target=ask, daemon=True), threading.Thread(target=pool.keep_back, daemon=True)]
-    threads[0].start()
-    deadline = time.monotonic() + 30
-    while not pool.is_wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
-    threads[1].start()
-    time.sleep(0.1)
-    pool.give()
-    assert ended.wait(30)
-    for thread in threads:
-        thread.join(30)
-    pool.put_back(pool.size)
-    assert pool.free == 3
-
-
-def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool) -> None:
+def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool, shares: Shares) -> None:
     """After a compiler was killed and its retry failed, the pool has neither a token more than jobs, nor one less."""
     held = pool.held()
     for _ in range(2):
-        with pytest.raises(ProcessError), held.token(), pool.alone():
+        with pytest.raises(ProcessError), held.token(), shares.alone():
             raise ProcessError("", returncode=1, output="")
         assert pool.free == 2
     held.give()
     assert pool.free == 3
+
+
+def test_who_waits_for_a_lock_gives_its_token_back(pool: Pool) -> None:
+    """Those at work need it to come to their end; who waits to be by itself goes before those that come later."""
+    lock, order = SharedLock(pool), list[str]()
+
+    def hold(name: str, *, alone: bool) -> None:
+        with pool.token(), lock.held(alone=alone):
+            order.append(name)
+
+    def soon(true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not true():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    with pool.token(), lock.held(alone=False):
+        first = threading.Thread(target=hold, args=("alone",), kwargs={"alone": True})
+        first.start()
+        soon(lambda: lock._asked == 1)
+        second = threading.Thread(target=hold, args=("beside",), kwargs={"alone": False})
+        second.start()
+        soon(lambda: pool.free == 2)
+        assert order == []
+    for thread in (first, second):
+        thread.join(30)
+    assert order == ["alone", "beside"]
+    assert pool.free == 3
+
+
+def test_a_lock_is_not_waited_for_once_the_build_stops(pool: Pool) -> None:
+    """Whoever waits gets ``Stopped``."""
+    lock, ended = SharedLock(pool), list[str]()
+    pool.take()
+    lock.acquire(alone=True)
+
+    def wait() -> None:
+        pool.take()
+        try:
+            lock.acquire(alone=False)
+        except Stopped:
+            ended.append("stopped")
+
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    pool.close()
+    for thread in threads:
+        thread.join(30)
+    assert ended == ["stopped"] * 2
 
 
 def test_closing_ends_every_wait(pool: Pool) -> None:
@@ -264,11 +312,11 @@ def test_the_path_is_short_and_has_no_blank(name: str, monkeypatch: pytest.Monke
     unfit = tmp_path / name
     unfit.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(unfit))
-    with contextlib.closing(Pool(1, serves=True)) as made:
+    with contextlib.closing(Pool(1)) as made:
         assert not re.search(r"\s", str(made.path))
         assert len(str(made.path)) < 100
-        assert made.serves
+        assert Shares(made, serves=True).serves
     monkeypatch.setattr("os.access", lambda *_: False)
-    with contextlib.closing(Pool(1, serves=True)) as made:  # no other folder can be written
+    with contextlib.closing(Pool(1)) as made:  # no other folder can be written
         assert made.folder.parent == unfit
-        assert made.serves is (len(str(unfit)) <= 80)
+        assert Shares(made, serves=True).serves is (len(str(unfit)) <= 80)

@@ -9,8 +9,8 @@ import pytest
 
 from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.base.process import Family
-from hatch_torch_ext.pipeline import ahead
-from hatch_torch_ext.pipeline.leftovers import Leftovers
+from hatch_torch_ext.pipeline import crew
+from hatch_torch_ext.pipeline.cleanup import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def preparing(work: Path, leftovers: Leftovers, *, name: Callable[[int], object]
 def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
     """Each entry has its own: never more than asked for, each there while its entry is built, and none at the end."""
     leftovers = Leftovers(tmp_path, most=3)
-    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
         for number in ENTRIES:
             environment, count = made[number].result(10)
             assert count <= 3
@@ -61,7 +61,7 @@ def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
 def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
     """Entries that differ in torch alone share one: it is there while any of them is built."""
     leftovers = Leftovers(tmp_path, most=3)
-    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda _: "shared")) as made:
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda _: "shared")) as made:
         for number in ENTRIES:
             environment, _ = made[number].result(10)
             assert environment.is_dir()
@@ -73,7 +73,7 @@ def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
 def test_failed_entries_make_room_and_keep_their_environments(tmp_path: Path) -> None:
     """More failed entries than the limit: the others are built too, and the next run finds the environments."""
     leftovers = Leftovers(tmp_path, most=2)
-    with ahead.of(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
         for number in ENTRIES:
             environment, _ = made[number].result(10)
             if number >= 5:

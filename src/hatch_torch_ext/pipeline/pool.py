@@ -10,8 +10,8 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
-import itertools
 import os
+import select
 import shutil
 import tempfile
 import termios
@@ -21,28 +21,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.cmake.ninja import Clients, Share
-from hatch_torch_ext.pipeline.tokenserver import TOKEN, TokenServer
-from hatch_torch_ext.pipeline.turns import Turns
-from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-SAMPLES = 4
-PAUSE = 0.1  # seconds between two counts of running jobs
+TOKEN = b"+"
+LOOK = 0.2  # seconds between two looks whether the build was stopped
 _LONGEST = 80  # bytes; a folder's and a socket's name follow
 
 
 class Pool:
-    """``size`` tokens in a FIFO in a folder of its own; waiting ends with ``Stopped`` once the pool is closed.
+    """``size`` tokens in a FIFO in a separate folder; waiting ends with ``Stopped`` once the pool is closed."""
 
-    With ``serves``, compilers that can wait for a token by themselves do so (``TokenServer``).
-    """
-
-    def __init__(self, size: int, *, serves: bool = False) -> None:
+    def __init__(self, size: int) -> None:
         place = _place()
-        self.size, self.serves = size, serves and len(os.fsencode(place)) <= _LONGEST
+        self.size, self.has_short_path = size, len(os.fsencode(place)) <= _LONGEST
         self.folder = Path(tempfile.mkdtemp(prefix="hte-", dir=place))
         self.path = self.folder / "jobs"
         os.mkfifo(self.path, 0o600)
@@ -50,11 +43,8 @@ class Pool:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self.looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         """The FIFO's descriptor for those that do not wait in ``take``."""
-        self._numbers = itertools.count()
-        self.turns = Turns()
         self._closed = False
         self._lock = threading.Lock()
-        self._alone = threading.Lock()
         self._taken = 0
         self._waiting = 0
         self.kept_back = 0
@@ -62,20 +52,17 @@ class Pool:
         os.write(self._fd, TOKEN * size)
 
     def take(self) -> None:
-        """Wait for a token; a reader that waits gets it before a Ninja that polls between two jobs."""
+        """Wait for a token. It is read and counted in one step, so that ``refill`` counts none for lost."""
         with self._lock:
-            if self._closed:
-                raise Stopped
             self._waiting += 1
         try:
-            os.read(self._fd, 1)
+            free = select.poll()
+            free.register(self.looking, select.POLLIN)
+            while not self.take_free():
+                free.poll()
         finally:
             with self._lock:
                 self._waiting -= 1
-        with self._lock:
-            if self._closed:
-                raise Stopped
-            self._taken += 1
 
     def take_free(self) -> bool:
         """Take a token if there is a free one."""
@@ -98,7 +85,7 @@ class Pool:
             os.write(self._fd, TOKEN)
 
     def keep_back(self) -> None:
-        """Wait for a token, and take it out of the pool until ``put_back``, or until an entry wants all tokens."""
+        """Wait for a token, and take it out of the pool until ``put_back``."""
         self.take()
         with self._lock:
             self.kept_back += 1
@@ -111,6 +98,24 @@ class Pool:
             self.kept_back -= count
             self._taken -= count
             os.write(self._fd, TOKEN * count)
+
+    def refill(self) -> int:
+        """Put back the tokens that clients which were killed had taken; return how many there were.
+
+        No client may run: then each token is free, or was taken here, or is lost. There is one too many, which is taken
+        out, where a client was killed while a launcher had lent its job.
+        """
+        with self._lock:
+            if self._closed:
+                return 0
+            free = self.free
+            lost = self.size - free - self._taken
+            if lost > 0:
+                os.write(self._fd, TOKEN * lost)
+            elif lost < 0 and free:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.looking, min(-lost, free))
+        return lost
 
     @contextlib.contextmanager
     def token(self) -> Iterator[None]:
@@ -136,73 +141,16 @@ class Pool:
         return self._closed
 
     @property
+    def taken(self) -> int:
+        """Return how many tokens this process has taken; Ninja takes its own."""
+        return self._taken
+
+    @property
     def free(self) -> int:
         """Return the number of free tokens."""
         count = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, count)
         return count[0]
-
-    @property
-    def wants_all(self) -> bool:
-        """Return whether an entry waits for all tokens, or has them."""
-        return self._alone.locked()
-
-    @contextlib.contextmanager
-    def share(self, clients: Clients) -> Iterator[Share]:
-        """Give a token's holder a share of the pool: for compilers, for Ninja, or a fixed number of free tokens."""
-        environ = {"MAKEFLAGS": f"--jobserver-auth=fifo:{self.path}"}
-        if clients is Clients.COMPILERS:
-            with contextlib.closing(TokenServer(self, self.folder / f"tokens{next(self._numbers)}")) as server:
-                # With -j, Ninja leaves the jobserver to the programs that it starts.
-                environ[once.TOKENS] = str(server.path)
-                yield Share(arguments=("-j", str(self.size)), environ=environ, server=server)
-            return
-        if clients is Clients.NINJA:
-            yield Share(environ=environ)
-            return
-        more = self._take_even()
-        try:
-            yield Share(arguments=("-j", str(1 + more)))
-        finally:
-            for _ in range(more):
-                self.give()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
-        """Exchange the held token for all tokens of the pool; everything else in the build waits."""
-        self.give()  # two that want all tokens would wait for each other's
-        try:
-            with self._alone:
-                self.put_back(self.size)  # the watch on memory may wait for one more, which is taken here
-                taken = 0
-                try:
-                    for _ in range(self.size):
-                        self.take()
-                        taken += 1
-                    yield Share(arguments=("-j", "1"))
-                finally:
-                    for _ in range(taken):
-                        self.give()
-        finally:
-            self.take()  # also after a failure: its holder gives it back
-
-    def restore(self) -> int:
-        """Put back the tokens that a killed client had taken; return how many there were.
-
-        It is called when nothing of that client runs any more. The tokens of other clients are computed from their
-        running jobs; since jobs end at any moment, the lowest of several counts is used.
-        """
-        lost = self.size
-        for _ in range(SAMPLES):
-            with self._lock:
-                lost = min(lost, self.size - self.free - self._taken - _held_by_clients())
-            if lost <= 0:
-                return 0
-            time.sleep(PAUSE)
-        with self._lock:
-            if not self._closed:
-                os.write(self._fd, TOKEN * lost)
-        return lost
 
     def close(self) -> None:
         """Wake all waiting threads, and remove the FIFO."""
@@ -212,18 +160,12 @@ class Pool:
             self._closed = True
         deadline = time.monotonic() + 5
         while self._waiting and time.monotonic() < deadline:
-            os.write(self._fd, TOKEN * self._waiting)
+            if not self.free:
+                os.write(self._fd, TOKEN)  # all that wait see that there is one
             time.sleep(0.01)
         os.close(self._fd)
         os.close(self.looking)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _take_even(self) -> int:
-        """Take free tokens, up to an even share, and return how many."""
-        most, taken = self.size // max(1, self._taken) - 1, 0
-        while taken < most and self.take_free():
-            taken += 1
-        return taken
 
 
 class Held:
@@ -255,18 +197,72 @@ class Held:
             self._pool.give()
 
 
-def _held_by_clients() -> int:
-    """Return how many tokens the Ninjas of this process hold: one for each job except their first; with -j none."""
-    names: dict[int, str] = {}
-    parents: list[int] = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            name, _, rest = stat.read_text(encoding="utf-8", errors="replace").partition("(")[2].rpartition(")")
-            parent = int(rest.split()[1])
-            parents.append(parent)
-            if parent == os.getpid() and b"\0-j\0" not in (stat.parent / "cmdline").read_bytes():
-                names[int(stat.parent.name)] = name
-    return sum(max(0, parents.count(pid) - 1) for pid, name in names.items() if name == "ninja")
+class SharedLock:
+    """A lock that several hold beside one another, or one by itself; who waits for the latter goes before newcomers.
+
+    Whoever waits gives its token of the pool back meanwhile, or those that hold the lock could not come to their end.
+    """
+
+    def __init__(self, pool: Pool, *, idle: Callable[[], object] = lambda: None) -> None:
+        self._pool, self._idle = pool, idle
+        self._changed = threading.Condition()
+        self.beside = 0
+        self.is_alone = False
+        self._asked = 0
+
+    def acquire(self, *, alone: bool, begun: Callable[[], None] = lambda: None) -> None:
+        """Wait until the lock is free, and call ``begun`` before anyone else can take it or let it go.
+
+        The caller holds a token of the pool, afterwards too. Raises ``Stopped`` once the pool is closed.
+        """
+        with self._changed:
+            if self._is_free(alone=alone):
+                self._begin(begun, alone=alone)
+                return
+            self._asked += alone
+        self._pool.give()
+        try:
+            with self._changed:
+                try:
+                    while not self._is_free(alone=alone):
+                        if self._pool.closed:
+                            raise Stopped
+                        self._changed.wait(LOOK)
+                    self._begin(begun, alone=alone)
+                finally:
+                    self._asked -= alone
+        finally:
+            self._pool.take()
+
+    def release(self, *, alone: bool) -> None:
+        """Let the lock go. Where nobody else holds it, ``idle`` is called before anyone can take it."""
+        with self._changed:
+            if alone:
+                self.is_alone = False
+            else:
+                self.beside -= 1
+            if not self.beside:
+                self._idle()
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def held(self, *, alone: bool) -> Iterator[None]:
+        """Hold the lock while the context lasts."""
+        self.acquire(alone=alone)
+        try:
+            yield
+        finally:
+            self.release(alone=alone)
+
+    def _is_free(self, *, alone: bool) -> bool:
+        return not self.is_alone and not (self.beside if alone else self._asked)
+
+    def _begin(self, begun: Callable[[], None], *, alone: bool) -> None:
+        if alone:
+            self.is_alone = True
+        else:
+            self.beside += 1
+        begun()
 
 
 def _place() -> str:

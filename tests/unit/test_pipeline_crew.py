@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.pipeline import ahead
+from hatch_torch_ext.pipeline import crew
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -24,7 +24,7 @@ def test_later_items_are_made_while_an_earlier_one_is_used() -> None:
         return item * item
 
     used = []
-    with ahead.of([1, 2, 3], make) as futures:
+    with crew.made_ahead([1, 2, 3], make) as futures:
         for item, made in zip([1, 2, 3], futures, strict=True):
             assert last.wait(10)
             used.append((item, made.result()))
@@ -37,7 +37,7 @@ def test_a_failure_is_of_its_item_alone() -> None:
     def make(item: int) -> float:
         return 1 / item
 
-    with ahead.of([1, 0, 2], make) as futures:
+    with crew.made_ahead([1, 0, 2], make) as futures:
         outcomes = [made.exception() or made.result() for made in futures]
     assert outcomes[::2] == [1, 0.5]
     assert isinstance(outcomes[1], ZeroDivisionError)
@@ -58,7 +58,7 @@ def test_nothing_more_is_made_when_the_user_stops() -> None:
     waiting: list[Future[None]] = []
 
     def use() -> None:
-        with ahead.of([1, 2, 3], make) as futures:
+        with crew.made_ahead([1, 2, 3], make) as futures:
             waiting.extend(futures)
             first.wait(10)
             raise KeyboardInterrupt
