@@ -14,6 +14,8 @@ from hatch_torch_ext import elf
 from oracle.workshop import PACKAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oracle.projects import Project
     from oracle.workshop import Built
 
@@ -45,13 +47,23 @@ class Difference:
     by: str = ""
 
 
-def watch(project: Project, built: Built, python: Path) -> Seen:
-    """Open what was built in a process of its own, and return what is there then."""
-    is_plain = built.way == "plain"
+def watch(
+    project: Project,
+    built: Built,
+    python: Path,
+    *,
+    flags: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    with_needed: bool = True,
+) -> Seen:
+    """Open what was built in a process of its own, and return what is there then.
+
+    ``flags`` are Python's; ``beside`` are further entries of ``sys.path``.
+    """
     opened = [str(built.site / name) for name in project.opened]
     spec = {
         "way": built.way,
-        "path": [str(built.site)],
+        "path": [str(built.site), *beside],
         "own": str(built.site),
         "package": PACKAGE,
         "opened": opened,
@@ -62,16 +74,15 @@ def watch(project: Project, built: Built, python: Path) -> Seen:
     }
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH_EXT_"))}
     environ.pop("LD_LIBRARY_PATH", None)
-    done = subprocess.run(
-        [python, "-P", WATCH, json.dumps(spec)], env=environ, capture_output=True, text=True, check=False, timeout=300
-    )
+    command = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or [""])[-1]
         seen = {"opened": f"died: {last}", "constructed": False, "registered": {}, "answers": {}, "mapped": []}
     needed = {}
-    for library in built.libraries if not is_plain else [path for path in built.libraries if path.parent == built.site]:
+    for library in built.libraries if with_needed else []:
         needed[_plain_name(library.name)] = sorted(map(_plain_name, elf.read(library).needed))
     return Seen(status=done.returncode, needed=needed, **seen)
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oracle import projects, run
+from oracle import places, projects, run
 from oracle.workshop import Workshop
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from oracle.workshop import Built
 
 COUNT = 10
 """Projects in every run; the command of ``run.py`` has as many as there are."""
@@ -30,6 +32,22 @@ def test_what_differs_from_a_plain_build_is_listed_or_told(
     """Operators, classes, values, errors, exit status and libraries are those of the plain build, but for the list."""
     _, differences, _ = run.tried(number, choice, workshop)
     assert [each for each in differences if not each.by] == []
+
+
+@pytest.fixture(scope="module")
+def placed(workshop: Workshop) -> tuple[projects.Project, dict[str, Built]]:
+    """Return the project that is put into all places, built by hand and as ours."""
+    return places.prepared(workshop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(places.PLACES))
+def test_a_place_gives_the_same_or_a_sentence_with_what_to_do(
+    name: str, placed: tuple[projects.Project, dict[str, Built]], workshop: Workshop, tmp_path: Path
+) -> None:
+    """After an install, files are stripped, linked, moved, packed: as the plain library fares, so does the package."""
+    each = places.outcome(name, *placed, workshop, tmp_path)
+    assert places.is_right(each), each
 
 
 def test_each_pair_of_values_is_in_a_project() -> None:
