@@ -74,7 +74,7 @@ def watch(
     }
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH_EXT_"))}
     environ.pop("LD_LIBRARY_PATH", None)
-    command = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
+    command: list[str | Path] = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
