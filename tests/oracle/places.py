@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+RESULTS = TESTS.parent / "benchmarks" / "results" / "places.md"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where the files are now, and how Python is started there."""
@@ -152,6 +155,10 @@ PLACES: dict[str, Callable[[Path, Path], Place]] = {
 }
 
 
+BY_COMMAND = ("as it is", "links to files", "a linked folder", "without data")
+"""Places that other tests of the loader have too; the command tries them all."""
+
+
 def outcome(
     name: str, project: projects.Project, built: dict[str, Built], workshop: Workshop, scratch: Path
 ) -> Outcome:
@@ -179,25 +186,42 @@ def is_right(each: Outcome) -> bool:
     return each.alike or (own is not None and remedy is not None)
 
 
+def report(outcomes: list[Outcome]) -> str:
+    """Return the page of results."""
+    lines = [
+        "# After an install: the plain library, and a package of ours",
+        "",
+        "`python tests/oracle/places.py --write`: files of an install are changed, and both are opened in a process each.",
+        "",
+        "| place | as the plain library | what the package says |",
+        "|---|---|---|",
+        *(f"| {each.name} | {'yes' if each.alike else 'no'} | {each.told or '-'} |" for each in outcomes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Return 1 where a place gives neither the same nor a sentence."""
     parser = argparse.ArgumentParser(description=__doc__)
     torch = os.environ.get("HTE_TORCH_CPU_PYTHON", sys.executable)
     parser.add_argument("--torch", type=Path, default=torch, help="a Python with torch 2.13 and its headers")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; kept")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="places-"))
     folder.mkdir(parents=True, exist_ok=True)
     workshop = Workshop(folder, options.torch, ccache=Path(found) if (found := shutil.which("ccache")) else None)
     project, built = prepared(workshop)
-    wrong = 0
+    outcomes: list[Outcome] = []
     for name in PLACES:
         each = outcome(name, project, built, workshop, Path(tempfile.mkdtemp(dir=folder)))
-        wrong += not is_right(each)
+        outcomes.append(each)
         print(f"{'ok' if is_right(each) else 'FAULT'}: {name}\n  plain: {each.plain}\n  ours:  {each.ours}", flush=True)
     if options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
-    return int(wrong > 0)
+    if options.write:
+        RESULTS.write_text(report(outcomes), encoding="utf-8")
+    return int(not all(map(is_right, outcomes)))
 
 
 def prepared(workshop: Workshop) -> tuple[projects.Project, dict[str, Built]]:

