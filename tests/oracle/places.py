@@ -191,7 +191,8 @@ def report(outcomes: list[Outcome]) -> str:
     lines = [
         "# After an install: the plain library, and a package of ours",
         "",
-        "`python tests/oracle/places.py --write`: files of an install are changed, and both are opened in a process each.",
+        "`python tests/oracle/places.py --write`: files of an install are changed, and both are opened, in a process "
+        "each.",
         "",
         "| place | as the plain library | what the package says |",
         "|---|---|---|",
