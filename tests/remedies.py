@@ -347,7 +347,6 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_sdk_thin.py::test_no_such_release": ("Correct the matrix",),
     "integration/test_sdk_thin.py::test_no_wheel_for_this_python": ("kip {}",),
     "integration/test_sdk_thin.py::test_symbols_refused": ('set `audit-symbols = "cached"`',),
-    "integration/test_sdk_thin.py::test_the_total_of_an_entry": ("raise `max-download`",),
     "integration/test_sdk_thin.py::test_unknown_field": ("write the address without it",),
     "integration/test_shards.py::test_two_machines_give_the_wheel_of_one": (
         "Merge the parts first",
@@ -441,7 +440,12 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_cluster.py::test_sources_outside_of_the_project": ("move the folder into the project",),
     "unit/test_cmake_ninja.py::test_threads_of_nvcc_are_told": ("Leave it out of the CUDA flags",),
     "unit/test_config.py::test_a_brace_that_is_no_field": ("correct or remove it",),
-    "unit/test_config.py::test_strip_beside_debug_symbols": ("; keep one of the two",),
+    "unit/test_config.py::test_options_of_before_say_what_to_write": (
+        "remove the option",
+        "give the address as `hatch-torch-ext build --dask ADDRESS`",
+        "set the environment variable `CCACHE_MAXSIZE`",
+        "set `CCACHE_MAXSIZE`",
+    ),
     "unit/test_config.py::test_unknown_options_suggest_the_known": ("without quotes",),
     "unit/test_emulation.py::test_the_c_library_is_missing": ("or name a sysroot by the option",),
     "unit/test_first_use_sources.py::test_sources_outside_of_the_project": ("move it below",),

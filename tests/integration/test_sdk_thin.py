@@ -73,6 +73,7 @@ class Builder:
         *,
         index_url: str | None = None,
         config: Config | None = None,
+        limits: Limits = LIMITS,
         **variables: str,
     ) -> Sdk:
         """Acquire the SDK of one entry that asks for ``requirement``."""
@@ -83,7 +84,7 @@ class Builder:
             config or self.config(index_url),
             report=self.said.append,
             environ=self.environ,
-            limits=LIMITS,
+            limits=limits,
         )
 
     def fails(
@@ -92,11 +93,12 @@ class Builder:
         *,
         index_url: str | None = None,
         config: Config | None = None,
+        limits: Limits = LIMITS,
         **variables: str,
     ) -> str:
         """Acquire, expecting an error; return its message. Nothing half-made may be left."""
         with pytest.raises(SdkError) as caught:
-            self.acquire(requirement, index_url=index_url, config=config, **variables)
+            self.acquire(requirement, index_url=index_url, config=config, limits=limits, **variables)
         root = self.store.root
         assert not list(root.glob("torch/*")), "a half-made SDK is left"
         assert not list(root.glob("unfinished/*")), "scratch is left"
@@ -389,13 +391,12 @@ def test_a_page_without_an_end() -> None:
 
 
 def test_the_total_of_an_entry(builder: Builder, index: Index) -> None:
-    """`max-download` limits what is fetched for one entry; with a higher limit, the same entry succeeds."""
-    small = replace(builder.config(), max_download=10_000)
-    assert builder.fails(config=small) == (
-        f"matrix.2.8: {index.url}/files/{NAME}: more than 10 kB would be fetched for one entry. Check the index, or "
-        "raise `max-download`"
+    """What is fetched for one entry has a bound: an index that serves more than any torch has is stopped."""
+    assert builder.fails(limits=replace(LIMITS, largest=10_000)) == (
+        f"matrix.2.8: {index.url}/files/{NAME}: more than 10 kB would be fetched for one entry. Check the index: no "
+        "build of torch is as large"
     )
-    assert builder.acquire(config=replace(small, max_download=10_000_000)).version == "2.8.0+cu128"
+    assert builder.acquire().version == "2.8.0+cu128"
 
 
 @pytest.mark.parametrize(
@@ -806,11 +807,9 @@ def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:
 
 
 def test_symbols_have_a_bound(builder: Builder, index: Index) -> None:
-    """What the audit fetches is bounded by `max-download` too, all libraries together."""
+    """What the audit fetches is bounded too, all libraries together."""
     sdk = builder.acquire()
-    with pytest.raises(
-        TorchExtError, match=r"more than 1\.0 kB would be fetched for one entry\. .* raise `max-download`"
-    ):
+    with pytest.raises(TorchExtError, match=r"more than 1\.0 kB would be fetched for one entry\. Check the index"):
         exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=1000)
     assert index.log
     assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=100_000_000)

@@ -134,9 +134,9 @@ def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch
     def changes(cache: CompilerCache) -> dict[str, str | None]:
         return surroundings.env_changes(replace(job, toolchain=replace(job.toolchain, cache=cache)))
 
-    ours = CompilerCache(program=Path("/store/ccache"), folder=Path("/store/compiled"), size=5_000_000_000)
+    ours = CompilerCache(program=Path("/store/ccache"), folder=Path("/store/compiled"))
     assert changes(ours)["CCACHE_DIR"] == "/store/compiled"
-    assert changes(ours)["CCACHE_MAXSIZE"] == "5000000k"
+    assert changes(ours)["CCACHE_MAXSIZE"] == "5G"
     launcher = f"/env/bin/python;-I;-S;{job.package}/once.py;{job.folder.parent}/compiling;{job.torch}:/store/torch"
     for language in ("C", "CXX", "CUDA"):
         assert changes(ours)[f"CMAKE_{language}_COMPILER_LAUNCHER"] == f"{launcher};/store/ccache"

@@ -144,7 +144,7 @@ def test_every_option_is_decided() -> None:
     compiles = {name for name in found if name.partition(".")[0] in fallback.OPTIONS}
     where_and_what = {
         *("environment", "package", "source", "sdk", "cross", "cuda-home", "cuda.compress", "compiler-launcher"),
-        *("index-url", "extra-index-url", "max-download", "manylinux", "audit-symbols"),
+        *("index-url", "extra-index-url", "manylinux", "audit-symbols"),
         *("fallback", "fallback-default", "fallback-requires"),
     }
     assert found == no_bytes | compiles | where_and_what
@@ -181,7 +181,6 @@ def test_wrong_types_are_all_told_at_once(project: Path) -> None:
         only = "matrix.*"
         skip = ["a", 3, ""]
         environment = ""
-        strip = "yes"
         jobs = true
         max-size = 1.5
         manylinux = 2.28
@@ -202,7 +201,6 @@ def test_wrong_types_are_all_told_at_once(project: Path) -> None:
         f"Option `extra-index-url` {HOOK} must be a string or an array of strings",
         f"Option `manylinux` {HOOK} must be a string",
         f"Option `max-size` {HOOK} must be a number of bytes, or a size such as `100 MB` or `64 MiB`",
-        f"Option `strip` {HOOK} must be a boolean",
     ]
 
 
@@ -319,22 +317,24 @@ def test_cross_compilers_by_machine(project: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("", "strip"), ("strip = true", "strip"), ("strip = false", "keep"), ("debug-symbols = 'keep'", "keep")],
-)
-def test_strip_is_short_for_debug_symbols(project: Path, text: str, expected: str) -> None:
-    """`strip` turns symbols off or keeps them."""
-    assert parse(project, text).debug_symbols == expected
-
-
-def test_strip_beside_debug_symbols(project: Path) -> None:
-    """One thing said twice is an error, even where both agree; either alone is none."""
-    both = ("strip = true", "debug-symbols = 'strip'")
-    assert problems(project, "\n".join(both)) == [
-        f"Option `strip` {HOOK} sets the same as `debug-symbols`; keep one of the two"
+def test_options_of_before_say_what_to_write(project: Path) -> None:
+    """An option that is gone stops the build with what takes its place, and nothing else is wrong then."""
+    before = "strip = false\nmax-download = '1 GB'\ncompiler-cache-size = 1\ndask = 'tcp://a:1'"
+    assert sorted(problems(project, before)) == [
+        f"Option `compiler-cache-size` {HOOK} is gone: set the environment variable `CCACHE_MAXSIZE`, which ccache "
+        "reads by itself",
+        f"Option `dask` {HOOK} is a matter of the machine that builds: give the address as `hatch-torch-ext build "
+        "--dask ADDRESS`, or in the environment variable `HATCH_TORCH_EXT_DASK`",
+        f"Option `max-download` {HOOK} is gone: 8 GB for an entry is the bound for all; remove the option",
+        f'Option `strip` {HOOK} is gone: for `true` write `debug-symbols = "strip"`, for `false` '
+        '`debug-symbols = "keep"`',
     ]
-    assert [parse(project, text).debug_symbols for text in both] == ["strip", "strip"]
+    assert parse(project, "debug-symbols = 'keep'").debug_symbols == "keep"
+    assert parse(project, "", environ={"HATCH_TORCH_EXT_DASK": "tcp://a:1"}).dask == "tcp://a:1"
+    assert problems(project, "", environ={"HATCH_TORCH_EXT_COMPILER_CACHE_SIZE": "1 GB"}) == [
+        "Environment variable `HATCH_TORCH_EXT_COMPILER_CACHE_SIZE` is gone: set `CCACHE_MAXSIZE`, which ccache reads "
+        "by itself"
+    ]
 
 
 def test_a_brace_that_is_no_field(project: Path) -> None:

@@ -167,6 +167,19 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
     assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
 
 
+def test_what_torchs_own_command_adds(tmp_path: Path) -> None:
+    """What torch gives nvcc by itself is given here: without it, two operators compare values of `c10::Half`."""
+    found, _ = joined(tmp_path, recorded(), recorded(extension("pkg._C", sources=("a.cpp", "b.cu"))))
+    lines = cmakelists.text("pkg", found).splitlines()
+    start = lines.index("add_compile_options(")
+    assert [line.strip() for line in lines[start + 1 : lines.index(")", start)]] == [
+        f'"$<$<COMPILE_LANGUAGE:CUDA>:{flag}>"' for flag in cmakelists.OF_NVCC
+    ]
+    assert start < lines.index("  Python_add_library(_C MODULE WITH_SOABI"), "an option of a target comes later"
+    (cpu, _) = joined(tmp_path, recorded(extension("pkg._C", sources=("a.cpp",))))
+    assert "add_compile_options" not in cmakelists.text("pkg", cpu)
+
+
 def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
     """Two of one name, and names that CMake or torch reserve, get another name in CMake; their files keep theirs."""
     found, _ = joined(
@@ -176,7 +189,9 @@ def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
     text = cmakelists.text("pkg", found)
     assert "set_target_properties(pkg_a__C_ext PROPERTIES\n  OUTPUT_NAME _C\n" in text
     assert "  LIBRARY_OUTPUT_DIRECTORY pkg_a__C_ext " in text  # Ninja builds a file by one rule
-    assert "target_compile_definitions(pkg_a__C_ext PRIVATE TORCH_EXTENSION_NAME=_C)" in text
+    assert (
+        "target_compile_definitions(pkg_a__C_ext PRIVATE TORCH_EXTENSION_NAME=_C TORCH_API_INCLUDE_EXTENSION_H)" in text
+    )
     assert "install(TARGETS pkg_a__C_ext LIBRARY DESTINATION a)" in text
 
 

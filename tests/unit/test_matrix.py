@@ -387,6 +387,22 @@ def test_another_torch_is_built_for_this_machine() -> None:
     assert matrix.common(found).variables == (("flavour", "fast"),)
 
 
+@pytest.mark.parametrize(
+    ("names", "cuda", "expected"),
+    [
+        (("2.10-cpu", "2.10-cu126"), "13.0", "13.0"),
+        (("2.10-cpu", "2.10-cu126"), None, None),
+        (("2.10-cpu", "2.9-cpu"), "13.0", "cpu"),
+    ],
+)
+def test_an_installed_torch_for_cuda(names: tuple[str, ...], cuda: str | None, expected: str | None) -> None:
+    """Where the matrix has entries for CUDA, what is built for an installed CUDA torch has its CUDA sources too."""
+    found = entries(*names, torch=[], cuda=[])
+    made = matrix.current(matrix.common(found), torch="2.11.0", cuda=cuda)
+    assert (made.backend.name if made.backend else None) == expected
+    assert dict(made.variables).get("cuda") == {"13.0": "cu130", "cpu": "cpu", None: None}[expected]
+
+
 def test_newest_torch_of_the_matrix() -> None:
     """The newest release by version, not by text, in every backend and ABI it has."""
     found = entries("2.10-cpu", "2.9-cpu", "2.10-cu130", "2.8-cpu", torch=[], cuda=[])

@@ -24,6 +24,9 @@ CACHES = ("ccache", "sccache")
 STATISTICS = "ccache.log"
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 
+SIZE = "5G"
+"""How large the cache of our own ccache may grow, beside the torch SDKs, unless ``CCACHE_MAXSIZE`` is set."""
+
 
 def words(job: Job) -> list[str]:
     """Return the words to put before every compiler call; none without a cache."""
@@ -60,7 +63,7 @@ def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
     cache = job.toolchain.cache
     if cache is None or cache.folder is None or given.get("CCACHE_DIR") or given.get("CCACHE_CONFIGPATH"):
         return {}
-    return {"CCACHE_DIR": str(cache.folder), "CCACHE_MAXSIZE": given.get("CCACHE_MAXSIZE") or f"{cache.size // 1000}k"}
+    return {"CCACHE_DIR": str(cache.folder), "CCACHE_MAXSIZE": given.get("CCACHE_MAXSIZE") or SIZE}
 
 
 @contextlib.contextmanager

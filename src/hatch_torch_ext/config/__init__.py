@@ -16,6 +16,8 @@ from hatch_torch_ext.config.declaration import (
     KNOWN,
     OPTIONS,
     RESERVED,
+    RETIRED,
+    RETIRED_VARIABLES,
     TABLES,
     CMakeConfig,
     Config,
@@ -102,7 +104,12 @@ def parse(
     problems: list[str] = []
     options = Options(raw=raw, problems=problems)
     tables = {"": options, **{name: options.table(name) for name in TABLES}}
-    options.unknown(KNOWN, RESERVED)
+    for name in RETIRED.keys() & raw.keys():
+        options.fault(name, RETIRED[name])
+    options.unknown(KNOWN, (*RESERVED, *RETIRED))
+    problems += [
+        f"Environment variable `{name}` {text}" for name, text in RETIRED_VARIABLES.items() if environ.get(name)
+    ]
     for name in TABLES:
         tables[name].unknown(KNOWN)
 
@@ -111,8 +118,6 @@ def parse(
         return _value(option, name, tables[table], environ)
 
     values = {option.name: value(option) for option in OPTIONS}
-    if "strip" in raw and "debug-symbols" in raw:
-        options.fault("strip", "sets the same as `debug-symbols`; keep one of the two")
     package, package_dir = folders.package(options, root, project_name, sources)
     source = folders.source(options, root)
     problems += [*epoch_faults(environ), *_unreadable(root)]
@@ -126,7 +131,6 @@ def parse(
         raise ConfigurationError(problems)
     return replace(
         config,
-        debug_symbols="keep" if values["strip"] is False else config.debug_symbols,
         compiler_launcher=_below(root, config.compiler_launcher),
         cross=tuple(kinds.below(root, each) for each in config.cross),
         cuda_home=config.cuda_home and os.path.join(root, config.cuda_home),  # noqa: PTH118 - a template, not yet a path
@@ -161,7 +165,7 @@ def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]
 
     The first two are checked.
     """
-    value = option.kind.read(table, name)
+    value = option.kind.read(table, name) if option.in_projects else None
     text = environ.get(option.variable, "").strip() if option.variable else ""
     raw = option.kind.raw(text) if text else None
     if raw is not None:

@@ -46,6 +46,8 @@ class Option:
     says: str
     sentence: str
     variable: str | None = None
+    in_projects: bool = True
+    """Whether a project may set it; one that is False is a matter of the machine, and has a variable only."""
 
 
 def option(
@@ -57,10 +59,18 @@ def option(
     says: str,
     sentence: str,
     variable: str | None = None,
+    in_projects: bool = True,
 ) -> Value:
     """Return a field of a dataclass that declares an option; for type checkers, its default."""
     declared = Option(
-        name=name, kind=kind, section=section, default=default, says=says, sentence=sentence, variable=variable
+        name=name,
+        kind=kind,
+        section=section,
+        default=default,
+        says=says,
+        sentence=sentence,
+        variable=variable,
+        in_projects=in_projects,
     )
     made: Any = field(default=default, metadata={"option": declared})
     return made  # type: ignore[no-any-return]
@@ -219,6 +229,7 @@ class Config:
         says="none",
         sentence="the address of a Dask scheduler, whose workers build the entries; see [scale](scale.md)",
         variable="HATCH_TORCH_EXT_DASK",
+        in_projects=False,
     )
     keep_going: bool = option(
         "keep-going",
@@ -247,15 +258,6 @@ class Config:
         sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache of its own; `"none"`; or a '
         "program, by name or path",
         variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
-    )
-    compiler_cache_size: int = option(
-        "compiler-cache-size",
-        kinds.SIZE,
-        section=COMPILED,
-        default=5_000_000_000,
-        says='`"5 GB"`',
-        sentence="how large the cache of hatch-torch-ext's own ccache may grow, beside the torch SDKs",
-        variable="HATCH_TORCH_EXT_COMPILER_CACHE_SIZE",
     )
     cross: tuple[kinds.Cross, ...] = option(
         "cross",
@@ -359,15 +361,6 @@ class Config:
         sentence='the policy that the wheel must meet (`"manylinux_2_28"`, short `"2_28"`, `"manylinux2014"`); '
         '`"auto"` names it by the lowest it does meet',
     )
-    max_download: int = option(
-        "max-download",
-        kinds.SIZE,
-        section=TORCH,
-        default=8_000_000_000,
-        says='`"8 GB"`',
-        sentence="the most that is downloaded for one entry, by its SDK and by the symbols for its audit each; written "
-        "as `max-size` is",
-    )
     max_size: int | None = option(
         "max-size",
         kinds.SIZE,
@@ -421,15 +414,18 @@ class Config:
     )
 
 
-STRIP = Option(
-    name="strip",
-    kind=kinds.BOOLEAN,
-    section=WHEEL,
-    default=True,
-    says="`true`",
-    sentence='`true` and `false` are short for `debug-symbols = "strip"` and `"keep"`',
-)
-"""The one option without a field: a second way to write ``debug-symbols``."""
+RETIRED = {
+    "compiler-cache-size": "is gone: set the environment variable `CCACHE_MAXSIZE`, which ccache reads by itself",
+    "dask": "is a matter of the machine that builds: give the address as `hatch-torch-ext build --dask ADDRESS`, or in "
+    "the environment variable `HATCH_TORCH_EXT_DASK`",
+    "max-download": "is gone: 8 GB for an entry is the bound for all; remove the option",
+    "strip": 'is gone: for `true` write `debug-symbols = "strip"`, for `false` `debug-symbols = "keep"`',
+}
+"""Options that are gone, each with what a message says after its name."""
+RETIRED_VARIABLES = {
+    "HATCH_TORCH_EXT_COMPILER_CACHE_SIZE": "is gone: set `CCACHE_MAXSIZE`, which ccache reads by itself",
+}
+"""The same for environment variables."""
 
 
 def declared(config: type[Config | CMakeConfig]) -> dict[str, Option]:
@@ -439,12 +435,12 @@ def declared(config: type[Config | CMakeConfig]) -> dict[str, Option]:
 
 OPTIONS: tuple[Option, ...] = tuple(
     sorted(
-        (*declared(CMakeConfig).values(), *declared(Config).values(), STRIP),
+        (*declared(CMakeConfig).values(), *declared(Config).values()),
         key=lambda each: SECTIONS.index(each.section),
     )
 )
 """Every option, in the order of the page on configuration."""
-KNOWN: tuple[str, ...] = tuple(sorted(each.name for each in OPTIONS))
-"""Their names."""
+KNOWN: tuple[str, ...] = tuple(sorted(each.name for each in OPTIONS if each.in_projects))
+"""The names of those that a project may set."""
 TABLES: tuple[str, ...] = tuple(sorted({name.partition(".")[0] for name in KNOWN if "." in name}))
 """The tables that contain options."""

@@ -22,7 +22,7 @@ def table(section: str) -> str:
     rows = [
         f"| `{option.name}` | {option.kind.words} | {option.says} | {option.sentence} |"
         for option in OPTIONS
-        if option.section == section
+        if option.section == section and option.in_projects
     ]
     return "\n".join(["| option | type | default | meaning |", "|---|---|---|---|", *rows])
 
@@ -30,7 +30,7 @@ def table(section: str) -> str:
 def variables() -> str:
     """Return the Markdown table of the environment variables that override options."""
     named = [option for option in OPTIONS if option.variable is not None]
-    rows = [f"| `{option.variable}` | `{option.name}`{_parted(option)} |" for option in named]
+    rows = [f"| `{option.variable}` | {_instead(option)} |" for option in named]
     return "\n".join(["| variable | instead of |", "|---|---|", *rows])
 
 
@@ -68,7 +68,9 @@ def tool_schema(tool: str) -> dict[str, object]:  # noqa: ARG001 -- the signatur
 
 def _hook() -> dict[str, object]:
     described = "Options of the build hook `torch-ext`; each has a default."
-    top = _properties(option for option in OPTIONS if option.name.partition(".")[0] not in TABLES)
+    top = _properties(
+        option for option in OPTIONS if option.in_projects and option.name.partition(".")[0] not in TABLES
+    )
     for name in TABLES:
         inner = _properties(option for option in OPTIONS if option.name.startswith(f"{name}."))
         top[name] = {"type": "object", "properties": inner, "additionalProperties": False}
@@ -95,5 +97,7 @@ def _description(option: Option) -> str:
     return f"{said} Environment variable: `{option.variable}`." if option.variable else said
 
 
-def _parted(option: Option) -> str:
-    return "; separated by commas or spaces" if option.kind.words.startswith("array") else ""
+def _instead(option: Option) -> str:
+    if not option.in_projects:
+        return f"`hatch-torch-ext build --{option.name}`: {option.sentence}"
+    return f"`{option.name}`" + ("; separated by commas or spaces" if option.kind.words.startswith("array") else "")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SOURCES = f"{FOLDER}/sources"
 """The folder of the sources, below the package."""
-OPTIONS = ("archs", "cmake", "debug-symbols", "exclude", "ignore", "strip", "unopened", "variant-data")
+OPTIONS = ("archs", "cmake", "debug-symbols", "exclude", "ignore", "unopened", "variant-data")
 """Options of the hook that affect how a variant is compiled and repaired on any machine."""
 
 

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from hatch_torch_ext.init.targets import Flags, Target
 
 OWN_FOLDER = "${CMAKE_CURRENT_SOURCE_DIR}/"
+OF_NVCC = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+)
+"""What torch's setuptools command gives nvcc (``COMMON_NVCC_FLAGS``); torch's CMake files do not."""
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
@@ -65,6 +73,14 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) ->
             if with_cuda
             else ["find_package(CUDAToolkit REQUIRED)"]
         )
+    if any(target.uses_torch and target.needs_cuda for target in targets):
+        lines += [
+            "",
+            "# As torch's setuptools command has it: c10::Half has operators of its own. A later `-U` takes one back.",
+            "add_compile_options(",
+            *(f'  "$<$<COMPILE_LANGUAGE:CUDA>:{flag}>"' for flag in OF_NVCC),
+            ")",
+        ]
     for target in targets:
         lines += ["", *(_body(target) if cuda_only else _target(target))]
     return "\n".join(lines) + "\n"
@@ -102,7 +118,8 @@ def _body(target: Target) -> list[str]:
     if target.device_linked:
         lines.append(f"set_target_properties({target.name} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)")
     if target.kind == "module" and target.uses_torch:
-        lines.append(f"target_compile_definitions({target.name} PRIVATE TORCH_EXTENSION_NAME={target.output})")
+        of_torch = f"TORCH_EXTENSION_NAME={target.output} TORCH_API_INCLUDE_EXTENSION_H"
+        lines.append(f"target_compile_definitions({target.name} PRIVATE {of_torch})")
     host = "C,CXX" if any(each.endswith(".c") for each in target.sources) else "CXX"
     lines += _flags(target.name, target.flags, host)
     with_cuda = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda, host)]

@@ -19,13 +19,14 @@ CURRENT = "current"
 class Common:
     """What all entries of a matrix have in common, and what an entry for another torch gets too.
 
-    Variables except ``torch``, ``python`` and ``machine`` (``cuda`` only if it is ``cpu``), environment variables, and
-    whether the stable ABI is used.
+    Variables except ``torch``, ``python`` and ``machine`` (``cuda`` only if it is ``cpu``), environment variables,
+    whether the stable ABI is used, and whether any entry asks for a GPU's backend.
     """
 
     variables: tuple[tuple[str, str], ...]
     env_vars: tuple[tuple[str, str], ...]
     stable_abi: bool
+    has_gpu: bool = False
 
 
 def common(entries: Sequence[Entry]) -> Common:
@@ -44,20 +45,29 @@ def common(entries: Sequence[Entry]) -> Common:
         variables=tuple(variables),
         env_vars=alike([entry.env_vars for entry in entries]),
         stable_abi=bool(entries) and all(entry.stable_abi for entry in entries),
+        has_gpu=any(entry.gpu for entry in entries),
     )
 
 
-def current(shared: Common, *, torch: str) -> Entry:
-    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whichever releases the matrix serves."""
+def current(shared: Common, *, torch: str, cuda: str | None = None) -> Entry:
+    """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whichever releases the matrix serves.
+
+    ``cuda`` is the CUDA version of that torch: where the matrix has entries for CUDA, the variable ``cuda`` names it,
+    so that the project compiles the same for this torch as for those of the matrix.
+    """
     line = ".".join(torch.split(".")[:2])
+    backend = Backend.of_cuda(cuda) if cuda and shared.has_gpu else None
+    if ("cuda", "cpu") in shared.variables:
+        backend = Backend("cpu")
+    declared = (("cuda", backend.tag),) if backend is not None and backend.is_gpu else ()
     return Entry(
         name=CURRENT,
-        variables=(("torch", line), *shared.variables),
+        variables=(("torch", line), *declared, *shared.variables),
         dependencies=(),
         torch_requirement="torch",
         python=None,
         stable_abi=shared.stable_abi,
         torch=line,
-        backend=Backend("cpu") if ("cuda", "cpu") in shared.variables else None,
+        backend=backend,
         env_vars=shared.env_vars,
     )

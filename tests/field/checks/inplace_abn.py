@@ -12,7 +12,8 @@ activations = {
 }
 for name, activation in activations.items():
     for shape in ((6, 5), (4, 5, 3, 7)):
-        layer = InPlaceABN(5, activation=name, activation_param=1.0 if name == "elu" else 0.01).double()
+        layer = InPlaceABN(5, activation=name, activation_param=1.0 if name == "elu" else 0.01)
+        layer = layer.double().to(torch.get_default_device())
         with torch.no_grad():
             layer.weight.copy_(torch.rand(5).double() + 0.5)
             layer.bias.copy_(torch.randn(5).double())

@@ -1,0 +1,1 @@
+"""CUDA extensions that people use, moved by `init`, built and compared with references on a GPU."""
