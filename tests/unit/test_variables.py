@@ -39,7 +39,7 @@ def named() -> dict[str, list[str]]:
     """Return the names in the pages that may be such variables -> the pages that name them."""
     found: dict[str, list[str]] = {}
     for page in sorted([PAGES / "README.md", *(PAGES / "docs").glob("*.md")]):
-        for name in set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*\b", page.read_text(encoding="utf-8"))):
+        for name in set(re.findall(r"(?<!-)\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*\b", page.read_text(encoding="utf-8"))):
             if OF_A_COMPILE.fullmatch(name):
                 found.setdefault(name, []).append(page.name)
     return found
