@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
+from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +116,7 @@ def test_only_files_that_start_with_the_magic_are_elf(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"\x7fEL", "its identification would lie at 0x0..0x10, outside of its 3 bytes"),
         (b"text of more than sixteen bytes", "it does not start with the ELF magic"),
-        (b"\x7fELF\x09\x01" + bytes(20), "unknown class 9 or byte order 1"),
+        (b"\x7fELF\x09\x01" + bytes(20), "it is not for a machine of 64 bits, little-endian, as those of torch are"),
     ],
 )
 def test_what_is_no_elf_says_why(tmp_path: Path, data: bytes, why: str) -> None:
@@ -223,3 +226,37 @@ def test_constructors_that_change_how_it_calculates(machine: str, code: str, *, 
     path = tmp_path / "lib.so"
     path.write_bytes(elves.shared_object(machine=machine, constructor=bytes.fromhex(code)))
     assert elf.read(path).takes_subnormals_for_zero is found
+
+
+def test_the_versions_of_what_a_library_exports() -> None:
+    """Another reader finds the same names and versions in this machine's C library; a file without any has none."""
+    library = Path("/lib/x86_64-linux-gnu/libc.so.6")
+    if not library.is_file():
+        pytest.skip("the C library of this machine lies elsewhere")
+    with library.open("rb") as stream:
+        file = ELFFile(stream)
+        symbols, indices, defined = map(file.get_section_by_name, (".dynsym", ".gnu.version", ".gnu.version_d"))
+        assert isinstance(symbols, SymbolTableSection)
+        assert isinstance(indices, GNUVerSymSection)
+        assert isinstance(defined, GNUVerDefSection)
+        known = {entry["vd_ndx"]: next(words).name for entry, words in defined.iter_versions()}
+        named = {
+            (symbol.name, known[index & 0x7FFF])
+            for number, symbol in enumerate(symbols.iter_symbols())
+            if isinstance(index := indices.get_symbol(number)["ndx"], int)
+            and index & 0x7FFF in known
+            and symbol["st_shndx"] != "SHN_UNDEF"
+            and symbol.name
+        }
+    assert set(elf.versions(library)) == named
+    assert ("memcpy", "GLIBC_2.14") in named
+
+
+def test_a_library_without_versions(tmp_path: Path) -> None:
+    """Names without versions are not yielded, and damage is an error with the file's name."""
+    path = tmp_path / "libx.so"
+    path.write_bytes(elves.shared_object(exported=("f",)))
+    assert list(elf.versions(path)) == []
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ElfError, match=r"libx\.so cannot be read as an ELF file"):
+        list(elf.versions(path))

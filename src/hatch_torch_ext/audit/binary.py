@@ -1,4 +1,4 @@
-"""Checks that need only one ELF file and what the wheel states about it."""
+"""Checks that need only one ELF file and what the wheel states about it: its machine, and the policy of its tag."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.facts import policy
 from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
+    from hatch_torch_ext.facts.policy import Policy
 
 ORIGIN = re.compile(r"\$ORIGIN(?=/|$)|\$\{ORIGIN\}")
 # Folders in which people and machines build. Only paths of source files count: the program may use a name like
@@ -22,6 +24,7 @@ _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hx
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
 """Bytes of static TLS: up to the first, a library fits into most processes; above the second, into none (glibc)."""
+_PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
 MAX_PATHS = 50
 MAX_TRIES = 20_000
 """Number of places in one file that are examined as the beginning of a path."""
@@ -135,3 +138,50 @@ def _homes(data: bytes, tries: Iterator[int]) -> list[str]:
             if len(found) > MAX_PATHS:
                 break
     return sorted(found)
+
+
+def check_policy(tags: Sequence[str], binaries: Iterable[AuditedBinary]) -> Iterator[Finding]:
+    """Find files that need more of glibc, libstdc++ or libgcc than the lowest policy of the tag guarantees."""
+    promised = [found for tag in tags if (found := _policy(tag.rpartition("-")[2])) is not None]
+    if not promised:
+        yield from beyond_all_policies(binaries, variant=None)
+        return
+    machine, lowest = min(promised, key=lambda pair: pair[1].rank)
+    for binary in binaries:
+        if binary.elf.machine != machine:
+            continue
+        beyond = policy.breaking(lowest, machine, _needed_versions(binary))
+        if beyond:
+            symbols = _by_version(binary, beyond)
+            yield finding("policy-too-low", binary.place, f"needs {symbols}, but the wheel is tagged {lowest.name}")
+
+
+def beyond_all_policies(binaries: Iterable[AuditedBinary], *, variant: str | None) -> Iterator[Finding]:
+    """Find files that need more than any policy guarantees: few systems load them, and no index accepts them."""
+    for binary in binaries:
+        libc = policy.libc_of(binary.elf.needed) or "glibc"
+        beyond = policy.unpromised(binary.elf.machine, libc, _needed_versions(binary))
+        if beyond:
+            message = f"needs {_by_version(binary, beyond)}, which no policy of manylinux or musllinux promises"
+            yield finding("no-policy", binary.place, message, variant=variant)
+
+
+def _needed_versions(binary: AuditedBinary) -> list[str]:
+    return [version for _, needed in binary.elf.version_needs for version in needed]
+
+
+def _policy(platform: str) -> tuple[str, Policy] | None:
+    match = _PLATFORM.fullmatch(platform)
+    found = policy.named(match["name"], match["machine"]) if match else None
+    return (match["machine"], found) if match and found else None
+
+
+def _by_version(binary: AuditedBinary, versions: Sequence[str]) -> str:
+    """Name each version with a symbol that requires it, if there is one."""
+    by_version: dict[str, str] = {}
+    for symbol, version in binary.elf.symbol_versions:
+        by_version.setdefault(version, symbol)
+    named = [
+        f"{by_version[version]} of {version}" if version in by_version else version for version in reversed(versions)
+    ]
+    return some(named)

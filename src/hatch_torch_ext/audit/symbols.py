@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import glibc
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.base.errors import ElfError
@@ -16,7 +16,6 @@ from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
@@ -58,6 +57,9 @@ _WITH_VERSIONS = re.compile(
     r"(?:lib(?:c|m|mvec|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s|atomic|gomp|quadmath)|ld-linux[\w-]*|ld64)\.so\.\d+"
 )
 """Libraries of glibc and GCC, all of whose names have versions."""
+GLIBC = (
+    "libc.so.6", "libm.so.6", "libmvec.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
+)  # fmt: skip
 _LINKERS = frozenset({"_GLOBAL_OFFSET_TABLE_", "_DYNAMIC", "__ehdr_start", "__dso_handle", "_end", "_edata", "_etext"})
 _INSIDE_TORCH_C = re.compile(
     r"(?:mklg?|MKL|Sleef|uv|xnn|cpuinfo|nnp|pthreadpool|pytorch|__itt|mz|vml|omp|GOMP|kmp|__kmpc|cblas|LAPACKE|__cxa|__gxx|_Unwind)_?\w*"
@@ -241,7 +243,7 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
         if symbol not in cudas and not symbol.startswith("_Z") and not _INSIDE_TORCH_C.fullmatch(symbol)
     ]
     if c_names and not _opaque(binary, subject):
-        system = glibc.names(binary.elf.machine, subject.sysroot)
+        system = glibc_names(binary.elf.machine, subject.sysroot)
         if system is not None:  # unknown: the glibc of that machine is not here
             names += [symbol for symbol in c_names if not _of_glibc(symbol, system, binary)]
     nobodys = []
@@ -325,6 +327,34 @@ def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
         and not has_versions(name)
         for name in binary.elf.needed
     )
+
+
+@cache
+def glibc_names(machine: str, sysroot: Path | None = None) -> Mapping[str, str] | None:
+    """Return name -> the oldest version of glibc that has it (``2.17``), or None if that glibc is not installed here.
+
+    For another machine it is that of ``sysroot``, or of Debian's cross compiler.
+    """
+    roots = [*([sysroot] if sysroot is not None else []), Path("/")]
+    folders = (f"lib/{machine}-linux-gnu", "lib64", "lib")
+    places = [root / usr / folder for root in roots for folder in folders for usr in ("", "usr")]
+    places.append(Path(f"/usr/{machine}-linux-gnu/lib"))
+    folder = next((place for place in places if _is_for(place / GLIBC[0], machine)), None)
+    if folder is None:
+        return None
+    found: dict[str, str] = {}
+    for library in filter(Path.is_file, (folder / name for name in GLIBC)):
+        for name, version in elf.versions(library):
+            if match := re.fullmatch(r"GLIBC_(\d[\d.]*)", version):  # not GLIBC_PRIVATE
+                found[name] = min(found.get(name, match[1]), match[1], key=policy.natural)
+    return found
+
+
+def _is_for(library: Path, machine: str) -> bool:
+    try:
+        return elf.read(library).machine == machine
+    except ElfError:
+        return False
 
 
 def _of_glibc(symbol: str, names: Mapping[str, str], binary: AuditedBinary) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, policies, python, symbols
+from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.base.errors import ElfError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values.sdk import Sdk
     from hatch_torch_ext.values.toolchain import CudaToolkit
 
-"""Files that others need lie there, with a hash in their names."""
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
@@ -82,7 +81,7 @@ def audit_variant(
         opened = opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
     found += opened.findings
     found += check(subject, opened=opened.operators)
-    found += policies.beyond_all(binaries, variant=subject.variant)
+    found += binary.beyond_all_policies(binaries, variant=subject.variant)
     return settle(found, ignore=config.ignore)
 
 

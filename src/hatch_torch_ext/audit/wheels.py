@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
-from hatch_torch_ext.audit import imported, loading, opening, operators, policies
+from hatch_torch_ext.audit import binary, imported, loading, opening, operators
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
@@ -85,7 +85,7 @@ def audit_wheel(
                 opened |= outcome.operators
         for subject in subjects:
             found += check(subject, used=used, opened=opened)
-        found += policies.check(read.tags, elves.values())
+        found += binary.check_policy(read.tags, elves.values())
         found = list(_unaccepted(found, listed))
     return settle(found, ignore=ignore)
 

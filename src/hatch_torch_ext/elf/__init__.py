@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["ElfError", "ElfFile", "defined", "is_elf", "read"]
+__all__ = ["ElfError", "ElfFile", "defined", "is_elf", "read", "versions"]
 
-MACHINES = {3: "i686", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+MACHINES = {21: "ppc64le", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 ET_EXEC, ET_DYN = 2, 3
 PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_STACK = 2, 3, 4, 7, 0x6474E551
 SHT_SYMTAB, SHT_DYNSYM = 2, 11
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_RPATH = 1, 4, 5, 6, 10, 14, 15
 DT_TEXTREL, DT_RUNPATH, DT_FLAGS = 22, 29, 30
-DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = (
-    0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF,
+DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = (
+    0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF,
 )  # fmt: skip
 DF_TEXTREL, DF_STATIC_TLS, DF_1_PIE = 0x4, 0x10, 0x08000000
+SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
+"""A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
 MAX_VERSIONS = 1 << 16
-STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64", "i686", "ppc", "armv7l"})
+STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64"})
 """Machines whose glibc has ``PF_X`` in ``DEFAULT_STACK_PERMS``: without PT_GNU_STACK, the stack is executable."""
 
 
@@ -106,17 +108,53 @@ def defined(path: Path) -> frozenset[str]:
         raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error
 
 
+def versions(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each name that the library exports with a version of its own, and that version (``GLIBC_2.17``).
+
+    Raises ``ElfError`` as ``read`` does.
+    """
+    try:
+        with path.open("rb") as stream, _map(stream) as data:
+            yield from _versioned(Image(data))
+    except (Malformed, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error
+
+
+def _versioned(image: Image) -> Iterator[tuple[str, str]]:
+    dynamic = _dynamic(image)
+    first = {tag: values[0] for tag, values in dynamic.items()}
+    if not {DT_SYMTAB, DT_VERSYM, DT_VERDEF} <= first.keys():
+        return
+    strings = _strings(image, dynamic)
+    known: dict[int, str] = {}
+    at, _ = image.offset_of(first[DT_VERDEF], "its versions")
+    for _ in range(min(first.get(DT_VERDEFNUM, 0), MAX_VERSIONS)):
+        _, _, index, _, _, aux, following = image.unpack("HHHHIII", at, "a version")
+        (name,) = image.unpack("I", at + aux, "a version's name")
+        known[index] = image.string(strings, name, "a version's name")
+        at += following
+    offset, _ = image.offset_of(first[DT_SYMTAB], "its dynamic symbol table")
+    count = _symbol_count(image, first, offset)
+    if count > MAX_SYMBOLS:
+        raise Malformed(f"{count} dynamic symbols")
+    places, _ = image.offset_of(first[DT_VERSYM], "its symbol versions")
+    indices = image.unpack(f"{count}H", places, "its symbol versions")
+    rows = image.records(SYMBOL, offset, count, "its dynamic symbol table")
+    for number, (name, _, _, section, _, _) in enumerate(rows):
+        if name and section and (version := known.get(indices[number] & 0x7FFF)):
+            yield image.string(strings, name, "a dynamic symbol's name"), version
+
+
 def _defined(image: Image) -> Iterator[str]:
     for section in image.sections:
         if section.type != SHT_SYMTAB or not 0 <= section.link < len(image.sections):
             continue
         names = image.sections[section.link]
-        count = section.size // (24 if image.wide else 16)
+        count = section.size // SYMBOL_SIZE
         if count > MAX_SYMBOLS:
             raise Malformed(f"{count} symbols")
-        layout = "IBBHQQ" if image.wide else "IIIBBH"
-        for row in image.records(layout, section.offset, count, "its symbol table"):
-            name, index = row[0], row[3] if image.wide else row[5]
+        for name, _, _, index, _, _ in image.records(SYMBOL, section.offset, count, "its symbol table"):
             if name and index:
                 yield image.string((names.offset, names.size), name, "a symbol's name")
 
@@ -129,8 +167,6 @@ def _map(stream: BinaryIO) -> mmap.mmap:
 
 def _facts(path: Path, image: Image) -> ElfFile:
     machine = MACHINES.get(image.machine, f"machine{image.machine}")
-    if machine == "ppc64" and image.order == "<":
-        machine = "ppc64le"
     dynamic = _dynamic(image)
     strings = _strings(image, dynamic)
     first = {tag: values[0] for tag, values in dynamic.items()}
@@ -162,7 +198,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
         text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
         static_tls=_static_tls(image) if first.get(DT_FLAGS, 0) & DF_STATIC_TLS else 0,
         takes_subnormals_for_zero=fast_math,
-        runs_when_opened=first.get(DT_INIT_ARRAYSZ, 0) // (8 if image.wide else 4) > startup,
+        runs_when_opened=first.get(DT_INIT_ARRAYSZ, 0) // 8 > startup,
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
         build_id=_build_id(image),
@@ -185,9 +221,8 @@ def _dynamic(image: Image) -> dict[int, list[int]]:
     segment = next((s for s in image.segments if s.type == PT_DYNAMIC and s.file_size), None)
     if segment is None:
         return found
-    layout, size = ("QQ", 16) if image.wide else ("II", 8)
-    count = min(segment.file_size // size, MAX_DYNAMIC)
-    for tag, value in image.records(layout, segment.offset, count, "its dynamic table"):
+    count = min(segment.file_size // 16, MAX_DYNAMIC)
+    for tag, value in image.records("QQ", segment.offset, count, "its dynamic table"):
         if not tag:
             break
         found.setdefault(tag, []).append(value)
@@ -248,10 +283,8 @@ class _Symbols:
         if versions and DT_VERSYM in first:
             at, _ = image.offset_of(first[DT_VERSYM], "its symbol versions")
             indices = image.unpack(f"{count}H", at, "its symbol versions")
-        wide = image.wide
-        rows = image.records("IBBHQQ" if wide else "IIIBBH", offset, count, "its dynamic symbol table")
-        for number, row in enumerate(rows):
-            name, info, other, index = (row[0], row[1], row[2], row[3]) if wide else (row[0], row[3], row[4], row[5])
+        rows = image.records(SYMBOL, offset, count, "its dynamic symbol table")
+        for number, (name, info, other, index, _, _) in enumerate(rows):
             binding = info >> 4
             if not name or not binding:
                 continue
@@ -269,7 +302,7 @@ def _symbol_count(image: Image, first: dict[int, int], offset: int) -> int:
     """Return the number of dynamic symbols, from the section header, else from a hash table: no dynamic tag has it."""
     for section in image.sections:
         if section.type == SHT_DYNSYM and section.offset == offset:
-            return section.size // (24 if image.wide else 16)
+            return section.size // SYMBOL_SIZE
     if DT_HASH in first:
         at, _ = image.offset_of(first[DT_HASH], "its hash table")
         return image.unpack("II", at, "its hash table")[1]
@@ -277,7 +310,7 @@ def _symbol_count(image: Image, first: dict[int, int], offset: int) -> int:
         return 0
     at, _ = image.offset_of(first[DT_GNU_HASH], "its GNU hash table")
     buckets, start, bloom, _ = image.unpack("IIII", at, "its GNU hash table")
-    at += 16 + bloom * (8 if image.wide else 4)
+    at += 16 + bloom * 8
     if buckets > MAX_SYMBOLS:
         raise Malformed(f"{buckets} hash buckets")
     last = max((row[0] for row in image.records("I", at, buckets, "its GNU hash table")), default=0)
@@ -314,10 +347,7 @@ def _build_id(image: Image) -> str | None:
     for offset, size in places:
         notes, at = image.bytes(offset, min(size, 1 << 16), "a note"), 0
         while at + 12 <= len(notes):
-            name_size, text_size, kind = (
-                int.from_bytes(notes[i : i + 4], "little" if image.order == "<" else "big")
-                for i in (at, at + 4, at + 8)
-            )
+            name_size, text_size, kind = (int.from_bytes(notes[i : i + 4], "little") for i in (at, at + 4, at + 8))
             start = at + 12 + (name_size + 3 & ~3)
             if kind == 3 and notes[at + 12 : at + 12 + name_size] == b"GNU\0":  # noqa: PLR2004 - NT_GNU_BUILD_ID
                 return notes[start : start + min(text_size, 64)].hex()

@@ -2,7 +2,8 @@
 
 It uses ``struct`` over a memory map instead of pyelftools: a torch library has hundreds of thousands of symbols, for
 each of which pyelftools makes several Python objects, and it trusts the counts that it reads. What the dynamic linker
-uses (program headers, the dynamic table) is read first; section headers only add to it.
+uses (program headers, the dynamic table) is read first; section headers only add to it. All machines that torch is
+built for have 64 bits and are little-endian.
 """
 
 from __future__ import annotations
@@ -66,12 +67,9 @@ class Image:
         ident = self.bytes(0, 16, "its identification")
         if ident[:4] != b"\x7fELF":
             raise Malformed("it does not start with the ELF magic")
-        if ident[4] not in (1, 2) or ident[5] not in (1, 2):
-            raise Malformed(f"unknown class {ident[4]} or byte order {ident[5]}")
-        self.wide = ident[4] == 2  # noqa: PLR2004 - ELFCLASS64
-        self.order = "<" if ident[5] == 1 else ">"
-        word = "Q" if self.wide else "I"
-        fields = self.unpack(f"HHI{word}{word}{word}IHHHHHH", 16, "its header")
+        if (ident[4], ident[5]) != (2, 1):
+            raise Malformed("it is not for a machine of 64 bits, little-endian, as those of torch are")
+        fields = self.unpack("HHIQQQIHHHHHH", 16, "its header")
         self.type, self.machine = fields[0], fields[1]
         self._headers = fields[4], fields[8], fields[9]
         self._section_headers = fields[5], fields[10], fields[11], fields[12]
@@ -86,12 +84,12 @@ class Image:
 
     def unpack(self, layout: str, offset: int, what: str) -> tuple[int, ...]:
         """Return the integers of one record."""
-        record = struct.Struct(self.order + layout)
+        record = struct.Struct("<" + layout)
         return record.unpack(self.bytes(offset, record.size, what))
 
     def records(self, layout: str, offset: int, count: int, what: str) -> Iterator[tuple[int, ...]]:
         """Return an iterator over ``count`` consecutive records."""
-        record = struct.Struct(self.order + layout)
+        record = struct.Struct("<" + layout)
         return record.iter_unpack(self.bytes(offset, record.size * count, what))
 
     def string(self, table: tuple[int, int], index: int, what: str) -> str:
@@ -115,16 +113,13 @@ class Image:
 
     def _read_segments(self) -> tuple[Segment, ...]:
         offset, entry_size, count = self._headers
-        layout = "IIQQQQQQ" if self.wide else "IIIIIIII"
+        layout = "IIQQQQQQ"
         if not count:
             return ()
-        if entry_size != struct.calcsize(self.order + layout):
+        if entry_size != struct.calcsize("<" + layout):
             raise Malformed(f"program headers of {entry_size} bytes")
         rows = self.records(layout, offset, count, "its program headers")
-        if self.wide:
-            segments = [Segment(r[0], r[1], r[2], r[3], r[5], r[6]) for r in rows]
-        else:
-            segments = [Segment(r[0], r[6], r[1], r[2], r[4], r[5]) for r in rows]
+        segments = [Segment(r[0], r[1], r[2], r[3], r[5], r[6]) for r in rows]
         for segment in segments:
             if segment.type == PT_LOAD and segment.offset + segment.file_size > self.size:
                 raise Malformed(
@@ -134,10 +129,10 @@ class Image:
 
     def _read_sections(self) -> tuple[Section, ...]:
         offset, entry_size, count, names_index = self._section_headers
-        layout = "IIQQQQIIQQ" if self.wide else "IIIIIIIIII"
+        layout = "IIQQQQIIQQ"
         if not offset or not (count or entry_size):
             return ()
-        if entry_size != struct.calcsize(self.order + layout):
+        if entry_size != struct.calcsize("<" + layout):
             raise Malformed(f"section headers of {entry_size} bytes")
         if not count or names_index == 0xFFFF:  # noqa: PLR2004 - SHN_XINDEX: the true numbers are in section 0
             first = self.unpack(layout, offset, "its first section header")

@@ -120,12 +120,6 @@ def floor(libc: Libc, policy: Policy, versions: Iterable[str]) -> str:
     return policy.version or "0"
 
 
-def glibcs(machine: str) -> tuple[str, ...]:
-    """Return the glibc versions of a machine's policies, the oldest first."""
-    named_ones = {number for _, promised in _policies(machine, "glibc") for number in promised.get("GLIBC", ())}
-    return tuple(sorted((each for each in named_ones if each[:1].isdigit()), key=natural))
-
-
 _NUMBER = re.compile("[0-9]{1,18}")
 
 

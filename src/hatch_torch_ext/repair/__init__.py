@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.repair.contents import Contents, VariantBinary
+    from hatch_torch_ext.repair.contents import Contents, Links, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
-    from hatch_torch_ext.repair.links import Links
     from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import Interpreter
     from hatch_torch_ext.values.job import InstallTree

@@ -52,6 +52,27 @@ class VariantBinary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The changes of a file's NEEDED, and what it needs afterwards.
+
+    ``own`` are the needed names of binaries of the wheel, which get their final names when they are written;
+    ``folders`` are those below site-packages that hold the rest.
+    """
+
+    remove: tuple[str, ...]
+    replace: tuple[tuple[str, str], ...]
+    add: tuple[str, ...]
+    own: tuple[tuple[str, VariantBinary], ...]
+    folders: tuple[str, ...]
+    cuda: bool
+
+    @property
+    def targets(self) -> tuple[VariantBinary, ...]:
+        """Return the distinct binaries of the wheel that the file needs."""
+        return tuple(dict.fromkeys(target for _, target in self.own))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
     """The contents: ``data`` is the package's, ``variant_data`` the variant's (files with GPU code)."""
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base.errors import RepairError
 from hatch_torch_ext.facts import content, owners, sonames
 from hatch_torch_ext.repair import licences, placing
-from hatch_torch_ext.repair.contents import VariantBinary
-from hatch_torch_ext.repair.links import Links
+from hatch_torch_ext.repair.contents import Links, VariantBinary
 from hatch_torch_ext.repair.provided import TORCH_FOLDER
 
 if TYPE_CHECKING:

@@ -1,19 +1,25 @@
-"""One set of changes to an ELF file -> one call of patchelf; and stripping, which precedes it."""
+"""One set of changes to an ELF file -> one call of patchelf; stripping, which precedes it; and the build id.
+
+Linkers also hash parts that are stripped afterwards: the build id is made again from the bytes that users get.
+"""
 
 from __future__ import annotations
 
+import mmap
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from hatch_torch_ext import elf
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError, TorchExtError
+from hatch_torch_ext.facts import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MINIMUM = "0.17.2"
-"""Older versions lose .gnu.version_r when they rename a NEEDED entry, or write files that crash when opened."""
+NT_GNU_BUILD_ID = 3
 TIMEOUT = 300.0
 
 
@@ -87,3 +93,23 @@ def _run(command: list[str | Path], file: Path, *, log: Path | None) -> None:
         program = str(command[0]).rpartition("/")[2]
         said = process.tail(error.output, 5) or str(error)
         raise PatchError(f"{program} could not change {file}: {said}") from error
+
+
+def renew_build_id(file: Path) -> None:
+    """Set the build id of the stripped ``file`` to a hash of all its other bytes; a file without one is left alone.
+
+    Otherwise builds would differ: nvcc writes the names of its temporary files, which contain the process id, into the
+    symbol table.
+    """
+    found = elf.read(file).build_id
+    if found is None:
+        return
+    old = bytes.fromhex(found)
+    note = struct.pack("<III", 4, len(old), NT_GNU_BUILD_ID) + b"GNU\0" + old
+    with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as data:
+        at = data.find(note)
+        at += len(note) - len(old)
+        data[at : at + len(old)] = bytes(len(old))
+        data.flush()
+        new = bytes.fromhex(content.sha256(file))
+        data[at : at + len(old)] = (new * (len(old) // len(new) + 1))[: len(old)]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.repair.contents import VariantBinary
-    from hatch_torch_ext.repair.links import Links
+    from hatch_torch_ext.repair.contents import Links, VariantBinary
 
 HASH_LENGTH = 12
 NAME_HASH_LENGTH = 8

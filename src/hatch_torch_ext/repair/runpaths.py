@@ -19,8 +19,7 @@ from hatch_torch_ext.facts.variant import FOLDER
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.repair.contents import VariantBinary
-    from hatch_torch_ext.repair.links import Links
+    from hatch_torch_ext.repair.contents import Links, VariantBinary
 
 ORIGIN = re.compile(r"\$(?:ORIGIN(?=/|$)|\{ORIGIN\})")
 OPENS_BY_NAME = frozenset({"dlopen", "dlmopen"})

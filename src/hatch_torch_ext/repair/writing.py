@@ -10,7 +10,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.base.errors import RepairError
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import SHARED
-from hatch_torch_ext.repair import buildid, patchelf, placing, runpaths
+from hatch_torch_ext.repair import patchelf, placing, runpaths
 from hatch_torch_ext.repair.patchelf import Changes, PatchError
 from hatch_torch_ext.repair.runpaths import KeptPaths
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.repair.contents import VariantBinary
-    from hatch_torch_ext.repair.links import Links
+    from hatch_torch_ext.repair.contents import Links, VariantBinary
     from hatch_torch_ext.repair.runpaths import Ties
     from hatch_torch_ext.values.toolchain import Toolchain
 
@@ -162,7 +161,7 @@ class Writer:
         except PatchError as error:
             raise RepairError(self._entry, str(error)) from error
         if self._mode == "strip" and binary.kind != "graft":  # debuggers find separate debug files by the id
-            buildid.renew(file)
+            patchelf.renew_build_id(file)
         return file
 
     def _patch(self, binary: VariantBinary, file: Path, place: str, links: Links) -> None:
