@@ -581,3 +581,18 @@ def test_a_library_that_only_acts_when_it_is_opened(site: Site) -> None:
     left = site.repair(config=site.config(unopened=("libown.so", "libhooks.so")))
     assert not any(file.registers for file in left.variant.files)
     assert not any("runs when it is opened" in line for line in site.said)
+
+
+def test_the_check_of_a_variant_that_registers_nothing(site: Site) -> None:
+    """CASE 73: it is not said to work; a variant that the loader opens is."""
+    said = []
+    for source in (TORCH_CALL, ACTS):
+        site.add("libops.so", source)
+        site.install_wheel(site.repair())
+        with (site.torch.parent / "__init__.py").open("a", encoding="utf-8") as torch:
+            torch.write("_C._dispatch_get_all_op_names = list\n")
+        said.append(site.python("-m", "pkg._variants", "--check").stdout)
+    assert said == [
+        f"{BUILT_FOR_CPU} is whole, but load() opens nothing of it: no file registers an operator or a class\n",
+        f"{BUILT_FOR_CPU} works; its operators: none\n",
+    ]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.elf import ElfFile
 
-_CPP_RUNTIMES = frozenset({"libstdc++", "libc++", "libc++abi"})
-
 
 def system(elf: ElfFile) -> policy.Policy:
     """Return the policy that the file's own symbol versions meet: every system that ``elf`` runs on has its libraries.
@@ -82,9 +80,8 @@ def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """
     shares = binary.is_module or any(symbol.startswith("_Z") for symbol in binary.elf.undefined)
     shares = shares or owners.registers(binary.elf.undefined)
-    if shares and not _CPP_RUNTIMES & {sonames.stem(name) for name in binary.elf.needed} and has_cpp_runtime(
-        binary.elf.path
-    ):  # fmt: skip
+    shares = shares and not any(map(sonames.is_cpp_runtime, binary.elf.needed))
+    if shares and has_cpp_runtime(binary.elf.path):
         message = (
             "has the C++ runtime in it, beside the one that torch loads: numbers vanish from texts, and an exception "
             "ends the process"

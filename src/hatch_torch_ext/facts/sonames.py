@@ -120,6 +120,11 @@ def process_runtime(name: str) -> str | None:
     return "the Java machine" if _JAVA.fullmatch(stem(name)) else None
 
 
+def is_cpp_runtime(name: str) -> bool:
+    """Return whether ``name`` is a C++ runtime: GCC's, or LLVM's."""
+    return stem(name) in {"libstdc++", "libc++", "libc++abi"}
+
+
 def is_openmp(name: str) -> bool:
     """Return whether the library is an OpenMP runtime."""
     return _OPENMP.fullmatch(stem(name)) is not None

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from hatch_torch_ext import elf
 from hatch_torch_ext.base.crash_report import crowded
-from hatch_torch_ext.base.errors import ProcessError, ToolchainError
+from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.base.process import answer, run
+from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.facts.content import has_cpp_runtime
 from hatch_torch_ext.values.toolchain import Tool
 
@@ -262,7 +264,11 @@ def _links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
             run([compiler_path, "-shared", "-fPIC", source, "-o", library, *flags], timeout=TIMEOUT)
         except ProcessError:
             return None
-        return has_cpp_runtime(library) if library.is_file() else None
+        try:
+            shared = any(map(sonames.is_cpp_runtime, elf.read(library).needed))
+        except ElfError:
+            return None
+        return not shared and has_cpp_runtime(library)
 
 
 def beside(compiler_path: Path, name: str) -> Path | None:

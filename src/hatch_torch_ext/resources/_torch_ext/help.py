@@ -489,4 +489,7 @@ def check() -> str:
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise loader.LoadError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
-    return f"{choice.label} works; its operators: {done.stdout.decode().splitlines()[-1] or 'none'}"
+    operators = done.stdout.decode().splitlines()[-1]
+    if not operators and not any(file["registers"] or file["module"] for file in choice.variant["files"]):
+        return f"{choice.label} is whole, but load() opens nothing of it: no file registers an operator or a class"
+    return f"{choice.label} works; its operators: {operators or 'none'}"
