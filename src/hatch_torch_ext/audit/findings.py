@@ -16,7 +16,6 @@ from hatch_torch_ext.base.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-SHOWN = 3
 MOST = 50
 """Number of findings of one code that are listed one by one."""
 
@@ -269,8 +268,7 @@ def finding(
 
 def some(names: Sequence[str]) -> str:
     """Return the first few of ``names``, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(escape.name(name) for name in names[:SHOWN]) + more
+    return escape.few([*map(escape.name, names[:3]), *names[3:]])
 
 
 def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 NAME = 200
 """Longest foreign name in a message, in characters."""
@@ -55,6 +55,12 @@ def line(text: object, limit: int = LINE) -> str:
 def name(text: object) -> str:
     """Return the name of a file, a symbol or the like, for use in a message."""
     return line(text, NAME)
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first ``most`` of ``names``, which are fit to be shown, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def text(said: str, limit: int = TEXT) -> str:

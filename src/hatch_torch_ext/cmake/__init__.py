@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.base import process
+from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import (
     configured,
@@ -102,10 +102,9 @@ def build(
     if not files:
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
     for project, places in replies.of_dependencies(reply, job.prefix, root=config.root, build=job.build).items():
-        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")  # noqa: PLR2004
         report(
-            f"{entry.name}: the install rules of {project}, which the project brings in, put {shown} into the wheel. "
-            f"EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
+            f"{entry.name}: the install rules of {project}, which the project brings in, put {escape.few(places)} into "
+            "the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
         )
     return InstallTree(
         prefix=job.prefix,

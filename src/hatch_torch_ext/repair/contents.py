@@ -126,10 +126,9 @@ def read(
             _add(entry, binaries, _binary(source, links, facts, package))
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
         name = beyond[0].partition("/")[0].removesuffix(".py")
-        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
         report(
-            f"{entry}: CMake installs {beyond[0]}{more} into site-packages, beside `{package}`, and the wheel has it "
-            f"in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
+            f"{entry}: CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel has "
+            f"it in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
             f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
         )
     return Contents(

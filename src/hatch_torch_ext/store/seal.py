@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base import escape, untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,6 @@ LARGEST = 1 << 26
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MARKER = "finished.json"
 """Each use sets the time of this file, so only its hash is compared."""
-SHOWN = 3
 _DIGEST = 1 + 2 * hashlib.sha256().digest_size
 """Letters at the end of a file's text: a blank and the SHA-256."""
 RECENTLY = 10.0
@@ -42,8 +41,7 @@ class ChangedError(Exception):
 
     def __init__(self, names: list[str]) -> None:
         self.names = sorted(names)
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        super().__init__(f"{', '.join(ascii(name)[1:-1] for name in self.names[:SHOWN])}{more}")
+        super().__init__(escape.few([ascii(name)[1:-1] for name in self.names]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
