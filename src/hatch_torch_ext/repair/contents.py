@@ -127,8 +127,8 @@ def read(
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
         name = beyond[0].partition("/")[0].removesuffix(".py")
         report(
-            f"{entry}: CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel has "
-            f"it in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
+            f"{entry}: CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
+            f"has it in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
             f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
         )
     return Contents(
