@@ -187,12 +187,18 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "remove the environment with",
         "take it out",
     ),
+    "integration/test_first_use.py::test_a_build_is_offered_before_another_torch_and_the_command_builds": (
+        "Build it for this torch, once",
+    ),
     "integration/test_first_use.py::test_a_full_disk_of_the_cache": ("Free some space; or",),
     "integration/test_first_use.py::test_a_newer_release_that_serves_it": ("pip install -U {}",),
     "integration/test_first_use.py::test_a_package_that_goes_on_without_a_variant": (
         "put `_variants.load()` into a `try`",
     ),
-    "integration/test_first_use.py::test_a_package_without_a_matrix_is_always_built_at_first_use": ("Install torch",),
+    "integration/test_first_use.py::test_a_package_without_a_matrix_is_always_built_at_first_use": (
+        "Install torch",
+        "pip install torch",
+    ),
     "integration/test_first_use.py::test_an_extra_of_the_authors_own_without_the_builder": ("add it there",),
     "integration/test_first_use.py::test_sources_that_were_changed_are_not_compiled": (
         "Repair it: ",
@@ -467,6 +473,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_loader.py::test_a_half_deleted_installation_still_gives_its_reasons": (
         "which knows more, is missing or damaged: pip",
     ),
+    "unit/test_loader.py::test_a_vendors_torch_is_kept": ("Take this pre-release of torch",),
     "unit/test_loader.py::test_another_python_or_machine_is_named_where_torch_cannot_help": ("Use a Python that",),
     "unit/test_loader.py::test_no_command_is_given_that_cannot_help": ("Use a build of",),
     "unit/test_loader.py::test_the_remedy_is_the_nearest_torch": (

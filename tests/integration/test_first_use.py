@@ -76,16 +76,20 @@ def views(user: used.User) -> list[Path]:
     return sorted((user.cache / "views").glob("*"))
 
 
-def test_the_error_ends_with_the_command_and_the_command_builds(user: used.User) -> None:
+BUILD_IT = "Build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
+
+
+def test_a_build_is_offered_before_another_torch_and_the_command_builds(user: used.User) -> None:
     """Nothing is built unasked; the command of the error builds once, and every later import loads that build."""
     lines = last_lines(user.load())
     assert lines[0] == "my_pkg: none of its compiled variants (1) fits here."
-    assert lines[-2:] == [
-        "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:",
+    start = lines.index(BUILD_IT)
+    assert lines[start + 1 : start + 3] == [
         "  python -m my_pkg._variants --build",
+        "Or install a torch that it was built for:",
     ]
     assert not user.cache.exists()
-    _, *arguments = lines[-1].split()
+    _, *arguments = lines[start + 1].split()
     done = user.run(*arguments)
     assert (done.returncode, done.stdout) == (0, f"{LABEL} is built, and loaded from now on\n"), done.stderr
     loaded = user.load()
@@ -220,7 +224,10 @@ def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wh
     """The command of the error, unchanged, installs the builder and not torch, and the build works."""
     user = used.User(tmp_path, builder=False)
     user.install(wheel)
-    assert last_lines(user.load())[-2:] == ['  pip install "my-pkg[build]"', "  python -m my_pkg._variants --build"]
+    lines = last_lines(user.load())
+    start = lines.index(BUILD_IT)
+    commands = ['  pip install "my-pkg[build]"', "  python -m my_pkg._variants --build"]
+    assert lines[start + 1 : start + 3] == commands
     lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
     assert lines == [
         "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: hatch-torch-ext is not "
@@ -656,7 +663,7 @@ def test_a_cache_that_this_user_cannot_read_is_named(user: used.User) -> None:
     user.cache.mkdir()
     program = f"import os; os.access = lambda path, mode: path != {str(user.cache)!r}; import my_pkg"
     lines = last_lines(user.run("-c", program))
-    assert lines[-3] == (
+    assert lines[lines.index(BUILD_IT) - 1] == (
         f"What was built in {user.cache} cannot be read by this user; its owner allows it: chmod -R a+rX {user.cache}"
     )
 
@@ -676,3 +683,76 @@ def test_every_outlet_carries_the_sources(tmp_path: Path, shared: Path) -> None:
     with zipfile.ZipFile(served[0].path) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         assert "Requires-Dist: torch<2.9,>=2.8" in archive.read(metadata).decode().splitlines()
+
+
+@pytest.mark.slow
+def test_a_cache_made_under_an_open_umask_or_behind_a_link_is_loaded(user: used.User) -> None:
+    """Umask 002, where each user has a group, and a cache that is a link: built once, then loaded; folders are 0700."""
+    (user.root / "real").mkdir()
+    (user.root / "link").symlink_to("real")
+    changes = {"TORCH_EXT_BUILD_CACHE": str(user.root / "link")}
+    program = "import os; os.umask(0o002); import my_pkg; print(*my_pkg.load())"
+    first = user.run("-c", program, TORCH_EXT_BUILD="1", **changes)
+    assert first.stdout == LOADED, first.stderr
+    assert "compile ..." in first.stderr
+    again = user.run("-c", program, TORCH_EXT_BUILD="1", **changes)
+    assert (again.stdout, again.stderr) == (LOADED, "")
+    folders = [path for path in (user.root / "real").rglob("*") if path.is_dir() and not path.is_symlink()]
+    assert not [path for path in folders if path.stat().st_mode & 0o022]
+    assert not [path for path in folders if path.parent == user.root / "real" and path.stat().st_mode & 0o077]
+
+
+def test_a_cache_that_others_can_write_is_refused_before_anything_is_compiled(user: used.User) -> None:
+    """The error comes at once, and names another folder."""
+    user.cache.mkdir()
+    (user.cache / "mine").touch()
+    user.cache.chmod(0o777)
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert "other users can write it, and it is not empty" in done.stderr
+    assert "TORCH_EXT_BUILD_CACHE=/path/to/folder" in done.stderr
+    assert "compile ..." not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "a device that never ends"])
+def test_installed_sources_that_are_no_files_are_reinstalled(user: used.User, kind: str) -> None:
+    """Neither is waited for or read until the disk is full; the error names the file and the remedy, not the cache."""
+    source = user.site / "my_pkg" / "_torch_ext" / "sources" / "csrc" / "plain.c"
+    source.unlink()
+    if kind == "a named pipe":
+        os.mkfifo(source)
+    else:
+        source.symlink_to("/dev/zero")
+    lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
+    assert lines[1] == (f"{source} cannot be read (it is no file): pip install --force-reinstall --no-deps my-pkg")
+
+
+@pytest.mark.slow
+def test_modules_beside_a_script_do_not_take_the_place_of_the_builders(user: used.User) -> None:
+    """A script's folder with packaging.py, elftools.py and json.py: the first use builds by its own packages."""
+    folder = user.root / "scripts"
+    folder.mkdir()
+    for name in ("packaging", "elftools", "json"):
+        (folder / f"{name}.py").write_text("raise RuntimeError('a module of the user')\n", encoding="utf-8")
+    # The loader itself needs json; the script has the standard one.
+    script = "import os, sys\nsys.path.append(sys.path.pop(0))\nimport json\nsys.path.insert(0, sys.path.pop())\n"
+    (folder / "job.py").write_text(f"{script}import my_pkg\nprint(*my_pkg.load())\n", encoding="utf-8")
+    done = user.run(str(folder / "job.py"), TORCH_EXT_BUILD="1")
+    assert done.stdout == LOADED, done.stderr
+
+
+@pytest.mark.slow
+def test_a_path_that_leads_out_of_a_build_is_not_loaded(user: used.User) -> None:
+    """What variant.json names is below its own folder; else the build is made anew from the cache."""
+    assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    (view,) = views(user)
+    described = json.loads((view / "variant.json").read_text(encoding="utf-8"))
+    (file,) = described["variant"]["files"]
+    outside = user.root / "elsewhere.so"
+    outside.write_bytes((view / file["path"]).read_bytes())
+    outside.chmod(0o444)
+    for path in (os.path.relpath(outside, view), str(outside)):
+        file["path"] = path
+        (view / "variant.json").write_text(json.dumps(described), encoding="utf-8")
+        assert user.load().returncode == 1
+    done = user.load(TORCH_EXT_BUILD="1")
+    assert (done.stdout, "compile ..." in done.stderr) == (LOADED, False)

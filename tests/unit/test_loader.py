@@ -601,7 +601,6 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
 OLD_ABI = variant("torch2.6_cpu_cxx98", "2.6", cxx11_abi=False)
 NEW_ABI = variant("torch2.6_cpu_cxx11", "2.6")
 CU128 = f" --index-url {releases.TORCH_INDEX}/cu128"
-RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
 
 
 @pytest.mark.parametrize(
@@ -634,7 +633,7 @@ RISK = "(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)"
             [variant("a", "2.9"), variant("b", "2.9", cuda="12.8")],
             [f'pip install "torch==2.9.*"{CU128}'],
         ),
-        ({"torch": "2.10.0a0+nv"}, [variant("a", "2.10")], ['pip install --force-reinstall "torch==2.10.*"', RISK]),
+        ({"torch": "2.10.0a0+nv"}, [variant("a", "2.10")], ['pip install --force-reinstall "torch==2.10.*"']),
     ],
 )
 def test_the_remedy_is_the_nearest_torch(
@@ -645,7 +644,7 @@ def test_the_remedy_is_the_nearest_torch(
     The oldest torch that the command installs is one for which a variant fits.
     """
     lines = refusal(tmp_path / "before", here, *variants).splitlines()
-    start = lines.index("Install a torch that it was built for:") + 1
+    start = [line.endswith("nstall a torch that it was built for:") for line in lines].index(True) + 1
     assert [line.strip() for line in lines[start : lines.index("or a newer release, if there is one:")]] == remedy
     pattern = rf'"torch[=>]=([0-9.]+?)(?:\.\*)?"(?: --index-url {releases.TORCH_INDEX}/(\w+))?'
     ((line, index),) = re.findall(pattern, remedy[0])
@@ -723,7 +722,9 @@ def test_what_users_read_fits_their_screen(user: str, tmp_path: Path) -> None:
     assert len(lines) <= 15
     assert max(map(len, lines)) <= 120
     assert not [line for line in lines if "here is ;" in line or line.endswith((" ", "here is"))]
-    assert lines[-2] == "  pip install -U my-dist"
+    torch = USERS[user][0].get("torch", "")
+    command = "pip install -U --no-deps my-dist" if "a0" in torch else "pip install -U my-dist"
+    assert lines[-2] == f"  {command}"
 
 
 def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Path) -> None:
@@ -877,3 +878,83 @@ def test_devices_that_no_code_runs_on_are_warned_of(
     text = f"my_pkg: no code of it runs on cuda:0 (capability {device[0]}.{device[1]}), only on {arch}. "
     assert [str(each.message) for each in caught] == ([] if runs else [f"{text}Try: pip install -U my-dist"])
     assert all(each.category is module.TorchExtWarning for each in caught)
+
+
+def pruned_of(module: Any, *labels: str) -> None:
+    """Let the installation be one from which `hatch-torch-ext prune` removed variants."""
+    manifest = {"pruned": list(labels), "reinstall": "pip install --force-reinstall --no-deps my-dist==1.0"}
+    (Path(module.ROOT) / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+WAY_BACK = "  pip install --force-reinstall --no-deps my-dist==1.0"
+
+
+def test_a_pruned_installation_says_so_and_knows_the_way_back(tmp_path: Path) -> None:
+    """Case 94: no torch of a pruned variant is advised; the way back is first, and what is gone has no reason."""
+    module = module_of(tmp_path, variant("old", "2.8"), variant("gone", "2.9"), variant("lost", "2.11"))
+    pruned_of(module, "gone", "lost")
+    module.facts = lambda: {**HERE, **TORCH}
+    with pytest.raises(ImportError) as caught:
+        module.choose()
+    assert str(caught.value).splitlines() == [
+        "my_pkg: none of its compiled variants (1) fits here.",
+        "Here: torch 2.10.0 (CPU, the C++11 ABI), cp311, linux x86_64, glibc 2.36",
+        "  old: built for torch 2.8, here is 2.10.0",
+        "Pruned from this installation: gone, lost. The way back:",
+        WAY_BACK,
+        "Or install a torch that it was built for:",
+        '  pip install "torch==2.8.*"',
+        "or a newer release, if there is one:",
+        "  pip install -U my-dist",
+        "More: python -m my_pkg._variants",
+    ]
+    assert module._part("help").explain().splitlines()[1:6] == [
+        "  old: rejected: built for torch 2.8, here is 2.10.0",
+        "  gone: pruned from this installation",
+        "  lost: pruned from this installation",
+        "Pruned from this installation: gone, lost. The way back:",
+        WAY_BACK,
+    ]
+
+
+def test_a_pruned_variant_that_would_fit_is_no_missing_file(tmp_path: Path) -> None:
+    """Another torch came after `prune`: the error says pruned, not that a file cannot be read; the command tells it."""
+    module = module_of(tmp_path, variant("fits", "2.10"), variant("old", "2.8"))
+    pruned_of(module, "fits")
+    module.facts = lambda: {**HERE, **TORCH}
+    with pytest.raises(ImportError) as caught:
+        module.path("libops.so")
+    assert str(caught.value) == (
+        f"my_pkg: fits fits, but was pruned from this installation. The way back: {WAY_BACK.strip()}"
+    )
+    assert module.choose().verdicts()["fits"] == "pruned from this installation, though it would be chosen"
+    assert module.main([]) == 1
+    pruned_of(module, "fits", "old")
+    module.facts = lambda: {**HERE, **TORCH, "torch": "2.7.0"}
+    with pytest.raises(ImportError) as caught:
+        module.choose()
+    head, _, way, back, newer, *_ = str(caught.value).splitlines()
+    assert head == "my_pkg: all its variants were pruned from this installation."
+    assert (way, back) == ("Pruned from this installation: old, fits. The way back:", WAY_BACK)
+    assert newer == "Or a newer release, if there is one:"
+
+
+def test_a_vendors_torch_is_kept(tmp_path: Path) -> None:
+    """Case 80: for a pre-release of the release that a variant is for, the opt-in is first, and pip keeps it."""
+    vendor = {"torch": "2.9.0a0+145a3a7bda.nv25.10", "backend": "CUDA 13.0"}
+    lines = refusal(tmp_path, vendor, variant("it", "2.9")).splitlines()
+    assert lines[3:] == [
+        "Take this pre-release of torch for its release, at your own risk:",
+        "  export TORCH_EXT_PRERELEASE=1",
+        "Or install a torch that it was built for:",
+        '  pip install --force-reinstall "torch==2.9.*"',
+        "or a newer release, if there is one:",
+        "  pip install -U --no-deps my-dist",
+        "More: python -m my_pkg._variants",
+    ]
+    module = module_of(tmp_path / "after", variant("it", "2.9"))
+    module.facts = lambda: {**HERE, **TORCH, **vendor}
+    name, _, value = lines[4].split()[1].partition("=")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value)
+        assert module.choose().label == "it"

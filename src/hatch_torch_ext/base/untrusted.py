@@ -37,18 +37,22 @@ def is_file(path: Path) -> bool:
 
 
 def text(path: Path, limit: int) -> str:
-    """Return the text of a file of at most ``limit`` bytes.
+    """Return the text of a file, as ``data`` does its bytes; ``ValueError`` if it is not UTF-8."""
+    return data(path, limit).decode("utf-8")
 
-    Raises ``OSError``; ``ValueError`` if the file is longer, is not a regular file (so a pipe is never waited for), or
-    is not UTF-8.
+
+def data(path: Path, limit: int) -> bytes:
+    """Return the bytes of a file of at most ``limit`` bytes.
+
+    Raises ``OSError``; ``ValueError`` if the file is longer or is not a regular file (so a pipe is never waited for).
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise ValueError("it is no file")
-        data = stream.read(limit + 1)
-    if len(data) > limit:
+        found = stream.read(limit + 1)
+    if len(found) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
-    return data.decode("utf-8")
+    return found
 
 
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.store import Store
     from hatch_torch_ext.user.request import Request
 
+OTHERS_MAY_WRITE = 0o022
 VARIABLE = "TORCH_EXT_BUILD_CACHE"
 LIMIT = "TORCH_EXT_BUILD_CACHE_SIZE"
 DEFAULT_LIMIT = 5_000_000_000
@@ -50,17 +51,23 @@ def check_place(cache: Path) -> None:
 
 
 def is_whole(cache: Store, request: Request) -> bool:
-    """Return whether the view exists and every file has its size and belongs to this user: another process made it."""
+    """Return whether the loader takes the view: every file has its size, and only this user can have written it."""
     folder = cache.root / VIEWS / request.view
     try:
         said = (folder / VARIANT).read_text(encoding="utf-8")
         files = [(folder / file["path"], file["size"]) for file in untrusted.json(said)["variant"]["files"]]
-        own = all(
-            path.lstat().st_uid == os.geteuid() for path in (folder, folder / VARIANT, *(path for path, _ in files))
+        if any(os.path.realpath(path) != f"{os.path.realpath(folder)}/{path.relative_to(folder)}" for path, _ in files):
+            return False  # a path leads out of the folder
+        return all(map(_is_own, (folder, folder / VARIANT, *(path for path, _ in files)))) and all(
+            path.stat().st_size == size for path, size in files
         )
-        return own and all(path.stat().st_size == size for path, size in files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _is_own(path: Path) -> bool:
+    status = path.lstat()
+    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_MAY_WRITE
 
 
 def keep_log(cache: Store, request: Request, log: Path) -> Path:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 EVERY = 2.0
 """Seconds between two progress messages."""
+MAX_SOURCE = 256 << 20
+"""Longest source file that is read, in bytes."""
 LOCAL = ("pre-release", "this-processor")
 """Audit codes that matter only for a wheel that others install."""
 
@@ -56,6 +58,7 @@ def build(data: Mapping[str, Any], *, say: Say) -> str:
     ``say`` is called with each progress message.
     """
     request = Request.load(data)
+    os.umask(0o077)  # what others can write is not loaded; this process does nothing else
     try:
         _build(request, say)
     except EntryError as error:
@@ -168,7 +171,7 @@ def _fallback(request: Request) -> Fallback:
 
     manifest = request.root / "manifest.json"
     try:
-        return fallback.from_json(untrusted.json(manifest.read_text(encoding="utf-8"))["fallback"])
+        return fallback.from_json(untrusted.json(untrusted.text(manifest, MAX_SOURCE))["fallback"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
 
@@ -188,9 +191,13 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
         source, target = request.root / "sources" / path, project / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            shutil.copy(source, target)
+            target.write_bytes(untrusted.data(source, MAX_SOURCE))
+            target.chmod(0o700 if source.stat().st_mode & 0o100 else 0o600)
         except FileNotFoundError as error:
             raise ConfigurationError([f"{source} is missing: {_again(request)}"]) from error
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError([f"{source} cannot be read ({why}): {_again(request)}"]) from error
         if content.sha256(target) != sha256:
             raise ConfigurationError([f"{source} is damaged or was changed: {_again(request)}"])
     return project

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # 1. What is allowed, and where ----------------------------------------------------------------------------------------
 
 
+_ELSEWHERE = "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+
+
 def instead(choice: Choice, *, must: bool) -> Choice:
     """Return the choice of an earlier or, with ``must``, a new build; unchanged if none is there and none allowed."""
     if allowed() is False:
@@ -48,9 +51,9 @@ def _cache() -> str:
     """Return the folder for builds on this machine, "" if none can be named."""
     named = os.environ.get("TORCH_EXT_BUILD_CACHE", "")
     if named:
-        return os.path.abspath(os.path.expanduser(named))  # a Dockerfile's ENV leaves "~" as it is
+        return os.path.realpath(os.path.expanduser(named))  # a Dockerfile's ENV leaves "~" as it is
     folder = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
-    return os.path.join(folder, "hatch-torch-ext", "first-use") if os.path.isabs(folder) else ""
+    return os.path.realpath(os.path.join(folder, "hatch-torch-ext", "first-use")) if os.path.isabs(folder) else ""
 
 
 def _of_others() -> str:
@@ -151,8 +154,11 @@ def _find_built(here: Facts) -> Any:
         with open(f"{folder}/variant.json", encoding="utf-8") as stream:
             variant = json.load(stream)["variant"]
         for file in variant["files"]:
-            file["path"] = f"{folder}/{file['path']}"
-            if not _is_trusted(file["path"]) or os.stat(file["path"]).st_size != file["size"]:
+            place = f"{folder}/{file['path']}"
+            if os.path.realpath(place) != place or not place.startswith(f"{folder}/"):
+                return None  # it leads out of the folder
+            file["path"] = place
+            if not _is_trusted(place) or os.stat(place).st_size != file["size"]:
                 return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -215,8 +221,7 @@ def _build(choice: Choice) -> Variant:
     cache = _cache()
     if not cache:
         raise loader.LoadError(
-            f"{head} there is no home folder for a cache (HOME is not set, or is no absolute path). "
-            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+            f"{head} there is no home folder for a cache (HOME is not set, or is no absolute path). {_ELSEWHERE}"
         )
     fault = _run_builder(choice.here, cache)
     if fault:
@@ -224,8 +229,7 @@ def _build(choice: Choice) -> Variant:
     variant = _find_built(choice.here)
     if variant is None:
         raise loader.LoadError(
-            f"{head} what was built in {cache} cannot be read, or others than you can write that folder. "
-            "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
+            f"{head} what was built in {cache} cannot be read, or others than you can write that folder. {_ELSEWHERE}"
         )
     built: Variant = variant
     return built
@@ -235,6 +239,22 @@ def _has_builder() -> bool:
     from importlib.util import find_spec
 
     return all(find_spec(name) is not None for name in BUILDER)
+
+
+def _builders_path() -> List[str]:
+    """Return sys.path for the builder: its own packages first, and not the folder of the script that is running.
+
+    A module of the user's there, ``packaging.py`` or ``json.py``, must not take the place of what the builder imports.
+    """
+    from importlib.util import find_spec
+
+    origins = [spec.origin for spec in map(find_spec, BUILDER) if spec is not None and spec.origin]
+    first = [os.path.dirname(os.path.dirname(os.path.abspath(origin))) for origin in origins]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    of_the_user = {os.path.dirname(os.path.realpath(script))} if script else set()
+    standard = [each for each in sys.path if os.path.isfile(f"{each}/os.py") or each.endswith(("lib-dynload", ".zip"))]
+    others = [each for each in sys.path if each and os.path.realpath(each) not in of_the_user]
+    return list(dict.fromkeys([*standard, *first, *others]))
 
 
 def _run_builder(here: Facts, cache: str) -> str:
@@ -253,7 +273,7 @@ def _run_builder(here: Facts, cache: str) -> str:
         "view": f"{first}-{second}",
         "torch": os.path.dirname(os.path.abspath(str(torch.__file__))),
         "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
-        "path": [path for path in sys.path if path],
+        "path": _builders_path(),
     }
     _tell(f"no compiled variant fits torch {here['torch']}: one is built, once")
     own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
@@ -320,7 +340,7 @@ def offer() -> Iterator[str]:
     of_others = _of_others()
     if of_others:
         yield of_others
-    yield "Or build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
+    yield "Build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
         yield _install_builder()
     yield f"  python -m {loader.PACKAGE}._variants --build"

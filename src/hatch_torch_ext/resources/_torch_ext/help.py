@@ -30,15 +30,16 @@ WIDTH = 120  # characters of a line
 
 
 def nothing_fits(_: str, choice: Choice) -> str:
-    """Return why nothing fits and, if the wheel holds its sources, how to build it here."""
-    count = len(choice.variants)
+    """Return why nothing fits, and what to do: what costs least first."""
+    gone, _back = pruned()
+    count = len([each for each in choice.variants if each["label"] not in gone])
     if count:
-        text = refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.")
-    else:
-        text = f"{loader.PACKAGE}: it holds no compiled variant, only the sources of one.\n{choice}"
-        if not choice.here["torch"]:
-            text += "\nInstall torch:\n  pip install torch"
-    return "\n".join([text, *_offer(choice)])
+        return refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.", _offer(choice))
+    if choice.variants:
+        return refusal(choice, choice.variants, "all its variants were pruned from this installation.", _offer(choice))
+    head = f"{loader.PACKAGE}: it holds no compiled variant, only the sources of one."
+    torch = [] if choice.here["torch"] else ["Install torch:", "  pip install torch"]
+    return "\n".join([head, str(choice), *torch, *_offer(choice)])
 
 
 def _offer(choice: Choice) -> List[str]:
@@ -51,23 +52,65 @@ def _offer(choice: Choice) -> List[str]:
         return [f"It holds its sources, but not what builds them ({error}). Reinstall it:", f"  {again()}"]
 
 
-def refusal(choice: Choice, variants: Sequence[Variant], head: str) -> str:
-    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then the remedy."""
-    told = _one_by_one if len(variants) <= FEW else _by_rule
+def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Sequence[str] = ()) -> str:
+    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then what to do.
+
+    What costs least is first: this torch at the user's own risk, a build (the lines ``offer``), then another torch.
+    """
+    gone, _back = pruned()
+    present = [each for each in variants if each["label"] not in gone]
+    reasons = _one_by_one if len(present) <= FEW else _by_rule
+    notes = [line for line in offer if line.startswith("(")]
+    first = [*_way_back(variants), *_opt_in(choice, present), *(line for line in offer if line not in notes)]
+    install = remedy(choice, present) if present else []
+    if first and install:
+        install[0] = f"Or {install[0][0].lower()}{install[0][1:]}"
+    newer = "Or a newer release, if there is one:" if first and not install else "or a newer release, if there is one:"
     lines = [
         f"{loader.PACKAGE}: {head}",
         str(choice),
-        *told(choice, variants),
-        *remedy(choice, variants),
+        *reasons(choice, present),
+        *first,
+        *install,
         *_partial(),
         *_cut(),
         "or build it for this one, if its matrix has it:"
         if "editable" in loader.DATA or "here" in loader.DATA
-        else "or a newer release, if there is one:",
-        f"  {update()}",
+        else newer,
+        f"  {update(choice)}",
         f"More: python -m {loader.PACKAGE}._variants",
+        *notes,
     ]
     return "\n".join(lines)
+
+
+def pruned() -> Tuple[Sequence[str], str]:
+    """Return the labels of the variants that `hatch-torch-ext prune` removed, and the command that brings them back."""
+    import json
+
+    try:
+        with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
+            manifest = json.load(stream)
+        labels = [str(label) for label in manifest.get("pruned", [])]
+        return labels, loader._plain(str(manifest.get("reinstall") or again()), 1000)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return [], again()
+
+
+def _way_back(variants: Sequence[Variant]) -> List[str]:
+    gone, back = pruned()
+    labels = [each["label"] for each in variants if each["label"] in gone]
+    if not labels:
+        return []
+    names = ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+    return [f"Pruned from this installation: {names}. The way back:", f"  {back}"]
+
+
+def _opt_in(choice: Choice, variants: Sequence[Variant]) -> List[str]:
+    """Return what lets a variant take this pre-release of its torch: a vendor's build, which pip would replace."""
+    if any({rule for rule, _, _ in choice.reasons[each["label"]]} == {"snapshot"} for each in variants):
+        return ["Take this pre-release of torch for its release, at your own risk:", "  export TORCH_EXT_PRERELEASE=1"]
+    return []
 
 
 def _partial() -> List[str]:
@@ -133,10 +176,7 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
     against = rules[best["label"]]
     same_release = loader._numbers(best["torch"]) == loader._Release(here["torch"]).minor
     again = " --force-reinstall" if same_release else ""  # pip would keep the installed build
-    lines = ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
-    if against == {"snapshot"}:
-        lines.append("(or this snapshot, at your own risk: TORCH_EXT_PRERELEASE=1)")
-    return lines
+    return ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
 
 
 def _has_wheels(variant: Variant, here: Facts) -> bool:
@@ -162,11 +202,14 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
     return ""
 
 
-def update() -> str:
+def update(choice: Choice) -> str:
     """Return the command that installs a newer release, or builds again what was built here."""
     if "editable" in loader.DATA or "here" in loader.DATA:
         return again()
-    return f"pip install -U {loader.DATA['distribution']}"
+    installed = loader._Release(choice.here["torch"])
+    is_torchs_own = not choice.here["torch"] or (installed.final and installed.of_torch)
+    keep_torch = "" if is_torchs_own else "--no-deps "  # pip would replace a vendor's build
+    return f"pip install -U {keep_torch}{loader.DATA['distribution']}"
 
 
 def again() -> str:
@@ -282,6 +325,11 @@ def _advice(words: str) -> str:
 
 def repair(reason: str, file: File) -> str:
     """Return the message about a file that is missing or damaged, with the command that brings it back."""
+    gone, back = pruned()
+    owners = [each["label"] for each in loader.DATA["variants"] if file in each["files"]]
+    if set(owners) & set(gone) and not os.path.exists(loader._path(file)):
+        label = next(label for label in owners if label in gone)
+        return f"{loader.PACKAGE}: {label} fits, but was pruned from this installation. The way back: {back}"
     if "inside an archive" in reason:
         command = "install the package unpacked"
     elif os.path.isabs(file["path"]):
@@ -342,14 +390,18 @@ def trace(choice: Choice) -> None:
 
 def verdicts(choice: Choice) -> Dict[str, str]:
     """Return for every label why it was chosen or rejected."""
-    return {label: _verdict(choice, label) for label in choice.reasons}
+    gone, _back = pruned()
+    return {label: _verdict(choice, label, gone) for label in choice.reasons}
 
 
-def _verdict(choice: Choice, label: str) -> str:
+def _verdict(choice: Choice, label: str, gone: Sequence[str]) -> str:
     if choice.idle:
         return f"not loaded: {choice.idle}"
+    is_built = label == choice.label and choice.variant.get("built")
+    if label in gone and not is_built:
+        return "pruned from this installation" + (", though it would be chosen" if label == choice.label else "")
     if label == choice.label:
-        chosen = "chosen, built here" if choice.variant.get("built") else "chosen"
+        chosen = "chosen, built here" if is_built else "chosen"
         return f"forced, though {choice.against(label)}" if choice.reasons[label] else chosen
     if choice.reasons[label]:
         return f"rejected: {choice.against(label)}"
@@ -409,7 +461,9 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever a broken torch raises when it is imported
         print(f"{loader.PACKAGE}: torch cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return 0 if choice.variant or choice.idle else 1
+    gone, _back = pruned()
+    is_there = choice.variant and (choice.variant.get("built") or choice.label not in gone)
+    return 0 if is_there or choice.idle else 1
 
 
 def _of_build(command: str) -> str:
@@ -424,12 +478,16 @@ def _of_build(command: str) -> str:
 
 
 def explain() -> str:
-    """Return the facts, the verdict on each variant, and the remedy if none fits. Imports nothing but torch."""
+    """Return the facts, the verdict on each variant, and what to do if none fits. Imports nothing but torch."""
     choice = loader.choose(must=False)
-    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in verdicts(choice).items())]
+    gone, _back = pruned()
+    found = sorted(verdicts(choice).items(), key=lambda item: item[0] in gone)  # what is pruned comes last
+    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in found)]
+    lines += _way_back(choice.variants)
     if choice.variant is None and not choice.idle:
-        lines += remedy(choice, choice.variants) if choice.variants else []
-        lines += _offer(choice)
+        present = [each for each in choice.variants if each["label"] not in gone]
+        lines += [*_opt_in(choice, present), *_offer(choice)]
+        lines += remedy(choice, present) if present else []
     return "\n".join(lines)
 
 
@@ -441,9 +499,12 @@ def as_json() -> str:
     files = choice.variant["files"] if choice.variant else ()
     paths = {file["name"]: loader._path(file) for file in files if file["name"]}
     found: Dict[str, Any] = {"root": loader.ROOT, "facts": choice.here, "chosen": choice.label}
+    gone, back = pruned()
+    found.update(pruned=gone, **({"reinstall": back} if gone else {}))
     found.update(verdicts=verdicts(choice), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
     if choice.variant is None and not choice.idle:
-        found["remedy"] = remedy(choice, choice.variants) if choice.variants else []
+        present = [each for each in choice.variants if each["label"] not in gone]
+        found["remedy"] = remedy(choice, present) if present else []
     return json.dumps({**loader.DATA, **found}, indent=2)
 
 
