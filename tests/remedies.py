@@ -187,6 +187,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "remove the environment with",
         "take it out",
     ),
+    "integration/test_distributors.py::test_a_patched_file_is_renewed_by_the_command_of_the_error": (
+        "If that was meant (patchelf, objcopy): python",
+    ),
+    "integration/test_distributors.py::test_a_file_that_is_cut_short_is_refused": ("is cut short or damaged. Repair it",),
     "integration/test_first_use.py::test_a_build_is_offered_before_another_torch_and_the_command_builds": (
         "Build it for this torch, once",
     ),

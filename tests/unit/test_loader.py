@@ -80,6 +80,7 @@ BLOCK = f"""\
                     "size": 7,
                     "sha256": "{SHA}",
                     "ends": None,
+                    "mapped": None,
                     "module": None,
                     "registers": True,
                     "namespaces": [],
@@ -194,6 +195,7 @@ def test_the_literal_holds_what_the_loader_needs() -> None:
                         "size": size,
                         "sha256": SHA,
                         "ends": ends,
+                        "mapped": None,
                         "module": module,
                         "registers": registers,
                         "namespaces": namespaces,
@@ -807,7 +809,7 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     assert report["variants"][0]["files"][0]["path"] == "one/libops.so"
     wrong = run(tmp_path, "-c", start, "--jsno")
     assert wrong.returncode == 2
-    options = "--json | --library-path | --check | --path NAME | --build | --cache | --clear-cache"
+    options = "--json | --library-path | --check | --path NAME | --renew | --build | --cache | --clear-cache"
     for option in ("--build", "--cache", "--clear-cache"):
         without = run(tmp_path, "-c", start, option)
         told = "my_pkg holds no sources, so nothing is built at first use\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
 import zlib
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,49 @@ def ends(path: Path) -> int:
         if size > END:
             stream.seek(max(END, size - END))
             checksum = zlib.crc32(stream.read(END), checksum)
+    return checksum
+
+
+_ALLOCATED, _NOTE, _NOBITS = 2, 7, 8
+"""A flag of sections, and types."""
+
+
+def mapped(path: Path) -> int | None:
+    """Return the CRC-32 of what a process maps of an ELF file: place, size and both ends of each allocated section.
+
+    ``strip`` and what adds debug links leave it as it is. None for a file that is not ELF, has no sections or is not
+    whole, and for one whose sections are not where its segments map them. ``help.py`` of the loader has the same.
+    """
+    with path.open("rb") as stream:
+        total = os.fstat(stream.fileno()).st_size
+        head = stream.read(64)
+        if head[:6] != b"\x7fELF\x02\x01" or len(head) < 64:  # noqa: PLR2004 - the size of the header
+            return None
+        segments_at, sections_at = struct.unpack_from("<QQ", head, 32)
+        segment_size, segment_count, section_size, section_count = struct.unpack_from("<HHHH", head, 54)
+        if not section_count or sections_at + section_size * section_count > total:
+            return None
+        stream.seek(segments_at)
+        table = stream.read(segment_size * segment_count)
+        segments = [struct.unpack_from("<IIQQQQ", table, n * segment_size) for n in range(segment_count)]
+        stream.seek(sections_at)
+        table = stream.read(section_size * section_count)
+        sections = [struct.unpack_from("<IIQQQQ", table, n * section_size) for n in range(section_count)]
+        checksum = 0
+        for _, kind, flags, address, offset, length in sorted(sections, key=lambda each: (each[3], each[1], each[5])):
+            if not flags & _ALLOCATED or kind == _NOTE:
+                continue
+            checksum = zlib.crc32(struct.pack("<IQQ", kind, address, length), checksum)
+            if kind == _NOBITS or not length:
+                continue
+            loads = [each for each in segments if each[0] == 1 and each[3] <= address < each[3] + each[5]]
+            if offset + length > total or not any(address - each[3] == offset - each[2] for each in loads):
+                return None
+            stream.seek(offset)
+            checksum = zlib.crc32(stream.read(min(END, length)), checksum)
+            if length > END:
+                stream.seek(max(offset + END, offset + length - END))
+                checksum = zlib.crc32(stream.read(offset + length - stream.tell()), checksum)
     return checksum
 
 

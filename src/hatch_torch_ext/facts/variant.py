@@ -45,7 +45,8 @@ class VariantFile:
     ``registers`` says that the loader must open the file: it registers operators or classes with torch, or only acts
     when it is opened.
     ``versions`` are the symbol versions that the file needs (``GLIBC_2.17``), sorted.
-    ``ends`` is the CRC-32 of both its ends (``digest.ends``), for files that are opened.
+    ``ends`` is the CRC-32 of both its ends (``content.ends``), ``mapped`` that of what strip leaves as it is
+    (``content.mapped``), for files that are opened.
     ``namespaces`` are those that the file opens with TORCH_LIBRARY, and ``operators`` what it defines
     (``ns::add.Tensor``), each sorted, as far as the build could tell.
     """
@@ -66,6 +67,7 @@ class VariantFile:
     unopened: bool = False
     """The package opens it itself (option `unopened`), not the loader."""
     ends: int | None = None
+    mapped: int | None = None
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     origin: str | None = None

@@ -103,6 +103,7 @@ def _files(placed: PlacedVariant) -> list[object]:
             "size": file.size,
             "sha256": file.sha256,
             "ends": file.ends,
+            "mapped": file.mapped,
             "module": file.module,
             "registers": file.registers and not file.unopened,
             "namespaces": list(file.namespaces),

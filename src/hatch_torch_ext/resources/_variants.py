@@ -590,6 +590,7 @@ def _inspect(file: File) -> None:
         sound = os.stat(path).st_size == file["size"]
         if sound and file["ends"] is not None:
             sound = _ends(path, file["size"]) == file["ends"]
+        sound = sound or _helped("is_as_renewed", False, file)
         problem = "" if sound else "is damaged"
     except NotADirectoryError:
         problem = "lies inside an archive, where no library can be opened"
@@ -781,7 +782,7 @@ def main(arguments: Sequence[str]) -> int:
 #     path, size, sha256  below _torch_ext; in bytes; in hex
 #     name          the author's, below the install prefix; "" for third-party libraries that were copied in
 #     kind          library, module (of Python, compiled), graft (a third-party library), python, program, data
-#     ends          the CRC-32 of its first and last 512 KiB; None: not known
+#     ends, mapped  the CRC-32 of its first and last 512 KiB, and of what strip leaves as it is; None: not known
 #     module        the import name below the package, for modules
 #     registers     whether load() opens it: it registers operators or classes, and the package does not open it itself
 #     namespaces, operators  those that it opens with TORCH_LIBRARY or defines, as far as the build could tell

@@ -5,7 +5,8 @@ processes that need it, and puts itself into it as ``loader``.
 
 1. LoadErrors: why nothing is loaded, and the command to type. Each function gets the reason and returns the message.
 2. Cautions: what is loaded, but perhaps not as the user expects.
-3. The command line.
+3. Files that distributors strip or patch.
+4. The command line.
 
 The syntax is that of Python 3.8.
 """
@@ -330,6 +331,12 @@ def repair(reason: str, file: File) -> str:
     if set(owners) & set(gone) and not os.path.exists(loader._path(file)):
         label = next(label for label in owners if label in gone)
         return f"{loader.PACKAGE}: {label} fits, but was pruned from this installation. The way back: {back}"
+    path = loader._path(file)
+    if os.path.isfile(path) and os.path.getsize(path) != file["size"] and mapped(path) is not None:
+        return (
+            f"{loader.PACKAGE}: {loader._plain(path, 1000)} was changed after it was built (sha256 {file['sha256']}). "
+            f"If that was meant (patchelf, objcopy): python -m {loader.PACKAGE}._variants --renew. Repair it: {again()}"
+        )
     if "inside an archive" in reason:
         command = "install the package unpacked"
     elif os.path.isabs(file["path"]):
@@ -342,8 +349,17 @@ def repair(reason: str, file: File) -> str:
 def check_whole(file: File) -> None:
     """Compare every byte of a file, where loading compares both ends."""
     loader._inspect(file)
-    if _sha256(loader._path(file)) != file["sha256"]:
+    if _sha256(loader._path(file)) != file["sha256"] and not is_as_renewed(file):
         raise loader._unsound(file, "is damaged")
+
+
+def is_as_renewed(file: File) -> bool:
+    """Return whether a file that differs from the built one is right: only symbols are gone, or `--renew` took it."""
+    path = loader._path(file)
+    if file.get("mapped") is not None and mapped(path) == file["mapped"]:
+        return True
+    checks = _renewed().get(file["path"], {})
+    return checks.get("built") == file["sha256"] and checks.get("sha256") == _sha256(path)
 
 
 def _sha256(path: str) -> str:
@@ -408,7 +424,156 @@ def _verdict(choice: Choice, label: str, gone: Sequence[str]) -> str:
     return f"fits, but {choice.label} is better"
 
 
-# 3. The command line --------------------------------------------------------------------------------------------------
+# 3. Files that distributors strip or patch ----------------------------------------------------------------------------
+
+
+def mapped(path: str) -> Any:
+    """Return the CRC-32 of what a process maps of an ELF file: place, size and both ends of each allocated section.
+
+    ``strip`` and what adds debug links leave it as it is. None for a file that is not ELF, has no sections or is not
+    whole, and for one whose sections are not where its segments map them.
+    """
+    import struct
+    import zlib
+
+    with open(path, "rb") as stream:
+        total = os.fstat(stream.fileno()).st_size
+        head = stream.read(64)
+        if head[:6] != b"\x7fELF\x02\x01" or len(head) < 64:
+            return None
+        segments, sections = _tables(stream, head, total)
+        checksum = 0
+        for _, kind, flags, address, offset, length in sorted(sections, key=lambda each: (each[3], each[1], each[5])):
+            if not flags & 2 or kind == 7:  # not allocated; a note
+                continue
+            checksum = zlib.crc32(struct.pack("<IQQ", kind, address, length), checksum)
+            if kind == 8 or not length:  # without bytes in the file
+                continue
+            loads = [each for each in segments if each[0] == 1 and each[3] <= address < each[3] + each[5]]
+            if offset + length > total or not any(address - each[3] == offset - each[2] for each in loads):
+                return None
+            stream.seek(offset)
+            checksum = zlib.crc32(stream.read(min(loader._END, length)), checksum)
+            if length > loader._END:
+                stream.seek(max(offset + loader._END, offset + length - loader._END))
+                checksum = zlib.crc32(stream.read(offset + length - stream.tell()), checksum)
+    return checksum if sections else None
+
+
+def _tables(stream: Any, head: bytes, total: int) -> Tuple[List[Any], List[Any]]:
+    """Return the first six fields of each segment and section; none if the file is not whole."""
+    import struct
+
+    found: List[List[Any]] = []
+    sizes = struct.unpack_from("<HHHH", head, 54)
+    for at, size, count in zip(struct.unpack_from("<QQ", head, 32), sizes[::2], sizes[1::2]):
+        if at + size * count > total or (count and size < 40):
+            return [], []
+        stream.seek(at)
+        table = stream.read(size * count)
+        found.append([struct.unpack_from("<IIQQQQ", table, size * number) for number in range(count)])
+    return found[0], found[1]
+
+
+def _needed(path: str) -> List[str]:
+    """Return the names of the libraries that an ELF file needs, in order, and its RPATH after them."""
+    import struct
+
+    with open(path, "rb") as stream:
+        head = stream.read(64)
+        _, sections = _tables(stream, head, os.fstat(stream.fileno()).st_size)
+        parts = {}
+        for _, kind, flags, _, offset, length in sections:
+            if kind in (3, 6) and flags & 2:  # strings, the dynamic section
+                stream.seek(offset)
+                parts[kind] = stream.read(length)
+    dynamic, strings = parts.get(6, b""), parts.get(3, b"")
+    entries = [struct.unpack_from("<QQ", dynamic, at) for at in range(0, len(dynamic) - 15, 16)]
+    texts = [(tag, strings[at:].partition(b"\0")[0].decode("utf-8", "replace")) for tag, at in entries]
+    return [text for tag, text in texts if tag == 1] + [f"RPATH {text}" for tag, text in texts if tag in (15, 29)]
+
+
+def _renewed() -> Dict[str, Any]:
+    """Return path -> checks of the files that `--renew` took as they were."""
+    import json
+
+    try:
+        with open(os.path.join(loader.ROOT, "renewed.json"), encoding="utf-8") as stream:
+            found = json.load(stream)
+        return dict(found)
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def renew() -> str:
+    """Take every file as it is now for what was built, and return what changed; a file that is not whole is refused."""
+    import json
+
+    checks: Dict[str, Any] = {}
+    lines = []
+    for file in (file for variant in loader.DATA["variants"] for file in variant["files"]):
+        path = loader._path(file)
+        if file["path"] in checks or not os.path.isfile(path):
+            continue
+        sha256 = _sha256(path)
+        if sha256 == file["sha256"]:
+            continue
+        checksum = mapped(path)
+        if file.get("mapped") is not None and checksum is None:
+            raise loader.LoadError(f"{loader.PACKAGE}: {path} is cut short or damaged. Repair it: {again()}")
+        checks[file["path"]] = {"built": file["sha256"], "sha256": sha256}
+        symbols_only = checksum is not None and checksum == file.get("mapped")
+        what = "its symbols only" if symbols_only else _what_changed(path, file)
+        lines.append(f"  {file['path']}: {what} ({file['size']} bytes, now {os.path.getsize(path)})")
+    place = os.path.join(loader.ROOT, "renewed.json")
+    if not checks:
+        if os.path.exists(place):
+            os.unlink(place)
+        return f"{loader.PACKAGE}: every file is as it was built"
+    with open(f"{place}.new", "w", encoding="utf-8") as stream:
+        json.dump(checks, stream, indent=1, sort_keys=True)
+    os.replace(f"{place}.new", place)
+    _list(place)
+    return "\n".join([f"{loader.PACKAGE}: the checks of these files are renewed:", *lines])
+
+
+def _what_changed(path: str, file: File) -> str:
+    """Return what differs from the manifest's description of an ELF file."""
+    if file.get("mapped") is None:
+        return "its content"
+    import json
+
+    try:
+        with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
+            variants = json.load(stream)["variants"]
+        described = {each["sha256"]: each for variant in variants for each in variant["files"]}
+        before = list(described[file["sha256"]]["needed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its code or data"
+    now = _needed(path)
+    libraries = [name for name in now if not name.startswith("RPATH ")]
+    if libraries != before:
+        return f"it needs {', '.join(libraries)}, and needed {', '.join(before)}"
+    return "its code, its data or its " + (", ".join(now[len(libraries) :]) or "RPATH, which is gone")
+
+
+def _list(place: str) -> None:
+    """List a new file in the RECORD of the package, if there is one, so that it is uninstalled too."""
+    import glob
+
+    folder = os.path.dirname(loader.ROOT)
+    site = os.path.normpath(os.path.join(folder, *[os.pardir] * len(loader.DATA["package"].split("."))))
+    for record in glob.glob(os.path.join(glob.escape(site), "*.dist-info", "RECORD")):
+        with open(record, encoding="utf-8") as stream:
+            lines = stream.read()
+        name = os.path.relpath(place, site)
+        own = os.path.relpath(os.path.join(folder, "_variants.py"), site)
+        if f"\n{own}," in f"\n{lines}" and f"\n{name}," not in f"\n{lines}":
+            with open(record, "a", encoding="utf-8") as stream:
+                stream.write(f"{name},,\n")
+
+
+# 4. The command line --------------------------------------------------------------------------------------------------
 
 
 def is_asked() -> bool:
@@ -438,6 +603,7 @@ def main(arguments: Sequence[str]) -> int:
         "--library-path": library_path,
         "--check": check,
         "--path": loader.path,
+        "--renew": renew,
         "--build": lambda: _of_build("build_now"),
         "--cache": lambda: _of_build("show_cache"),
         "--clear-cache": lambda: _of_build("clear_cache"),
@@ -449,7 +615,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         print(actions[option](*names))
-        if option in ("--cache", "--clear-cache"):
+        if option in ("--cache", "--clear-cache", "--renew"):
             return 0
         choice = loader.choose(must=False)
     except loader.LoadError as refusal:

@@ -1,0 +1,118 @@
+"""Installed files that were stripped, patched or cut short by whoever packages them again."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import uv
+
+import plain
+import used
+from hatch_torch_ext.base import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Once = Callable[[str, Callable[[Path], None]], Path]
+
+LABEL = "torch2.8_cpu_cxx11_x86_64"
+LOADED = f"{LABEL} 42\n"
+WAYS = {
+    "strip": ["strip"],
+    "dh_strip": ["strip", "--remove-section=.comment", "--remove-section=.note", "--strip-unneeded"],
+    "a debug link": ["objcopy", "--add-gnu-debuglink=/etc/hostname"],
+}
+
+
+@pytest.fixture(scope="session")
+def wheel(once: Once) -> Path:
+    """Return a wheel with a variant for torch 2.8."""
+
+    def make(folder: Path) -> None:
+        plain.make_wheels(folder / "wheels", ["2.8.0+cpu"])
+        files = {"src/my_pkg/__init__.py": used.INIT}
+        done = plain.Project(folder / "project", folder, releases=("2.8",), files=files).build(str(folder / "dist"))
+        assert done.returncode == 0, done.stderr
+
+    (path,) = (once("distributors", make) / "dist").glob("*.whl")
+    return path
+
+
+@pytest.fixture
+def user(tmp_path: Path, wheel: Path) -> used.User:
+    """Return an environment with torch 2.8 and that wheel."""
+    made = used.User(tmp_path, "2.8.0+cpu", builder=False)
+    made.install(wheel)
+    return made
+
+
+def library(user: used.User) -> Path:
+    """Return the library of the variant, a copy that the installer's cache does not share."""
+    (path,) = user.site.glob("my_pkg/_torch_ext/**/libplain.so")
+    copied = path.with_name("copy")
+    shutil.copy(path, copied)
+    copied.replace(path)
+    path.chmod(0o755)
+    return path
+
+
+def test_a_file_without_its_symbols_is_loaded(user: used.User) -> None:
+    """Case 78: what strip, dh_strip and objcopy leave is what was built but for symbols; `--check` accepts it too."""
+    path = library(user)
+    built = path.read_bytes()
+    for way, command in WAYS.items():
+        path.write_bytes(built)
+        process.run([*command, path])
+        assert way == "strip" or path.read_bytes() != built  # the build has stripped it
+        done = user.load()
+        assert (done.stdout, done.stderr) == (LOADED, ""), way
+        assert user.run("-m", "my_pkg._variants", "--check").returncode == 0
+    assert user.run("-m", "my_pkg._variants", "--renew").stdout.splitlines()[0] == (
+        "my_pkg: the checks of these files are renewed:"
+    )
+
+
+def test_a_patched_file_is_renewed_by_the_command_of_the_error(user: used.User) -> None:
+    """Case 78: the error says changed, not damaged; after `--renew` it loads, and an uninstall leaves nothing."""
+    path = library(user)
+    process.run(["patchelf", "--set-rpath", "/opt/a-folder-of-the-distributor/lib", path])
+    done = user.load()
+    assert f"{path} was changed after it was built (sha256 " in done.stderr
+    command = done.stderr.partition("(patchelf, objcopy): ")[2].partition(". Repair it: ")[0]
+    assert command == "python -m my_pkg._variants --renew"
+    _, *arguments = shlex.split(command)
+    renewed = user.run(*arguments)
+    head, line = renewed.stdout.splitlines()
+    assert head == "my_pkg: the checks of these files are renewed:"
+    assert ": its code, its data or its RPATH /opt/a-folder-of-the-distributor/lib (" in line
+    assert user.load().stdout == LOADED
+    assert user.run("-m", "my_pkg._variants", "--check").returncode == 0
+    path.write_bytes(path.read_bytes().replace(b"of-the-distributor", b"of-somebody-else.."))
+    assert "was changed after it was built" in user.load().stderr
+    process.run([uv.find_uv_bin(), "pip", "uninstall", "--quiet", "--python", user.python, "my-pkg"])
+    assert not (user.site / "my_pkg").exists()
+
+
+def test_a_changed_need_is_named(user: used.User) -> None:
+    """`--renew` says which library a file needs that it did not need."""
+    path = library(user)
+    process.run(["patchelf", "--add-needed", "libm.so.6", path])
+    assert "it needs libm.so.6" in user.run("-m", "my_pkg._variants", "--renew").stdout
+    assert user.load().stdout == LOADED
+
+
+def test_a_file_that_is_cut_short_is_refused(user: used.User) -> None:
+    """Neither load() nor `--renew` takes it; reinstalled, it loads."""
+    path = library(user)
+    built = path.read_bytes()
+    path.write_bytes(built[:-100])
+    assert f"{path} is damaged (sha256 " in user.load().stderr
+    refused = user.run("-m", "my_pkg._variants", "--renew")
+    assert (refused.returncode, "is cut short or damaged. Repair it: " in refused.stderr) == (1, True)
+    path.write_bytes(built)
+    assert user.load().stdout == LOADED
+    assert user.run("-m", "my_pkg._variants", "--renew").stdout == "my_pkg: every file is as it was built\n"
