@@ -190,7 +190,13 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_distributors.py::test_a_patched_file_is_renewed_by_the_command_of_the_error": (
         "If that was meant (patchelf, objcopy): python",
     ),
-    "integration/test_distributors.py::test_a_file_that_is_cut_short_is_refused": ("is cut short or damaged. Repair it",),
+    "integration/test_distributors.py::test_a_library_on_another_entry_of_the_path_is_named_with_the_way_out": (
+        "or start the process with LD_LIBRARY_PATH",
+        "Start it with LD_LIBRARY_PATH",
+    ),
+    "integration/test_distributors.py::test_a_file_that_is_cut_short_is_refused": (
+        "is cut short or damaged. Repair it",
+    ),
     "integration/test_first_use.py::test_a_build_is_offered_before_another_torch_and_the_command_builds": (
         "Build it for this torch, once",
     ),
@@ -582,6 +588,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "HATCH_TORCH_EXT_JOBS=1",
         "Install another: ",
         "Install one: ",
+        "Install what has them",
         "Use another system",
         "run this on such a machine",
         "install one: {}",
@@ -614,6 +621,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "write the rest as `if(Torch_VERSION",
         "leave it out of the matrix, or correct setup.py",
         "tell the authors of {}",
+        "Tell its authors",
     ),
 }
 NO_REMEDIES = (

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import uv
 
+import loaders
 import plain
 import used
 from hatch_torch_ext.base import process
+from hatch_torch_ext.facts import content
+from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
+from hatch_torch_ext.merge import Layout, PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,3 +123,70 @@ def test_a_file_that_is_cut_short_is_refused(user: used.User) -> None:
     path.write_bytes(built)
     assert user.load().stdout == LOADED
     assert user.run("-m", "my_pkg._variants", "--renew").stdout == "my_pkg: every file is as it was built\n"
+
+
+RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
+
+
+def described(path: Path, kind: FileKind) -> VariantFile:
+    """Describe a file as the build does."""
+    return VariantFile(
+        path=f"it/{path.name}",
+        kind=kind,
+        sha256=content.sha256(path),
+        size=path.stat().st_size,
+        ends=content.ends(path),
+        registers=kind == "library",
+        installed=path.name,
+    )
+
+
+def package(site: Path, vendor: Path) -> None:
+    """Install a package with a library and a program that need one of another wheel, whose folder is ``vendor``."""
+    folder = site / "my_pkg" / "_torch_ext" / "it"
+    folder.mkdir(parents=True)
+    vendor.mkdir(parents=True)
+    compiler = ["gcc", "-x", "c", "-"]
+    links = [f"-L{vendor}", "-lvendor", "-Wl,--no-as-needed"]
+    for source, options, name in (
+        ("int seven(void) { return 7; }", ["-shared", "-o", vendor / "libvendor.so"], ""),
+        ("int seven(void); int f(void) { return seven(); }", ["-shared", "-fPIC", "-o", folder / "libops.so"], "lib"),
+        ("int seven(void); int main(void) { return seven() - 7; }", ["-o", folder / "tool"], "program"),
+    ):
+        command = [*compiler, *options, *(links if name else [])]
+        subprocess.run(command, input=source, text=True, check=True)
+    files = (described(folder / "libops.so", "library"), described(folder / "tool", "program"))
+    variant = Variant(
+        label="it", torch="2.8", stable_abi=False, backend="cpu", cuda=None, cxx11_abi=True, python=None,
+        machine=os.uname().machine, libc="glibc", libc_floor="2.17", policy="", archs=(), files=files, build=RECORD,
+    )  # fmt: skip
+    placed = (PlacedVariant(variant=variant, places=()),)
+    layout = Layout(package="my_pkg", variants=placed, files=(), tag="", requires="", manifest="")
+    loaders.write(site / "my_pkg", layout, distribution="my-pkg")
+    (site / "my_pkg" / "__init__.py").write_text("from my_pkg import _variants\n_variants.load()\n", encoding="utf-8")
+    (site / "torch").mkdir()
+    (site / "torch" / "__init__.py").write_text(used.TORCH, encoding="utf-8")
+    (site / "torch" / "version.py").write_text("__version__ = '2.8.0'\ncuda = hip = None\n", encoding="utf-8")
+
+
+def test_a_library_on_another_entry_of_the_path_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """Case 77: an error of load() and one of `--check`, for a program, name the folder; started with it, both work."""
+    site, folder = tmp_path / "site", tmp_path / "other" / "vendor" / "lib"
+    package(site, folder)
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{site}:{tmp_path / 'other'}"}
+
+    def run(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        command = [*arguments]
+        return subprocess.run(command, env={**environ, **changes}, check=False, capture_output=True, text=True)
+
+    failed = run(sys.executable, "-c", "import my_pkg")
+    assert f"It is in {folder}, on another entry of sys.path than this package" in failed.stderr
+    name, _, value = failed.stderr.strip().rpartition(" ")[2].partition("=")
+    assert run(sys.executable, "-c", "import my_pkg", **{name: value}).returncode == 0
+    tool = site / "my_pkg" / "_torch_ext" / "it" / "tool"
+    assert run(tool).returncode == 127
+    checked = run(sys.executable, "-m", "my_pkg._variants", "--check")
+    assert f"the program {tool} does not find libvendor.so" in checked.stderr
+    name, _, value = checked.stderr.strip().rpartition(" ")[2].partition("=")
+    assert run(tool, **{name: value}).returncode == 0
+    assert run(sys.executable, "-m", "my_pkg._variants", "--check", **{name: value}).returncode == 0

@@ -52,6 +52,7 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
     plain["ends"] = content.ends(source)
     found = registered.read(source)
+    plain["classes"] = registered.has_classes(source)
     spaces = registered.namespaces(found)
     plain["namespaces"] = tuple(sorted(spaces.whole))
     plain["operators"] = tuple(sorted(f"{space}::{name}" for space, name in registered.operators(found, spaces)))
@@ -442,6 +443,52 @@ def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: P
     assert torch.run("-c", NEIGHBOURS, str(place), "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
     shutil.rmtree(torch.site / "one_pkg")
     assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+
+
+@pytest.fixture(scope="session")
+def classes(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Path:
+    """Return a library that registers a class in a namespace which it does not open with TORCH_LIBRARY."""
+
+    def make(folder: Path) -> None:
+        ask = "import os, torch; print(os.path.dirname(torch.__file__))"
+        torch = subprocess.run([torch_cpu_python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+        headers = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
+        links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10"]
+        compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", *headers]
+        subprocess.run([*compiler, SOURCES / "class.cpp", "-o", folder / "libclass.so", *links], check=True)
+
+    return once("loading-class", make) / "libclass.so"
+
+
+def test_a_class_that_is_registered_twice_is_told(torch: Torch, classes: Path, tmp_path: Path) -> None:
+    """Case 75: torch ends a process that registers a class twice: an error names both, by hand and in one package too.
+
+    The library that is open already is no conflict, and the remedy works: uninstall one of the two.
+    """
+    other = tmp_path / "libother.so"
+    other.write_bytes(classes.read_bytes() + b"another build")
+    place = install(torch.site, "one_pkg", classes) / "it" / "libclass.so"
+    install(torch.site, "two_pkg", other)
+    install(torch.site, "both_pkg", classes, other)
+    program = NEIGHBOURS.replace("print(torch.ops.loading_ops.twice(torch.ones(1)).item())", "print('alive')")
+    refused = "two_pkg: it cannot be loaded: {} has registered the class `loading_classes::Box` (torch::class_) in "
+    refused += "this process, and torch ends a process that does it twice. Use the two in separate processes"
+    assert torch.run("-c", program, "one_pkg", "two_pkg").stdout.splitlines() == [
+        "loaded it",
+        refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
+        "alive",
+    ]
+    by_hand = torch.run("-c", program, str(classes), "two_pkg").stdout.splitlines()
+    assert by_hand == [refused.format("something else"), "alive"]
+    assert torch.run("-c", program, str(place), "one_pkg").stdout.splitlines() == ["loaded it", "alive"]
+    both = torch.run("-c", program, "both_pkg").stdout.splitlines()
+    assert both == [
+        "both_pkg: it cannot be loaded: two libraries of it register the class `loading_classes::Box` (torch::class_), "
+        "and torch ends a process that does it twice. Tell its authors",
+        "alive",
+    ]
+    shutil.rmtree(torch.site / "one_pkg")
+    assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
 
 
 def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:

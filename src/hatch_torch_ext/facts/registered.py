@@ -104,6 +104,11 @@ def read(path: Path) -> Registered:
     )
 
 
+def has_classes(path: Path) -> bool:
+    """Return whether the file registers classes with ``torch::class_``, whose tagged capsule leaves its type's name."""
+    return any(b"c1014tagged_capsuleI" in data for data in windows(path))
+
+
 def namespaces(
     found: Registered, *, torch: str | None = None, definitions: Mapping[str, frozenset[str]] | None = None
 ) -> Namespaces:

@@ -70,6 +70,8 @@ class VariantFile:
     mapped: int | None = None
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    classes: bool = False
+    """It registers classes with torch (``torch::class_``); their names in torch are in no table of the file."""
     origin: str | None = None
     """The origin of a graft, as a package URL: ``pkg:deb/debian/libyaml-0-2@0.2.5-1``, ``pkg:generic/libyaml``."""
 

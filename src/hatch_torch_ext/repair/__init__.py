@@ -335,6 +335,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, 
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=content.ends(facts.path),
         mapped=content.mapped(facts.path),
+        classes=registers and registered.has_classes(facts.path),
         **(_registered(binary, tree, sdk) if registers else {}),
         origin=binary.origin,
     )

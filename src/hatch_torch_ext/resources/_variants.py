@@ -12,9 +12,7 @@ The parts of this file, in the order of the work:
    and the command line; ``_torch_ext/build.py``, only in packages that hold their sources, the build at first use.
 5. The data.
 
-Imports at the top, and in functions that every user runs, are few, since they cost time; torch is imported only in
-functions.
-The syntax is that of Python 3.8.
+Imports are few and late, since they cost time; torch is imported only in functions. The syntax is that of Python 3.8.
 """
 
 from __future__ import annotations
@@ -336,8 +334,7 @@ def select(here: Facts, variants: Sequence[Variant], *, prerelease: bool = False
     return Choice(here, variants, max(candidates, key=_rank, default=None), reasons)
 
 
-NOTHING = "none"
-"""The value of ``TORCH_EXT_VARIANT`` that loads no variant: for the Python side of the package alone."""
+NOTHING = "none"  # the value of TORCH_EXT_VARIANT that loads no variant: for only the Python side of the package
 
 
 def _choose(*, must: bool = True) -> Choice:
@@ -504,7 +501,7 @@ def _open(variant: Variant, shared: Any) -> bool:
         _refuse_what_is_taken(file, variant, shared)
     for file in unopened:
         if not file["module"]:
-            _open_library(file, variant)
+            _open_library(file, variant, shared)
             shared.files[file["sha256"]] = _path(file)
     loaded = {"label": variant["label"], "root": ROOT, "digests": digests}
     for kind in ("namespaces", "operators"):
@@ -565,15 +562,21 @@ def _is_open(path: str) -> bool:
     return True
 
 
-def _open_library(file: File, variant: Variant) -> None:
+def _open_library(file: File, variant: Variant, shared: Any) -> None:
     """Open one library, which registers its operators with torch."""
     import torch
 
+    taken = _helped("class_taken", "", file, shared) if file.get("classes") else ""
+    if taken:
+        reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{taken}` is registered already"
+        raise LoadError(reason, "taken", "classes", taken, variant, shared)
     try:
         torch.ops.load_library(_path(file))
     except OSError as error:
         reason = f"{PACKAGE}: {variant['label']} cannot be opened: {_plain(str(error.__cause__ or error), 1000)}"
         raise LoadError(reason, "cannot_open", file) from error  # torch wraps the dynamic linker's error
+    if file.get("classes"):
+        _helped("note_classes", None, shared)
 
 
 def _path(file: File) -> str:
@@ -760,8 +763,7 @@ def main(arguments: Sequence[str]) -> int:
 
 # 5. The data ---------------------------------------------------------------------------------------------------------
 
-# distribution      the name that users install
-# package           the import name that it was built under
+# distribution, package  the name that users install, and the import name that it was built under
 # editable          the project's folder, only in an editable install
 # partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
 # cut               the wheels that hold the other variants, in one that was cut from a wheel with all of them
@@ -786,6 +788,7 @@ def main(arguments: Sequence[str]) -> int:
 #     module        the import name below the package, for modules
 #     registers     whether load() opens it: it registers operators or classes, and the package does not open it itself
 #     namespaces, operators  those that it opens with TORCH_LIBRARY or defines, as far as the build could tell
+#     classes       only if it registers classes (torch::class_)
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under

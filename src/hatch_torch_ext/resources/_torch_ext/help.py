@@ -259,13 +259,24 @@ def loaded_before(_: str, variant: Variant, before: Dict[str, Any]) -> str:
 def taken(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
     """Return the message about a namespace or operator that is registered already, with its owner."""
     owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
-    where = owner or loader._plain(_registered_at(name) if kind == "namespaces" else _defined_at(name), 200)
-    who = f"the distribution {owner}" if owner else f"something else (its source: {where})"
+    if kind == "classes":
+        owner = shared.classes[name]
+        if owner == loader.DATA["distribution"]:
+            return (
+                f"{loader.PACKAGE}: {variant['label']} cannot be loaded: two libraries of it register the class "
+                f"`{name}` (torch::class_), and torch ends a process that does it twice. Tell its authors"
+            )
+        who = f"the distribution {owner}" if owner else "something else"
+    else:
+        where = owner or loader._plain(_registered_at(name) if kind == "namespaces" else _defined_at(name), 200)
+        who = f"the distribution {owner}" if owner else f"something else (its source: {where})"
     remedy = "Use the two in separate processes"
     if owner:
         remedy += f", or keep one of them: pip uninstall {owner}"
     if kind == "namespaces":
         what = f"has registered the operators' namespace `{name}` (TORCH_LIBRARY)"
+    elif kind == "classes":
+        what = f"has registered the class `{name}` (torch::class_)"
     else:
         what = f"has defined the operator `{name}`"
     return (
@@ -294,13 +305,99 @@ def _defined_at(operator: str) -> str:
     return rest.partition("\n")[0] or "not known"
 
 
+def class_taken(file: File, shared: Any) -> str:
+    """Return a class that another library has registered and that this one registers too, or "".
+
+    The file holds both parts of the name as texts: its namespace and the class. Whose the classes are that are
+    registered already is kept for all packages of the process.
+    """
+    if loader._is_open(loader._path(file)):  # it does not register again
+        return ""
+    owners = vars(shared).setdefault("classes", {})
+    for name in _classes():
+        owners.setdefault(name, "")
+    with open(loader._path(file), "rb") as stream:
+        data = stream.read()
+    for name in sorted(owners):
+        if all(b"\0%s\0" % part.encode() in data for part in name.split("::")):
+            return str(name)
+    return ""
+
+
+def note_classes(shared: Any) -> None:
+    """Keep that this package has registered the classes that were not there before."""
+    for name in _classes():
+        shared.classes.setdefault(name, loader.DATA["distribution"])
+
+
+def _classes() -> Set[str]:
+    """Return the classes that are registered with torch and have a method: ``namespace::Class``."""
+    from torch import _C
+
+    try:
+        schemas = _C._jit_get_custom_class_schemas()
+    except AttributeError:  # a later torch may lack this function
+        return set()
+    types = {getattr(each.arguments[0].type, "annotation_str", "") for each in schemas if each.arguments}
+    return {each.rpartition(".torch.classes.")[2].replace(".", "::") for each in types if ".torch.classes." in each}
+
+
 def cannot_open(reason: str, file: File) -> str:
     """Return the dynamic linker's message, with a remedy if it is about the machine, not about the file."""
     try:
         check_whole(file)
     except loader.LoadError as damage:
         return repair(str(damage), file)
-    return reason + _advice(reason)
+    return reason + (_on_another_entry(reason) or _advice(reason))
+
+
+def _on_another_entry(words: str) -> str:
+    """Return a remedy if the library that the dynamic linker misses is installed on another entry of sys.path."""
+    import shlex
+
+    name = words.partition(": cannot open shared object file")[0].rpartition(" ")[2]
+    folder = _folder_of(name) if ".so" in name and "cannot open shared object file" in words else ""
+    if not folder:
+        return ""
+    return (
+        f". It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. Install the two "
+        f"into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    )
+
+
+def _folder_of(name: str) -> str:
+    """Return the folder of an installed library of that name, at most three folders below an entry of sys.path."""
+    import glob
+
+    for entry in filter(os.path.isdir, sys.path):
+        for pattern in ("*", "*/*", "*/*/*"):
+            found = glob.glob(os.path.join(glob.escape(entry), pattern, glob.escape(name)))
+            if found:
+                return os.path.dirname(min(found))
+    return ""
+
+
+def _check_program(file: File) -> None:
+    """Let the dynamic linker bind a program without running it; refuse one that misses a library."""
+    import shlex
+    import subprocess
+
+    path = loader._path(file)
+    environ = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1")
+    try:
+        done = subprocess.run([path], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    except OSError as error:
+        raise loader.LoadError(f"{loader.PACKAGE}: the program {path} cannot be run: {error.strerror}") from error
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    missing = [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
+    if not missing:
+        return
+    folders = list(dict.fromkeys(filter(None, map(_folder_of, missing))))
+    remedy = f"Start it with LD_LIBRARY_PATH={shlex.quote(':'.join(folders))}" if folders else "Install what has them"
+    raise loader.LoadError(
+        f"{loader.PACKAGE}: the program {loader._plain(path, 1000)} does not find {', '.join(missing)}: they are on "
+        f"another entry of sys.path than this package, or nowhere. {remedy}"
+    )
 
 
 def _advice(words: str) -> str:
@@ -712,6 +809,9 @@ def check() -> str:
         raise loader.LoadError(f"{loader.PACKAGE}: nothing is checked, as {choice.idle}")
     for file in choice.variant["files"]:
         check_whole(file)
+    for file in choice.variant["files"]:
+        if file["kind"] == "program":
+            _check_program(file)
     command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
