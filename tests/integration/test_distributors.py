@@ -153,7 +153,7 @@ def package(site: Path, vendor: Path) -> None:
         ("int seven(void); int f(void) { return seven(); }", ["-shared", "-fPIC", "-o", folder / "libops.so"], "lib"),
         ("int seven(void); int main(void) { return seven() - 7; }", ["-o", folder / "tool"], "program"),
     ):
-        command = [*compiler, *options, *(links if name else [])]
+        command: list[str | Path] = [*compiler, *options, *(links if name else [])]  # type: ignore[list-item]
         subprocess.run(command, input=source, text=True, check=True)
     files = (described(folder / "libops.so", "library"), described(folder / "tool", "program"))
     variant = Variant(

@@ -456,7 +456,7 @@ def is_as_renewed(file: File) -> bool:
     if file.get("mapped") is not None and mapped(path) == file["mapped"]:
         return True
     checks = _renewed().get(file["path"], {})
-    return checks.get("built") == file["sha256"] and checks.get("sha256") == _sha256(path)
+    return bool(checks.get("built") == file["sha256"] and checks.get("sha256") == _sha256(path))
 
 
 def _sha256(path: str) -> str:
