@@ -58,7 +58,6 @@ def build(data: Mapping[str, Any], *, say: Say) -> str:
     ``say`` is called with each progress message.
     """
     request = Request.load(data)
-    os.umask(0o077)  # what others can write is not loaded; this process does nothing else
     try:
         _build(request, say)
     except EntryError as error:

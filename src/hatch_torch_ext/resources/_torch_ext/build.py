@@ -204,6 +204,7 @@ for stream in sys.stdin, sys.stdout:
     stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever PYTHONIOENCODING says
 request = json.loads(sys.stdin.readline())
 sys.path[:] = request["path"]
+os.umask(0o077)  # what others can write is not loaded
 from hatch_torch_ext.user import first_use
 try:
     fault = first_use.build(request, say=lambda line: print(line, flush=True))
