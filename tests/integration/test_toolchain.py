@@ -744,6 +744,29 @@ def test_a_compiler_that_links_the_cpp_runtime_statically(
     assert machine.find(None).cxx.path == Path(found[1])
 
 
+def test_a_host_compiler_that_links_the_cpp_runtime_statically(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CASE 123: CMake links what has CUDA in it with nvcc's host compiler; one `export` is enough for both."""
+    toolkit(machine.system / "cuda", "13.0")
+    real = shutil.which("g++")
+    static = script(tmp_path / "bin" / "g++", f'exec {real} "$@" -static-libstdc++')
+    monkeypatch.setenv("CUDAHOSTCXX", str(static))
+    told = machine.problem()
+    assert told.startswith(f"nvcc's host compiler {static} links the C++ runtime (libstdc++) into each library")
+    setting = re.search(r"Set CUDAHOSTCXX=(\S+)$", told)
+    assert setting is not None
+    assert machine.cuda(ignore=("static-runtime",)).host == static
+    monkeypatch.setenv("CXX", str(static))
+    with pytest.raises(ToolchainError) as caught:
+        machine.find()
+    found = re.search(r"`export CXX=(\S+) CUDAHOSTCXX=(\S+)`", str(caught.value))
+    assert found is not None
+    monkeypatch.setenv("CXX", found[1])
+    monkeypatch.setenv("CUDAHOSTCXX", setting[1])
+    assert machine.cuda().host == Path(setting[1])
+
+
 @pytest.mark.parametrize("variable", ["LDFLAGS", "CXXFLAGS"])
 def test_flags_that_link_the_cpp_runtime_statically(
     variable: str, machine: Machine, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ from hatch_torch_ext.toolchain.cudafit import (
     Unfit,
     check_cmake,
     check_host,
+    check_host_runtime,
     host_compiler,
     host_setting,
     major,
@@ -92,7 +93,10 @@ def find(
             newer_minor=minor(version) > minor(sdk.cuda),
         )
         named = environ if target is None else dict(entry.env_vars)
-        check_host(toolkit, host, config, environ, target, setting=host_setting(config, named, target))
+        setting = host_setting(config, named, target)
+        check_host(toolkit, host, config, environ, target, setting=setting)
+        if target is None and host.path != cxx.path and "static-runtime" not in config.ignore:
+            check_host_runtime(host, cxx, setting=setting)
         return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(config, sdk.cuda)}"

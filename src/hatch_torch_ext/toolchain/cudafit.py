@@ -13,7 +13,7 @@ from packaging.version import Version
 from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import archs, variables
-from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler
+from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler, links_runtime
 from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
 
 if TYPE_CHECKING:
@@ -121,6 +121,16 @@ def check_host(
         raise Unfit(
             f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) supports {vendor} up to {newest}, but the C++ "
             f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"
+        )
+
+
+def check_host_runtime(host: Tool, cxx: Tool, *, setting: str) -> None:
+    """Refuse a host compiler that links the C++ runtime into libraries: CMake links with it what has CUDA in it."""
+    if links_runtime(host.path, ()):
+        raise Unfit(
+            f"nvcc's host compiler {host.path} links the C++ runtime (libstdc++) into each library: beside torch, "
+            "which loads another, numbers vanish from texts, and an exception ends the process. Set "
+            f"{setting.format(cxx.path)}"
         )
 
 

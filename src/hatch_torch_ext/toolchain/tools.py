@@ -221,13 +221,13 @@ def check_runtime(
     only reported. ``flags`` are the compiler's own (for another machine).
     """
     given = [word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, ""))]
-    if not _links_runtime(cxx.path, (*flags, *given)):
+    if not links_runtime(cxx.path, (*flags, *given)):
         return
     sentence = (
         "the C++ runtime (libstdc++) is linked into each library: beside torch, which loads another, numbers vanish "
         "from texts, and an exception ends the process"
     )
-    if not _links_runtime(cxx.path, tuple(flags)):
+    if not links_runtime(cxx.path, tuple(flags)):
         who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
     else:
         who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
@@ -241,9 +241,11 @@ def _other_compiler(flags: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the remedy: a compiler of this machine that links the runtime dynamically, or how to install one."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
     found = (shutil.which(name, path=folder) for folder in folders for name in COMPILERS)
-    other = next((path for path in found if path and _links_runtime(Path(path), tuple(flags)) is False), None)
+    other = next((path for path in found if path and links_runtime(Path(path), tuple(flags)) is False), None)
     if other is not None:
-        return f"Set CXX to another one: `export CXX={other}`"
+        host = environ.get("CUDAHOSTCXX")  # nvcc's, with which CMake links what has CUDA in it
+        for_cuda = f" CUDAHOSTCXX={other}" if host and links_runtime(Path(host), ()) else ""
+        return f"Set CXX to another one: `export CXX={other}{for_cuda}`"
     return f"Install another: {_how_to_install(environ)}; build in a manylinux image"
 
 
@@ -255,7 +257,7 @@ def _words(text: str) -> list[str]:
 
 
 @cache
-def _links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
+def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
     """Return whether a small library that throws has the C++ runtime in it; None if it cannot be made."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-probe-") as folder:
         source, library = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
