@@ -18,7 +18,9 @@ import plain
 from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    Once = Callable[[str, Callable[[Path], None]], Path]
 
 TORCH = """
 import ctypes
@@ -68,6 +70,22 @@ def project(
     text = PYPROJECT.format(releases=", ".join(f'"{release}"' for release in releases))
     given = {"pyproject.toml": text, "csrc/CMakeLists.txt": CMAKE, "src/my_pkg/__init__.py": INIT}
     return plain.Project(root, shared, releases=releases, files={**given, **(files or {})})
+
+
+def shared(once: Once) -> Path:
+    """Return a folder with tiny wheels of torch 2.8 and 2.9, made once a session."""
+    return once("first-use", lambda folder: plain.make_wheels(folder / "wheels", ["2.8.0+cpu", "2.9.0+cpu"]))
+
+
+def wheel(once: Once) -> Path:
+    """Return a wheel with a variant for torch 2.8, and its sources, made once a session."""
+
+    def make(folder: Path) -> None:
+        done = project(folder / "project", shared(once)).build(str(folder / "dist"))
+        assert done.returncode == 0, done.stderr
+
+    (path,) = (once("first-use-wheel", make) / "dist").glob("*.whl")
+    return path
 
 
 class User:

@@ -42,19 +42,13 @@ BUILT = "my_pkg: no compiled variant fits torch 2.13.0+cpu: one is built, once"
 @pytest.fixture(scope="session")
 def shared(once: Once) -> Path:
     """Return a folder with tiny wheels of torch 2.8 and 2.9."""
-    return once("first-use", lambda folder: plain.make_wheels(folder / "wheels", ["2.8.0+cpu", "2.9.0+cpu"]))
+    return used.shared(once)
 
 
 @pytest.fixture(scope="session")
-def wheel(once: Once, shared: Path) -> Path:
+def wheel(once: Once) -> Path:
     """Return a wheel with a variant for torch 2.8, and its sources."""
-
-    def make(folder: Path) -> None:
-        done = used.project(folder / "project", shared).build(str(folder / "dist"))
-        assert done.returncode == 0, done.stderr
-
-    (path,) = (once("first-use-wheel", make) / "dist").glob("*.whl")
-    return path
+    return used.wheel(once)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -10,12 +11,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.environments import homes, own_hatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +49,13 @@ def installed_torch(root: Path) -> InstalledTorch | None:
     """Return the torch of the environment that the project in ``root`` is installed into; None if none is found.
 
     pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with an
-    interpreter of its cache; its command line, variables or working folder tell which environment is meant.
+    interpreter of its cache; its command line, variables or working folder tell which environment is meant. A torch in
+    the build's own environment goes first if the project does not require it there: uv was told to put the one there
+    that will be used (`match-runtime` in `extra-build-dependencies`).
     """
-    for python in targets(root, parent()):
+    if _is_uv(of := parent()) and not _builds_with_torch(root) and (found := _torch_of(Path(sys.executable))):
+        return found
+    for python in targets(root, of):
         found = _torch_of(python)
         if found is not None:
             return found
@@ -165,13 +176,26 @@ def parent() -> Parent | None:
 
 def targets(root: Path, of: Parent | None) -> Iterator[Path]:
     """Yield the interpreters that may be the target, the most likely first; each exists."""
-    if of is None or not of.arguments or Path(of.arguments[0]).name not in {"uv", "uvx"}:
+    if of is None or not _is_uv(of):
         yield Path(sys.executable)
         return
     for place in _of_uv(root, of):
         for python in (place, place / "bin" / "python"):
             if untrusted.is_file(python):
                 yield python
+
+
+def _is_uv(of: Parent | None) -> bool:
+    return of is not None and bool(of.arguments) and Path(of.arguments[0]).name in {"uv", "uvx"}
+
+
+def _builds_with_torch(root: Path) -> bool:
+    """Return whether the project has torch among the requirements of its build, so that any build installs one."""
+    try:
+        requires = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        return any(canonicalize_name(Requirement(each).name) == "torch" for each in requires)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _of_uv(root: Path, uv: Parent) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -302,7 +303,9 @@ def judge(
         notes.append(
             f"{place} {said}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
             f"wheel requires. Let the matrix say it everywhere, in pyproject.toml:\n"
-            f"{_instead(metadata, _without(dependencies, found.lines))}"
+            f"{_instead(metadata, _without(dependencies, found.lines))}\n"
+            f"Where it must be static, as for `match-runtime` of uv, write in `[project]` without that hook: "
+            f"`{_static(_without(dependencies, found.lines), served)}`"
         )
     unusable = [
         *_unused(found, place),
@@ -344,6 +347,11 @@ def _misplaced(options: Mapping[str, Any]) -> Iterator[str]:
             f"isolated build would install this torch. Take it out: the matrix says which torch is served, and other "
             f"requirements of the wheel stand in `dependencies` of `[{TABLE}]`."
         )
+
+
+def _static(own: Sequence[str], served: str) -> str:
+    """Return the line of `[project]` that says the same without the metadata hook."""
+    return f"dependencies = [{', '.join(json.dumps(each) for each in (*own, served))}]"
 
 
 def _without(dependencies: Sequence[str], lines: Sequence[str]) -> list[str]:
