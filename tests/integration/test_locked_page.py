@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import tomllib
+import tomlkit
 import uv
 
 import hatch_torch_ext
@@ -104,7 +104,7 @@ def installed(folder: Path) -> dict[str, str]:
 def locked(file: Path) -> dict[str, set[str]]:
     """Return the versions and the wheels of each package of a lock file."""
     found: dict[str, set[str]] = {}
-    for package in tomllib.loads(file.read_text(encoding="utf-8"))["package"]:
+    for package in tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()["package"]:
         files = package.get("wheels") or package.get("files") or ()
         names = {each.get("file") or each["url"].rpartition("/")[2] for each in files}
         found.setdefault(package["name"], set()).update({package["version"], *names})
