@@ -299,6 +299,22 @@ def test_find_links_to_nothing(
     assert f"{tmp_path / 'gone'}, {told}" in capsys.readouterr().err
 
 
+def test_a_vendors_torch_is_not_replaced_without_a_word(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is lost is named, with the command that keeps it."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    site = next((environment.parent.parent / "lib").glob("python*/site-packages"))
+    vendors = "2.9.0a0+145a3a7bda.nv25.10"
+    for version, told in ((vendors, True), ("2.8.0+cpu", False), ("2.16.0.dev20261101+cpu", False)):
+        (site / "torch-1.dist-info").mkdir(exist_ok=True)
+        (site / "torch-1.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        assert install(environment, indexes, "my-pkg", "--dry-run") == 0
+        keep = f"{environment} -m pip install --no-deps my-pkg"
+        line = f"# this replaces torch {version}, which no index has: to keep it, type instead: {keep}\n"
+        assert (line in capsys.readouterr().out) is told
+
+
 BACKEND = """
 import os, sys
 def build_wheel(*arguments, **settings):

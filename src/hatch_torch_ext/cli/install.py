@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
-    from hatch_torch_ext.user import installing, machine, target
+    from hatch_torch_ext.user import doctor, installing, machine, target
 
     environ = {**pipfiles.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
@@ -95,6 +96,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError([str(error)]) from error
     for line in plan.because:
         terminal.say(f"# {line}")
+    if options.target is None and doctor.is_vendors(there := target.version_of(into, "torch")):
+        others = [each for each in options.packages if each != "torch"]
+        keep = shlex.join([str(into.python), "-m", "pip", "install", "--no-deps", *(others or ["PACKAGE"])])
+        terminal.say(f"# this replaces torch {there}, which no index has: to keep it, type instead: {keep}")
     installer = _Installer.find(into, options.target)
     steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
         (installer.from_torch(plan), installer.only_torch(os.environ)),

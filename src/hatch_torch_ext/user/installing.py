@@ -124,12 +124,12 @@ def cuda_of(backend: str) -> str | None:
     """
     if backend in {CPU, XPU} or ROCM.fullmatch(backend):
         return None
-    match = re.fullmatch(r"cu([0-9]{2})([0-9])", backend)
-    if match is None:
+    try:
+        return Backend.parse(backend).version or None
+    except ValueError:
         raise ConfigurationError(
             [f"the backend {backend[:40]!r} is not known: give `cu130`, `rocm6.4`, `xpu`, `cpu` or `auto`."]
-        )
-    return f"{match[1]}.{match[2]}"
+        ) from None
 
 
 def backends(machine: Machine, asked: str) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def backends(machine: Machine, asked: str) -> tuple[str, ...]:
     Beside an NVIDIA GPU no other counts, and beside one of AMD's that torch has code for none of Intel's, as for uv.
     """
     if asked != AUTO:
-        cuda_of(asked)
-        return (asked,)
+        cuda = cuda_of(asked)
+        return (_of_cuda(cuda) if cuda else asked,)
     if not machine.has_nvidia:
         if versions := drivers.rocm(machine.amd):
             return (*(f"rocm{version}" for version in versions), CPU)

@@ -62,6 +62,17 @@ def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_to
     return TargetPython(python=python, said_by=said_by, facts=facts)
 
 
+def version_of(target: TargetPython, distribution: str) -> str:
+    """Return the version of an installed distribution, by its metadata; "" if it is not installed."""
+    program = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+    command = [str(target.python), "-c", program, distribution]
+    try:
+        done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}, limit=1 << 20)
+    except ProcessError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 _READ = "import runpy, sys; sys.argv[:] = ['-', '--json']; runpy.run_path({loader!r}, run_name='__main__')"
 _READ_WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; " + _READ
 
