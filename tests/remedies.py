@@ -412,6 +412,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "to a folder that every user of this installation reads",
     ),
     "integration/test_user_install.py::test_without_an_index": ("give a mirror of it, or a folder with",),
+    "integration/test_containers_page.py::test_a_vendors_torch": ("to keep it, type instead",),
     "unit/test_uv.py::test_without_any_uv": ("pip install uv, or set {} to",),
     "unit/test_uv.py::test_a_name_that_is_not_a_program": ("set it to uv's path, or unset it",),
     "unit/test_agreement.py::test_entries_whose_torch_is_open_have_no_requirement": ("require one",),
