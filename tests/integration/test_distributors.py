@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -187,6 +188,9 @@ def test_a_library_on_another_entry_of_the_path_is_named_with_the_way_out(tmp_pa
     assert run(tool).returncode == 127
     checked = run(sys.executable, "-m", "my_pkg._variants", "--check")
     assert f"the program {tool} does not find libvendor.so" in checked.stderr
+    reported = json.loads(run(sys.executable, "-m", "my_pkg._variants", "--json").stdout)["problems"]
+    assert reported[0].startswith(f"my_pkg: it/libops.so needs libvendor.so. It is in {folder}, on another entry")
+    assert reported[1] == checked.stderr.strip()
     name, _, value = checked.stderr.strip().rpartition(" ")[2].partition("=")
     assert run(tool, **{name: value}).returncode == 0
     assert run(sys.executable, "-m", "my_pkg._variants", "--check", **{name: value}).returncode == 0

@@ -38,6 +38,8 @@ COMPILERS = (
 MEANS_PTX = re.compile(r"\+PTX$")
 
 
+MANY = 20
+"""The most sentences that are taken from one package's loader."""
 SCHEMA = 1
 """The version of the shape of ``doctor --json``, which ``docs/doctor.schema.json`` describes."""
 
@@ -47,7 +49,8 @@ class PackageHealth:
     """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each.
 
     ``built`` says that this variant was built here at first use; ``pruned`` are the labels of variants that ``prune``
-    removed, one of which (``missed``) would be loaded here. ``trouble`` is what the loader wrote to stderr.
+    removed, one of which (``missed``) would be loaded here. ``trouble`` is what the loader wrote to stderr;
+    ``elsewhere`` are its sentences on what files of the variant need, and what is on another entry of ``sys.path``.
 
     The commands that may help, None where they do not: ``opt_in`` lets it use a pre-release of torch, ``build`` builds
     it for the torch that is here, ``install`` is what `hatch-torch-ext install` takes to install it with a torch that
@@ -65,6 +68,7 @@ class PackageHealth:
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     trouble: str | None = None
+    elsewhere: tuple[str, ...] = ()
     opt_in: str | None = None
     build: str | None = None
     install: str | None = None
@@ -166,6 +170,7 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
     problems = [*(each.problem for each in faulty), *filter(None, (each.problem for each in states))]
     where = f"is not installed in {target.python}, or was not made with hatch-torch-ext"
     problems += [f"{name} {where}" for name in missing]
+    problems += [sentence for each in states for sentence in each.elsewhere]
     problems += [*of_torch, *machine.problems, *_twice(states)]
     problems += [line for each in here for line in _ptx(each, states, machine)]
     commands = [each.again for each in faulty]
@@ -237,6 +242,7 @@ def health(
         namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
         operators=tuple(sorted({name for file in files for name in file.operators})),
         trouble=trouble or None,
+        elsewhere=tuple(escape.line(str(each)) for each in _list(said.get("problems"))),
         again=installed.again,
     )
     if state.works or missed or not torch or torch.get("error") or not torch.get("version"):
@@ -282,6 +288,10 @@ def _first_command(lines: object) -> str | None:
     if not isinstance(lines, list):
         return None
     return next((escape.line(line.strip()) for line in map(str, lines) if line.startswith("  ")), None)
+
+
+def _list(data: object) -> Sequence[object]:
+    return data[:MANY] if isinstance(data, list) else ()
 
 
 def _items(data: object) -> Iterable[tuple[str, object]]:

@@ -380,16 +380,12 @@ def _folder_of(name: str) -> str:
 def _check_program(file: File) -> None:
     """Let the dynamic linker bind a program without running it; refuse one that misses a library."""
     import shlex
-    import subprocess
 
     path = loader._path(file)
-    environ = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1")
     try:
-        done = subprocess.run([path], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        missing = _not_found([path], LD_TRACE_LOADED_OBJECTS="1")
     except OSError as error:
         raise loader.LoadError(f"{loader.PACKAGE}: the program {path} cannot be run: {error.strerror}") from error
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
-    missing = [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
     if not missing:
         return
     folders = list(dict.fromkeys(filter(None, map(_folder_of, missing))))
@@ -398,6 +394,38 @@ def _check_program(file: File) -> None:
         f"{loader.PACKAGE}: the program {loader._plain(path, 1000)} does not find {', '.join(missing)}: they are on "
         f"another entry of sys.path than this package, or nowhere. {remedy}"
     )
+
+
+def _not_found(command: Sequence[str], **environ: str) -> List[str]:
+    """Return the libraries that the dynamic linker does not find, which lists them instead of running anything."""
+    import subprocess
+
+    environ = dict(os.environ, **environ)
+    done = subprocess.run(list(command), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
+
+
+def _elsewhere(choice: Choice) -> List[str]:
+    """Return a sentence for each file of the chosen variant that needs what is on another entry of sys.path."""
+    import shutil
+
+    problems = []
+    for file in choice.variant["files"] if choice.variant and not choice.idle else ():
+        if not os.path.isfile(loader._path(file)):
+            continue
+        try:
+            if file["kind"] == "program":
+                _check_program(file)
+            elif file["registers"] and shutil.which("ldd"):
+                for name in _not_found(["ldd", loader._path(file)]):
+                    folder = _folder_of(name)
+                    if folder and f"{os.sep}torch{os.sep}" not in folder and f"{os.sep}nvidia{os.sep}" not in folder:
+                        words = f"{name}: cannot open shared object file"
+                        problems.append(f"{loader.PACKAGE}: {file['path']} needs {name}{_on_another_entry(words)}")
+        except (loader.LoadError, OSError) as error:
+            problems.append(str(error))
+    return problems
 
 
 def _advice(words: str) -> str:
@@ -763,7 +791,7 @@ def as_json() -> str:
     paths = {file["name"]: loader._path(file) for file in files if file["name"]}
     found: Dict[str, Any] = {"root": loader.ROOT, "facts": choice.here, "chosen": choice.label}
     gone, back = pruned()
-    found.update(pruned=gone, **({"reinstall": back} if gone else {}))
+    found.update(pruned=gone, problems=_elsewhere(choice), **({"reinstall": back} if gone else {}))
     found.update(verdicts=verdicts(choice), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
     if choice.variant is None and not choice.idle:
         present = [each for each in choice.variants if each["label"] not in gone]
