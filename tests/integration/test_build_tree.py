@@ -37,6 +37,7 @@ add_custom_command(OUTPUT made.h COMMAND generate made.h
 add_library(ops SHARED ops.cpp ${CMAKE_CURRENT_BINARY_DIR}/made.h)
 target_include_directories(ops PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(ops PRIVATE torch)
+add_custom_command(TARGET helper POST_BUILD COMMAND ! false)
 # As gtest_discover_tests does: a program of the build, run by another program.
 add_custom_command(TARGET generate POST_BUILD
   COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:generate> -P ${CMAKE_CURRENT_SOURCE_DIR}/discover.cmake)

@@ -534,8 +534,9 @@ function(_torch_ext_run_path directories)
   endforeach()
   set(number 0)
   foreach(directory IN LISTS directories)
+    # Exported: a command may be a compound one, before which no assignment can be.
     set_property(DIRECTORY "${directory}" PROPERTY RULE_LAUNCH_CUSTOM
-      "LD_LIBRARY_PATH=\"${path}\$\${LD_LIBRARY_PATH:+:\$\$LD_LIBRARY_PATH}\" ${launcher_${number}}")
+      "export LD_LIBRARY_PATH=\"${path}\$\${LD_LIBRARY_PATH:+:\$\$LD_LIBRARY_PATH}\" && ${launcher_${number}}")
     math(EXPR number "${number} + 1")
   endforeach()
 endfunction()
