@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -89,7 +90,34 @@ def choices(count: int | None = None, *, seed: int = 0) -> list[Choice]:
         dict(zip(names, row, strict=True))
         for row in AllPairs(values, filter_func=lambda row: fit(dict(zip(names, row, strict=False))))
     ]
+    # Where some values do not fit together, it leaves pairs out.
+    found += _completion(found, dict(zip(names, values, strict=True)))
     return found if count is None else found[:count]
+
+
+def _pairs(choice: Choice) -> set[frozenset[tuple[str, str]]]:
+    """Return the pairs of values that are in a choice."""
+    return {frozenset(pair) for pair in itertools.combinations(choice.items(), 2)}
+
+
+def _completion(found: list[Choice], values: Mapping[str, list[str]]) -> list[Choice]:
+    """Return further choices, which have the pairs that ``found`` lacks."""
+    every = itertools.combinations([(name, value) for name in values for value in values[name]], 2)
+    lacking = [dict(pair) for pair in every if pair[0][0] != pair[1][0] and fit(dict(pair))]
+    missing = {frozenset(pair.items()) for pair in lacking}.difference(*map(_pairs, found))
+    added = []
+    for start in lacking:
+        if frozenset(start.items()) not in missing:
+            continue
+        choice = dict(start)
+        for name in values:
+            if name not in choice:
+                fitting = [value for value in values[name] if fit({**choice, name: value})]
+                choice[name] = max(fitting, key=lambda value: len(_pairs({**choice, name: value}) & missing))
+        ordered = {name: choice[name] for name in values}
+        missing -= _pairs(ordered)
+        added.append(ordered)
+    return added
 
 
 def fit(choice: Choice) -> bool:
