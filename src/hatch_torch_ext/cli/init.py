@@ -1,4 +1,4 @@
-"""``hatch-torch-ext init``: a project from its setup.py, or a new one."""
+"""``hatch-torch-ext init``: a project from its setup.py or kernel-builder's build.toml, or a new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("init", help="make a project from the setup.py in this folder, or a new one")
+    command = commands.add_parser("init", help="make a project from the setup.py or build.toml here, or a new one")
     command.add_argument("name", metavar="NAME", nargs="?", help="make a new package of this name, in a folder of it")
     command.add_argument("--cuda", action="store_true", help="the new package has a CUDA kernel")
     command.add_argument("--module", action="store_true", help="the new package has a Python module made with pybind11")
@@ -61,25 +61,28 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     if options.name is not None:
         return _fresh(options)
-    from hatch_torch_ext.init import migrating
+    from hatch_torch_ext.init import kernel_builder, migrating
 
     if not options.dry_run and not options.force:
         migrating.refuse(Path.cwd())  # before setup.py runs
-    migration = migrating.migrate(
-        Path.cwd(),
-        extra=options.extra,
-        arguments=options.arguments,
-        timeout=float(options.timeout),
-        torch=options.torch,
-        pythons=options.python,
-        cpu_alone=options.cpu,
-        split=options.split,
-    )
+    if kernel_builder.is_project(Path.cwd()):
+        migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)
+    else:
+        migration = migrating.migrate(
+            Path.cwd(),
+            extra=options.extra,
+            arguments=options.arguments,
+            timeout=float(options.timeout),
+            torch=options.torch,
+            pythons=options.python,
+            cpu_alone=options.cpu,
+            split=options.split,
+        )
     terminal.say(migration.diff(), end="")
     if not options.dry_run:
         migration.write(force=options.force)
     for note in migration.notes:
-        where = f"setup.py:{note.line}: " if note.line else ""
+        where = f"{migration.made_of}:{note.line}: " if note.line else ""
         terminal.complain(f"by hand: {where}{note.text}")
     if not options.dry_run:
         _next(migration)
@@ -91,9 +94,13 @@ def _next(migration: Migration) -> None:
     count = f"{migration.entries} entr{'y' if migration.entries == 1 else 'ies'}"
     wider = f"; for more: {migration.wider}" if migration.wider else ""
     terminal.complain(f"written; the matrix has {count}, each compiled once{wider}")
+    terminal.complain(
+        f"{migration.made_of} stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test"
+    )
+    if migration.made_of != "setup.py":
+        return
     old = f"../{untrusted.safe(migration.name)}-old"
     terminal.complain(
-        "setup.py stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test\n"
         "What users would lose shows beside the wheel of setup.py, made of the project as it was:\n"
         f"  git worktree add {old} HEAD\n"
         f"  pip wheel --no-deps --no-build-isolation -w {old}/wheel {old}\n"

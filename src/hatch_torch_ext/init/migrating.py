@@ -33,7 +33,7 @@ class Migration:
     """``files`` are (name, new text), names POSIX, relative to the project; ``notes`` say what the author has to do.
 
     ``entries`` is the number of entries of the matrix, ``torch`` its releases; ``wider`` says how it gets more of what
-    the project admits. ``name`` is the distribution's.
+    the project admits. ``name`` is the distribution's, and ``made_of`` the file that declared the project before.
     """
 
     root: Path
@@ -43,6 +43,7 @@ class Migration:
     torch: tuple[str, ...] = ()
     name: str = ""
     wider: str | None = None
+    made_of: str = "setup.py"
 
     def diff(self) -> str:
         """Return the changes in the form of ``diff -u``."""
@@ -166,7 +167,7 @@ def assemble(
         (CMAKE, cmakelists.text(name, built, cuda_only=only_cuda)),
         (PYPROJECT, tables),
         *((each.name, each.text) for each in changes),
-        *_ignored(root),
+        *ignored(root),
     )
     notes += [
         *matrix.notes,
@@ -358,7 +359,7 @@ def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:
     return {name: declared[key] for name, key in names.items() if key in declared}
 
 
-def _ignored(root: Path) -> list[tuple[str, str]]:
+def ignored(root: Path) -> list[tuple[str, str]]:
     """Return .gitignore with the folders that a build writes: hatchling leaves ignored files out of the sdist."""
     path = root / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,0 +1,624 @@
+"""A project of kernel-builder (``build.toml``, the format of kernels on Hugging Face's Hub) -> a project of ours.
+
+The sources stay where they are. Of the backends, CPU and CUDA are carried over; the others are left out, with a note.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+import tomlkit.exceptions
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts import archs, releases
+from hatch_torch_ext.init import cmakelists, migrating, pyproject, served, targets
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.migrating import Migration
+
+BUILD = "build.toml"
+FOLDER = "torch-ext"
+HEADER = f"{FOLDER}/registration.h"
+EDITION = 5
+CARRIED_OVER = ("cpu", "cuda")
+COMPILED = (".c", ".cc", ".cpp", ".cu", ".cxx")
+CUTLASS = {
+    "cutlass_2_10": ("2.10.0", "fc9ebc645b63f3a6bc80aaefde5c063fb72110d6"),
+    "cutlass_3_5": ("3.5.1", "f7b19de32c5d1f3cedfc735c2849f12b537522ee"),
+    "cutlass_3_6": ("3.6.0", "bf9da7b76c766d7ee7d536afc77880a4ef1f1156"),
+    "cutlass_3_8": ("3.8.0", "afa1772203677c5118fcd82537a9c8fefbcc7008"),
+    "cutlass_3_9": ("3.9.2", "ad7b2f5e84fcfa124cb02b91d5bd26d238c0459e"),
+    "cutlass_4_0": ("4.0.0", "b995f933179c22d3fe0d871c3a53d11e4681950f"),
+    "cutlass_4_4": ("4.4.2", "da5e086dab31d63815acafdac9a9c5893b1c69e2"),
+    "cutlass_4_5": ("4.5.2", "db1c288993354c88e551c40c19a8fb93a774a241"),
+}
+"""Dependencies by the names that kernel-builder has for them: the version, and the commit of its tag."""
+PYTHON_DEPENDS = {"einops": "einops", "helion": "helion", "tvm-ffi": "apache-tvm-ffi"}
+"""What ``python-depends`` may name, and the distributions; others have the same name."""
+OF_TESTS = frozenset({"einops", "expecttest", "kernels", "numpy", "packaging", "parameterized", "scipy", "tqdm"})
+"""Modules that tests of kernels import, and whose distribution has the same name."""
+NEWEST_ARCH_GONE = 75
+"""The oldest architecture, 7.5, for which CUDA 13 compiles: it is the first CUDA whose compiler is on the index."""
+GONE = frozenset({101})
+"""Architectures that CUDA 13 has under another number (10.1 is 11.0)."""
+NEEDS_PYTHON = re.compile(
+    r"#\s*include\s*[<\"](?:Python\.h|pybind11/|torch/(?:extension|python)\.h|torch/csrc/utils/py)"
+)
+"""Headers of Python, and those of torch that include them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section ``[kernel.NAME]``; ``[torch]`` is one too, of every backend."""
+
+    name: str
+    backend: str
+    sources: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    cxx_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    cuda_minver: str | None = None
+    depends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """What build.toml declares, of the backends that are carried over.
+
+    ``stable`` are backend -> the oldest torch whose stable ABI it is compiled for; ``bounds`` are those of torch.
+    """
+
+    name: str
+    version: int
+    licence: str | None
+    upstream: str | None
+    backends: tuple[str, ...]
+    binding: Section
+    sections: tuple[Section, ...]
+    stable: Mapping[str, str]
+    bounds: SpecifierSet
+    requires: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def package(self) -> str:
+        """Return the name of the Python package."""
+        return self.name.replace("-", "_")
+
+
+def is_project(root: Path) -> bool:
+    """Return whether the folder has a ``build.toml``."""
+    return (root / BUILD).is_file()
+
+
+def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -> Migration:
+    """Return the files that ``init`` writes for the kernel in ``root``.
+
+    ``torch`` are the releases of the matrix; if empty, they are chosen. ``cpu_alone`` leaves CUDA out. Raises
+    ``ConfigurationError`` with all that keeps the kernel from being carried over.
+    """
+    kernel = read(root, cpu_alone=cpu_alone)
+    folder = f"{FOLDER}/{kernel.package}"
+    known = tuple(torch) or tuple(served.torch_releases(kernel.bounds or None))
+    chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -migrating.FIRST :]
+    if not chosen:
+        text = f"{root / BUILD}: no known release of torch is {kernel.bounds}: name one by `--torch`"
+        raise ConfigurationError([text])
+    tables, entries, notes = _matrix(kernel, chosen)
+    tests, of_tests = _tests(root, kernel)
+    (name, text), of_header = _header(root)
+    files = [
+        (migrating.CMAKE, cmake(root, kernel)),
+        (migrating.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
+        (f"{folder}/_ops.py", _resource("ops.txt").replace("kernel_name", kernel.package)),
+        *([(name, text)] if text else []),
+        *tests,
+        *migrating.ignored(root),
+    ]
+    told = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
+    return migrating.Migration(
+        root=root,
+        files=tuple(files),
+        notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(told)),
+        entries=entries,
+        torch=chosen,
+        name=kernel.name,
+        wider=f"hatch-torch-ext matrix --add torch={known[-len(chosen) - 1]}" if len(known) > len(chosen) else None,
+        made_of=BUILD,
+    )
+
+
+def _resource(name: str) -> str:
+    return (resources.files("hatch_torch_ext") / "resources" / "hub" / name).read_text(encoding="utf-8")
+
+
+# build.toml -----------------------------------------------------------------------------------------------------------
+
+
+def read(root: Path, *, cpu_alone: bool = False) -> Kernel:
+    """Return what ``build.toml`` in ``root`` declares. Raises ``ConfigurationError`` with every fault."""
+    path = root / BUILD
+    try:
+        data = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
+    except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{path} is not TOML: {error}: correct it"]) from error
+    if problem := _format(data):
+        raise ConfigurationError([f"{path}: {problem}"])
+    problems: list[str] = []
+    kernel = _kernel(root, data, problems, cpu_alone=cpu_alone)
+    if problems:
+        raise ConfigurationError([f"{path}: {each}" for each in problems])
+    return kernel
+
+
+def _format(data: Mapping[str, Any]) -> str:
+    """Return why a build.toml is of a format that is not read, or of a kernel without code to compile; "" if it is."""
+    general, kernels = _table(data, "general"), _table(data, "kernel")
+    edition = general.get("edition")
+    if edition is not None and edition != EDITION:
+        return (
+            f"edition {edition} of the format is not known, only {EDITION} and what came before editions: upgrade "
+            "hatch-torch-ext"
+        )
+    old = "extension" in data or "universal" in general or "universal" in _table(data, "torch")
+    old |= any("language" in each for each in kernels.values() if isinstance(each, dict))
+    if old or "backends" not in general:
+        return "this is an older format: `kernel-builder update-build` writes it as the newest, then run `init` again"
+    if "tvm-ffi" in data:
+        return "the kernel is on TVM-FFI, and variants are for torch: register its operators with torch, in `[torch]`"
+    if "torch-noarch" in data or "torch" not in data:
+        return (
+            "the kernel has no compiled code, so it needs no variants: hatchling packs it by itself, and `hatch new "
+            "--init` starts a project"
+        )
+    return ""
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = data.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _kernel(root: Path, data: Mapping[str, Any], problems: list[str], *, cpu_alone: bool) -> Kernel:
+    general, torch = _table(data, "general"), _table(data, "torch")
+    name = str(general.get("name", ""))
+    if not re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name):
+        problems.append(f"`name` in [general] must be a kernel's (a-z, 0-9 and `-`), not `{name[:60]}`")
+    elif not (root / FOLDER / name.replace("-", "_") / "__init__.py").is_file():
+        problems.append(f"`{FOLDER}/{name.replace('-', '_')}/__init__.py` is not there: add the Python package")
+    notes: list[str] = []
+    kept = _backends(general, problems, notes, cpu_alone=cpu_alone)
+    sections = tuple(
+        _section(root, key, value, problems, heading=f"[kernel.{key}]")
+        for key, value in _table(data, "kernel").items()
+        if isinstance(value, dict) and value.get("backend") in kept
+    )
+    binding = _section(root, "torch", {"backend": "all", **torch}, problems, heading="[torch]")
+    if sections and (unused := [each for each in kept if not any(section.backend == each for section in sections)]):
+        notes.append(f"no section `[kernel.NAME]` is for {', '.join(unused)}: only the sources of [torch] are compiled")
+    depends = general.get("kernel-depends") or []
+    ids = [str(each.get("repo-id", "")) if isinstance(each, dict) else str(each) for each in depends]
+    notes += [f"it uses the kernel `{each}` of the Hub, which is fetched at run time" for each in ids]
+    version = general.get("version")
+    return Kernel(
+        name=name,
+        version=version if isinstance(version, int) else 0,
+        licence=str(general["license"]) if general.get("license") else None,
+        upstream=str(general["upstream"]) if general.get("upstream") else None,
+        backends=kept,
+        binding=binding,
+        sections=sections,
+        stable=_stable(torch.get("stable-abi"), kept, problems),
+        bounds=_bounds(torch, problems),
+        requires=tuple(_requires(general, kept)),
+        notes=tuple(notes),
+    )
+
+
+def _backends(general: Mapping[str, Any], problems: list[str], notes: list[str], *, cpu_alone: bool) -> tuple[str, ...]:
+    """Return the backends that are carried over."""
+    declared = _texts(general, "backends", "[general]", problems)
+    if general.get("backends") == []:
+        problems.append("`backends` in [general] is empty: name what the kernel is for, as `cpu` or `cuda`")
+    kept = [each for each in CARRIED_OVER if each in declared and not (cpu_alone and each != "cpu")]
+    if not declared:
+        return ()
+    if not kept:
+        without = " without CUDA" if cpu_alone and "cuda" in declared else ""
+        problems.append(
+            f"the kernel is for {', '.join(sorted(declared))}, and variants are built for CPU and CUDA: nothing is left"
+            f"{without} to carry over"
+        )
+        return ()
+    if left_out := sorted({*declared} - {*CARRIED_OVER}):
+        notes.append(f"{', '.join(left_out)}: no variant is built for such backends: they are left out")
+    maxver = str(_table(general, "cuda").get("maxver") or "")
+    if "cuda" in kept and _older(maxver, str(served.FIRST_COMPILER)):
+        first = f"{served.FIRST_COMPILER}, the first whose compiler is on the package index"
+        why = f"`maxver` {maxver} of CUDA is older than {first}"
+        how = "with a toolkit and the option `cuda-home`"
+        kept.remove("cuda")
+        if kept:
+            notes.append(f"{why}: CUDA is left out; {how}, add its entries")
+        else:
+            problems.append(f"{why}: write its entries by hand, {how}")
+    return tuple(kept)
+
+
+def _requires(general: Mapping[str, Any], backends: Sequence[str]) -> Iterator[str]:
+    listed = [*(general.get("python-depends") or [])]
+    if "cuda" in backends:
+        listed += _table(general, "cuda").get("python-depends") or []
+    for each in listed:
+        yield PYTHON_DEPENDS.get(str(each), str(each))
+
+
+def _older(version: str, other: str) -> bool:
+    try:
+        return Version(version) < Version(other)
+    except InvalidVersion:
+        return False
+
+
+def _texts(table: Mapping[str, Any], key: str, heading: str, problems: list[str]) -> tuple[str, ...]:
+    value = table.get(key) or []
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    problems.append(f"`{key}` in {heading} must be an array of strings")
+    return ()
+
+
+def _section(root: Path, name: str, table: Mapping[str, Any], problems: list[str], *, heading: str) -> Section:
+    listed = _texts(table, "src", heading, problems)
+    missing = [each for each in listed if not (root / each).is_file()]
+    problems += [f"{heading} names `{each}`, which is not there: fetch or add it" for each in missing]
+    depends = _texts(table, "depends", heading, problems)
+    strange = [each for each in depends if each != "torch" and each not in CUTLASS]
+    problems += [f"{heading} depends on `{each}`, which is not known here: compile without it" for each in strange]
+    capabilities = _texts(table, "cuda-capabilities", heading, problems)
+    problems += [f"`cuda-capabilities` in {heading}: {fault}" for each in capabilities if (fault := _not_an_arch(each))]
+    return Section(
+        name=name,
+        backend=str(table.get("backend")),
+        sources=tuple(each for each in listed if each.endswith(COMPILED)),
+        include=_texts(table, "include", heading, problems),
+        cxx_flags=_texts(table, "cxx-flags", heading, problems),
+        cuda_flags=_texts(table, "cuda-flags", heading, problems),
+        capabilities=capabilities,
+        cuda_minver=str(table["cuda-minver"]) if table.get("cuda-minver") else None,
+        depends=depends,
+    )
+
+
+def _not_an_arch(text: str) -> str:
+    try:
+        archs.parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _stable(value: object, backends: Sequence[str], problems: list[str]) -> dict[str, str]:
+    if value is None:
+        return {}
+    given = value if isinstance(value, dict) else dict.fromkeys(backends, value)
+    found = {}
+    for backend, version in given.items():
+        if backend in backends:
+            if re.fullmatch(r"\d+\.\d+", str(version)):
+                found[str(backend)] = str(version)
+            else:
+                problems.append(f"`stable-abi` in [torch] must be a release of torch, as `2.10`, not `{version}`")
+    return found
+
+
+def _bounds(torch: Mapping[str, Any], problems: list[str]) -> SpecifierSet:
+    parts = []
+    for key, sign in (("minver", ">="), ("maxver", "<=")):
+        value = torch.get(key)
+        if value is None:
+            continue
+        if re.fullmatch(r"\d+\.\d+", str(value)):
+            parts.append(f"{sign}{value}" if key == "minver" else f"<{value}.999")
+        else:
+            problems.append(f"`{key}` in [torch] must be a release of torch, as `2.10`, not `{value}`")
+    return SpecifierSet(",".join(parts))
+
+
+# CMakeLists.txt -------------------------------------------------------------------------------------------------------
+
+
+def cmake(root: Path, kernel: Kernel) -> str:
+    """Return CMakeLists.txt: one library with the sources of every section, for CUDA or for the CPU."""
+    target = f"{kernel.package}_ops" if kernel.package in targets.TAKEN else kernel.package
+    torch = "Torch::Python" if _includes_python(root, kernel) else "torch"
+    both = len(kernel.backends) > 1
+    head = [
+        f"# Written by `hatch-torch-ext init` from {BUILD}, and yours from now on: ordinary CMake.",
+        "cmake_minimum_required(VERSION 3.26)",
+        f"project({target} LANGUAGES CXX{' CUDA' if kernel.backends == ('cuda',) else ''})",
+        "",
+    ]
+    if both:
+        head += [
+            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
+            "set(WITH_CUDA OFF)",
+            f"if({cmakelists.GPU})",
+            "  set(WITH_CUDA ON)",
+            "  enable_language(CUDA)",
+            "endif()",
+            "",
+        ]
+    head += [
+        "find_package(Torch REQUIRED)",
+        "",
+        f"add_library({target} SHARED {' '.join(map(_file, kernel.binding.sources))})",
+        f"target_link_libraries({target} PRIVATE {torch})",
+        f"target_include_directories({target} PRIVATE {FOLDER} .)",
+        "# The operators' name, the same in every variant. A build on the Hub has another (`hatch-torch-ext kernels`).",
+        f"target_compile_definitions({target} PRIVATE TORCH_EXTENSION_NAME={kernel.package})",
+        "# Two libraries in a process are not to share the static variables of inline functions.",
+        f"target_compile_options({target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)",
+        *_of_files(kernel.binding),
+    ]
+    parts = {backend: _backend(kernel, backend, target, torch) for backend in kernel.backends}
+    if both:
+        body = ["", "if(WITH_CUDA)", *_indented(parts["cuda"]), "else()", *_indented(parts["cpu"]), "endif()"]
+    else:
+        body = ["", *parts[kernel.backends[0]]]
+    tail = ["", f"install(TARGETS {target} LIBRARY DESTINATION .)"]
+    return "\n".join([*head, *body, *tail]) + "\n"
+
+
+def _backend(kernel: Kernel, backend: str, target: str, torch: str) -> list[str]:
+    sections = [each for each in kernel.sections if each.backend == backend]
+    macros = "CUDA_KERNEL USE_CUDA=1" if backend == "cuda" else "CPU_KERNEL"
+    lines = [f"target_compile_definitions({target} PRIVATE {macros})"]
+    needed = sorted({each for section in (kernel.binding, *sections) for each in section.depends if each in CUTLASS})
+    for each in needed:
+        version, commit = CUTLASS[each]
+        lines += [
+            "include(FetchContent)",
+            f"# CUTLASS {version}, its headers only. A copy of it: -DFETCHCONTENT_SOURCE_DIR_{each.upper()}=FOLDER",
+            f"FetchContent_Declare({each}",
+            "  GIT_REPOSITORY https://github.com/NVIDIA/cutlass.git",
+            f"  GIT_TAG {commit}",
+            "  SOURCE_SUBDIR none  # no CMake project of its own",
+            ")",
+            f"FetchContent_MakeAvailable({each})",
+        ]
+    for section in sections:
+        lines += ["", f"# [kernel.{section.name}]"]
+        lines += _conditional(section, _sources(section, target, kernel.package, torch=torch, macros=macros))
+    if any("-fopenmp" in section.cxx_flags for section in (kernel.binding, *sections)):
+        lines += ["", f"target_link_options({target} PRIVATE -fopenmp)"]
+    return lines
+
+
+def _conditional(section: Section, lines: list[str]) -> list[str]:
+    if section.cuda_minver is None:
+        return lines
+    condition = f"CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL {section.cuda_minver}"
+    return [f"if({condition})", *_indented(lines), "endif()"]
+
+
+def _sources(section: Section, target: str, package: str, *, torch: str, macros: str) -> list[str]:
+    """Return the lines that compile a section: its sources, or a library of objects if it has its own architectures."""
+    files = [f"  {_file(each)}" for each in section.sources]
+    code = _codes(section)
+    own = target
+    if code and any(each.endswith(".cu") for each in section.sources):
+        own = f"{target}_{section.name}"
+        lines = [
+            f"add_library({own} OBJECT",
+            *files,
+            ")",
+            f'set_target_properties({own} PROPERTIES CUDA_ARCHITECTURES "{code}" POSITION_INDEPENDENT_CODE ON)',
+            f"target_link_libraries({own} PRIVATE {torch})",
+            f"target_include_directories({own} PRIVATE {FOLDER} .)",
+            f"target_compile_definitions({own} PRIVATE TORCH_EXTENSION_NAME={package} {macros})",
+            f"target_sources({target} PRIVATE $<TARGET_OBJECTS:{own}>)",
+        ]
+    else:
+        lines = [f"target_sources({target} PRIVATE", *files, ")"] if files else []
+    lines += _of_files(section)
+    for each in section.depends:
+        if each in CUTLASS:
+            folders = f"${{{each}_SOURCE_DIR}}/include ${{{each}_SOURCE_DIR}}/tools/util/include"
+            lines.append(f"target_include_directories({own} SYSTEM PRIVATE {folders})")
+    return lines
+
+
+def _codes(section: Section) -> str:
+    """Return the value of CUDA_ARCHITECTURES for what a section names, of what CUDA 13 compiles for."""
+    found = [archs.parse(each) for each in section.capabilities]
+    kept = sorted({each for each in found if each.number >= NEWEST_ARCH_GONE and each.number not in GONE})
+    return archs.cmake_value(kept)
+
+
+def _of_files(section: Section) -> list[str]:
+    """Return the lines with the flags and folders of a section's files."""
+    lines = []
+    names = " ".join(map(_file, section.sources))
+    if section.include and names:
+        folders = ";".join(f"${{CMAKE_CURRENT_SOURCE_DIR}}/{each}".removesuffix("/.") for each in section.include)
+        lines.append(f'set_property(SOURCE {names} APPEND PROPERTY INCLUDE_DIRECTORIES "{folders}")')
+    for language, flags, files in (
+        ("CXX", section.cxx_flags, names),
+        ("CUDA", section.cuda_flags, " ".join(_file(each) for each in section.sources if each.endswith(".cu"))),
+    ):
+        if flags and files:
+            text = ";".join(f"$<$<COMPILE_LANGUAGE:{language}>:{_escaped(each)}>" for each in flags)
+            lines.append(f'set_property(SOURCE {files} APPEND PROPERTY COMPILE_OPTIONS "{text}")')
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+
+
+def _file(name: str) -> str:
+    return f'"{name}"' if re.search(r"[\s;()#]", name) else name
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" if line else "" for line in lines]
+
+
+def _includes_python(root: Path, kernel: Kernel) -> bool:
+    """Return whether a source includes Python's headers, itself or by those of torch that do."""
+    for section in (kernel.binding, *kernel.sections):
+        for name in section.sources:
+            if NEEDS_PYTHON.search((root / name).read_text(encoding="utf-8", errors="replace")):
+                return True
+    return False
+
+
+# pyproject.toml -------------------------------------------------------------------------------------------------------
+
+
+def _matrix(kernel: Kernel, torch: Sequence[str]) -> tuple[dict[str, Any], int, list[str]]:
+    """Return the matrix, the number of its entries, and notes.
+
+    A backend on the stable ABI has one entry, which serves every later release; the others have one for each release.
+    """
+    tables: list[dict[str, Any]] = []
+    overrides: dict[str, Any] = {}
+    notes: list[str] = []
+    compiled = served.with_compiler(torch)
+    exact = [each for each in kernel.backends if each not in kernel.stable]
+    with_both = len(kernel.backends) > 1 or "cuda" in kernel.backends
+    if "cuda" in exact and (left := [each for each in torch if each not in compiled]):
+        why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
+        notes.append(f"torch {', '.join(left)} has no entry with CUDA, since {why}")
+    if exact:
+        made = served.matrix(torch, backends=exact if with_both else ())
+        tables += made["matrix"]
+        overrides |= made.get("overrides", {})
+    for backend, version in sorted(kernel.stable.items()):
+        first = served.first_stable(with_compiler=backend == "cuda")
+        oldest = max(version, first, key=releases.minor_of)
+        if oldest != version:
+            notes.append(f"the stable ABI of {backend} is for torch {oldest} and newer here, where it was {version}")
+        made = served.matrix([oldest], backends=[backend] if with_both else (), abi="stable")
+        tables += made["matrix"]
+        overrides |= made.get("overrides", {})
+    count = sum(len(each["torch"]) * len(each.get("cuda", [""])) for each in tables)
+    return {"matrix": tables, **({"overrides": overrides} if overrides else {})}, count, notes
+
+
+def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any], of_tests: Sequence[str]) -> str:
+    metadata: dict[str, Any] = {
+        "name": kernel.name,
+        "version": f"{kernel.version}.0.0",
+        "packages": [kernel.package],
+        "package_dir": {kernel.package: folder},
+        "install_requires": list(kernel.requires),
+        "url": kernel.upstream,
+    }
+    path = root / migrating.PYPROJECT
+    existing = path.read_text(encoding="utf-8") if path.is_file() else None
+    library = targets.Target(
+        name=kernel.package, output=kernel.package, dotted=kernel.package, kind="library", destination=".",
+        when="always", sources=(),
+    )  # fmt: skip
+    text = pyproject.text(
+        existing, metadata, [library], root=root, package=kernel.package, sources=".", torch=["2.10"], pythons=()
+    )
+    document = tomlkit.parse(text)
+    declared: Any = document["project"]
+    if kernel.licence and "license" not in declared:
+        declared["license"] = kernel.licence
+    tool: Any = document["tool"]
+    matrix = tool["hatch"]["envs"]["matrix"]
+    others = sorted({*matrix["dependencies"][1:], *of_tests})
+    matrix["dependencies"] = [matrix["dependencies"][0], *others]
+    for key, value in tables.items():
+        matrix[key] = value
+    return tomlkit.dumps(document)
+
+
+# The rest -------------------------------------------------------------------------------------------------------------
+
+
+def _header(root: Path) -> tuple[tuple[str, str], list[str]]:
+    """Return registration.h for the project, empty if the project has one of its own, and a note on that."""
+    path = root / HEADER
+    if path.is_file() and "REGISTER_EXTENSION" not in path.read_text(encoding="utf-8", errors="replace"):
+        return (HEADER, ""), [f"`{HEADER}` is the project's own: operators keep one name, on the Hub too"]
+    return (HEADER, _resource("registration.h")), []
+
+
+def _about_ignored(root: Path, folder: str) -> Iterator[str]:
+    """Note files that git ignores, and that hatchling would leave out."""
+    path = root / ".gitignore"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for name in (f"{folder}/_ops.py", HEADER, migrating.CMAKE, migrating.PYPROJECT):
+        for line in lines:
+            if line.strip().strip("/") in {name, name.rpartition("/")[2]}:
+                yield f".gitignore has `{line.strip()}`, and `{name}` is yours now: remove the line"
+
+
+def _imported(root: Path, kernel: Kernel) -> list[str]:
+    """Return the distributions that the kernel's tests import."""
+    found: set[str] = set()
+    for path in sorted((root / "tests").rglob("*.py")):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names = [node.module]
+            found |= {each.partition(".")[0] for each in names}
+    return sorted((found & OF_TESTS) - {kernel.package, *sys.stdlib_module_names})
+
+
+GET = re.compile(r"(?:kernels\.)?get_(?:local_)?kernel")
+
+
+def _tests(root: Path, kernel: Kernel) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the tests that fetch the kernel from the Hub, changed to import it, and notes on what was left."""
+    files, notes = [], []
+    for path in sorted((root / "tests").rglob("*.py")):
+        try:
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue
+        lines = text.splitlines(keepends=True)
+        name = path.relative_to(root).as_posix()
+        edits = []
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=variable)],
+                    value=ast.Call(func=function, args=[ast.Constant(value=str(repository)), *_]),
+                    lineno=first,
+                    end_lineno=last,
+                    col_offset=column,
+                ) if GET.fullmatch(ast.unparse(function)):
+                    if repository.rpartition("/")[2] == kernel.name:
+                        alias = "" if variable == kernel.package else f" as {variable}"
+                        edits.append((first, last or first, f"{' ' * column}import {kernel.package}{alias}\n"))
+                    else:
+                        notes.append(f"{name}:{first}: fetches `{repository}` from the Hub")
+        for first, last, new in sorted(edits, reverse=True):
+            lines[first - 1 : last] = [new]
+        if edits:
+            files.append((name, "".join(lines)))
+    return files, notes
