@@ -434,6 +434,25 @@ def test_submodules_that_are_not_checked_out(tmp_path: Path) -> None:
     assert "submodule" not in command(root, "--dry-run").stderr
 
 
+def test_data_that_a_manifest_names(tmp_path: Path) -> None:
+    """SOURCES.txt of an sdist, MANIFEST.in, and what git tracks where setuptools-scm is used: each is package data."""
+    setup = (
+        "from setuptools import setup, Extension\nsetup(name='pkg', version='1', packages=['pkg'], "
+        "include_package_data=True, ext_modules=[Extension('pkg.plain', ['pkg/plain.c'])])\n"
+    )
+    files = {"MANIFEST.in": "include pkg/a.txt\n", "pkg.egg-info/SOURCES.txt": "pkg/b.txt\n", "pkg/plain.c": PLAIN}
+    files |= {f"pkg/{name}.txt": "" for name in "abc"}
+    root = project(tmp_path / "project", setup, **files)
+    cpu, _ = recording.record(root)
+    data = {installed for installed, _ in cpu.packed or () if not installed.endswith(".py")}
+    assert data == {"pkg/a.txt", "pkg/b.txt", "pkg/plain.c"}
+    (root / "pyproject.toml").write_text('[build-system]\nrequires = ["setuptools", "setuptools-scm"]\n', "utf-8")
+    process.run(["git", "init", "-q"], cwd=root)
+    process.run(["git", "add", "pkg/c.txt"], cwd=root)
+    cpu, _ = recording.record(root)
+    assert ("pkg/c.txt", "pkg/c.txt") in (cpu.packed or ())
+
+
 def command(root: Path, *options: str, check: bool = True) -> process.Completed:
     """Run ``hatch-torch-ext init``."""
     return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)

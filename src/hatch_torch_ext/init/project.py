@@ -40,7 +40,8 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
         project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
     )
     _add(project, "classifiers", [str(each) for each in metadata.get("classifiers") or []])
-    urls = {"Homepage": metadata.get("url"), **(metadata.get("project_urls") or {})}
+    own = {"Homepage": metadata.get("url"), "Download": metadata.get("download_url")}
+    urls = {**own, **(metadata.get("project_urls") or {})}
     _add(project, "urls", {name: str(url) for name, url in urls.items() if url})
     extras = (metadata.get("extras_require") or {}).items()
     optional = {canonicalize_name(name): [requirement(each) for each in requirements] for name, requirements in extras}

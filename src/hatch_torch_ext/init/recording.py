@@ -24,6 +24,8 @@ TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """Packages that a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
 RESULT = "result.json"
+TRACKED = "tracked.txt"
+"""The file with the names of the files that git tracks, which setuptools-scm tells to setuptools."""
 TIMEOUT = 60.0
 PREPARING = 600.0
 """Timeout in seconds for installing these packages."""
@@ -32,7 +34,7 @@ NEWEST = releases.format_minor(max(releases.PUBLISHED_PYTHONS))
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
 BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
-LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", ".venv", "*.so", "*.o")
+LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "__pycache__", ".venv", "*.so", "*.o")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def _record(  # noqa: PLR0917 -- each is another thing
         copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
+        _tracked(root, copy.parent / TRACKED)
         said = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, torch, unknown=unknown)
         if not said.get("lacks"):
             break
@@ -201,6 +204,16 @@ def _record(  # noqa: PLR0917 -- each is another thing
         asked=tuple(said.get("asked", [])),
         packed=None if said.get("packed") is None else tuple(_packed(said["packed"], root, copy)),
     )
+
+
+def _tracked(root: Path, target: Path) -> None:
+    """Write the names of the files that git tracks; none where there is no git or no repository."""
+    try:
+        done = process.run(["git", "-c", "core.quotePath=false", "ls-files"], cwd=root, check=False)
+    except ProcessError:
+        return
+    if done.returncode == 0 and (root / ".git").exists():
+        target.write_text(done.stdout, encoding="utf-8")
 
 
 def _packed(said: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[tuple[str, str]]:
@@ -225,6 +238,7 @@ def _run(
         "TORCH_EXT_RECORDING_BACKEND": backend,
         "TORCH_EXT_RECORDING_TORCH": torch,
         "TORCH_EXT_RECORDING_CUDA": releases.index_cuda(releases.minor_of(torch)),
+        "TORCH_EXT_RECORDING_TRACKED": str(copy.parent / TRACKED),
         "TORCH_EXT_RECORDING_UNKNOWN": "1" if unknown else None,
         "FORCE_CUDA": "1" if backend == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if backend == "cuda" else None,

@@ -193,25 +193,40 @@ def setup(*args, **keywords):
 
 def versioneers():
     """Return whether the version is versioneer's; its file takes itself out of ``sys.modules``."""
-    if "versioneer" in sys.modules:
-        return True
+    return "versioneer" in sys.modules or (os.path.isfile("versioneer.py") and "versioneer" in said_to_setuptools())
+
+
+def said_to_setuptools():
+    """Return the text of the files that configure setuptools."""
     said = ""
     for name in ("setup.py", "setup.cfg", "pyproject.toml"):
         if os.path.isfile(name):
             with open(name, encoding="utf-8", errors="replace") as stream:
                 said += stream.read()
-    return os.path.isfile("versioneer.py") and "versioneer" in said
+    return said
+
+
+def tracked():
+    """Return the files that git tracks, if setuptools-scm would tell setuptools of them."""
+    listed = os.environ.get("TORCH_EXT_RECORDING_TRACKED", "")
+    if not os.path.isfile(listed) or not re.search(r"setuptools[-_](scm|git)", said_to_setuptools()):
+        return []
+    with open(listed, encoding="utf-8") as stream:
+        return stream.read().splitlines()
 
 
 PACKED = (
     "name", "packages", "package_dir", "package_data", "exclude_package_data", "include_package_data", "py_modules",
+    "ext_modules",  # whose sources are data too, where include_package_data says so
 )  # fmt: skip
 
 
 def packed(keywords):
     """Return [place in the wheel, place in the project] of the Python files and data that setuptools packs."""
+    from setuptools.command import egg_info
     from setuptools.dist import Distribution
 
+    egg_info.walk_revctrl = lambda *rest: iter(tracked())
     given = {name: keywords[name] for name in PACKED if keywords.get(name) is not None}
     try:
         with warnings.catch_warnings():
