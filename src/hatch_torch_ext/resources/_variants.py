@@ -122,7 +122,7 @@ def _import_torch() -> Any:
             raise
         return None
     if not (hasattr(torch, "version") and hasattr(torch, "_C")):
-        raise LoadError(f"{PACKAGE}: `import torch` finds something that is not PyTorch", "hidden", torch)
+        raise LoadError(f"{PACKAGE}: `import torch` finds something that is not PyTorch", "not_pytorch", torch)
     return torch
 
 
@@ -492,7 +492,7 @@ def _open(variant: Variant, shared: Any) -> bool:
     before = shared.packages.get(key)
     if before and before["digests"] != digests:
         reason = f"{PACKAGE}: {variant['label']} cannot be loaded, as {before['label']} is"
-        raise LoadError(reason, "loaded_before", variant, before)
+        raise LoadError(reason, "another_build", variant, before)
     for file in variant["files"]:
         if file["kind"] not in ("program", "data"):  # the package itself opens these
             _inspect(file)
@@ -519,7 +519,7 @@ def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
         for name in file[kind]:
             if is_taken(name) and not _is_open(_path(file)):
                 reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{name}` is registered already"
-                raise LoadError(reason, "taken", kind, name, variant, shared)
+                raise LoadError(reason, "registered_twice", kind, name, variant, shared)
 
 
 def _is_namespace_open(namespace: str) -> bool:
@@ -569,7 +569,7 @@ def _open_library(file: File, variant: Variant, shared: Any) -> None:
     taken = _helped("class_taken", "", file, shared) if file.get("classes") else ""
     if taken:
         reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{taken}` is registered already"
-        raise LoadError(reason, "taken", "classes", taken, variant, shared)
+        raise LoadError(reason, "registered_twice", "classes", taken, variant, shared)
     try:
         torch.ops.load_library(_path(file))
     except OSError as error:

@@ -31,15 +31,15 @@ _ELSEWHERE = "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
 
 def instead(choice: Choice, *, must: bool) -> Choice:
     """Return the choice of an earlier or, with ``must``, a new build; unchanged if none is there and none allowed."""
-    if allowed() is False:
+    if permission() is False:
         return choice
     variant = _find_built(choice.here)
-    if variant is None and must and allowed():
+    if variant is None and must and permission():
         variant = _build(choice)
     return choice if variant is None else _with(choice, variant)
 
 
-def allowed() -> Optional[bool]:
+def permission() -> Optional[bool]:
     """Return whether the user, else the author, allows a build; None if only an earlier build may be used."""
     variable, value = loader._setting("BUILD")
     if os.environ.get(variable, "").lower() in loader._NO:
@@ -334,7 +334,7 @@ def _install_builder() -> str:
 
 def offer() -> Iterator[str]:
     """Yield lines on how to build the package for the installed torch."""
-    if allowed() is False:
+    if permission() is False:
         variable, _ = loader._setting("BUILD")
         yield f"(A build for this torch is forbidden by {variable}={loader._plain(os.environ[variable], 20)}.)"
         return
@@ -357,7 +357,7 @@ def build_now() -> str:
         return f"{choice.label} {'was built here' if choice.variant.get('built') else 'fits'}: nothing is to be built"
     if choice.idle:
         raise loader.LoadError(f"{loader.PACKAGE}: nothing is built, as {choice.idle}")
-    if not choice.here["torch"] or allowed() is False:
+    if not choice.here["torch"] or permission() is False:
         raise loader._no_variant(choice)
     return f"{_build(choice)['label']} is built, and loaded from now on"
 

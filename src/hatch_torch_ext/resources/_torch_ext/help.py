@@ -237,7 +237,7 @@ def again() -> str:
     return f"pip install --force-reinstall --no-deps {loader.DATA['distribution']}"
 
 
-def hidden(_: str, module: Any) -> str:
+def not_pytorch(_: str, module: Any) -> str:
     """Name what `import torch` finds, if that is not PyTorch."""
     folders = list(getattr(module, "__path__", []))
     place = getattr(module, "__file__", None) or (folders[0] if folders else "something without a file")
@@ -247,7 +247,7 @@ def hidden(_: str, module: Any) -> str:
     )
 
 
-def loaded_before(_: str, variant: Variant, before: Dict[str, Any]) -> str:
+def another_build(_: str, variant: Variant, before: Dict[str, Any]) -> str:
     """Name the two builds of a package that meet in one process."""
     return (
         f"{loader.PACKAGE}: {variant['label']} of {loader._plain(loader.ROOT, 400)} cannot be loaded, as "
@@ -256,7 +256,7 @@ def loaded_before(_: str, variant: Variant, before: Dict[str, Any]) -> str:
     )
 
 
-def taken(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
+def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
     """Return the message about a namespace or operator that is registered already, with its owner."""
     owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
     if kind == "classes":
