@@ -140,7 +140,7 @@ def test_a_cuda_12_4_variant_serves_newer_minors_of_cuda_12_alone(cuda12_wheel: 
         for cuda in ("11.8", "12.1", "12.4", "12.6", "13.0")
     }
     assert [cuda for cuda, choice in chosen.items() if choice.label == EXACT_CUDA] == ["12.4", "12.6"]
-    assert chosen["11.8"].against(EXACT_CUDA) == ("built for CUDA 12.4 or a newer 12.x, here is a torch for CUDA 11.8")
+    assert chosen["11.8"].against(EXACT_CUDA) == ("built for CUDA 12.4 or a newer 12.x, found a torch for CUDA 11.8")
 
 
 def test_what_extensions_use_of_the_cuda_half_is_given_to_it(full_torch: Callable[[str], Path]) -> None:

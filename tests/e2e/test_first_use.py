@@ -77,7 +77,7 @@ def test_an_operator_is_built_for_the_torch_that_is_there(
     real = process.run([python, "-P", "-c", REAL], cwd=tmp_path, env_changes=cache).stdout.split()
     assert (real[0].partition("+")[0], int(real[1]) > 100_000_000) == ("2.13.0", True)
     unasked = process.run([python, "-P", "-c", USE], cwd=tmp_path, env_changes=cache, check=False)
-    assert "torch2.8_cpu_cxx11_x86_64: built for torch 2.8, here is 2.13.0+cpu" in unasked.stderr
+    assert "torch2.8_cpu_cxx11_x86_64: built for torch 2.8, found 2.13.0+cpu" in unasked.stderr
     assert "\n  python -m my_pkg._variants --build\n" in unasked.stderr
     cache["TORCH_EXT_BUILD"] = "1"
     first = process.run([python, "-P", "-c", USE], cwd=tmp_path, env_changes=cache)

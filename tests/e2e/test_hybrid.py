@@ -111,8 +111,8 @@ def test_a_release_before_both_is_told(said: Said, full_torch: Callable[[str], P
     assert lines.pop(1).startswith("Here: torch 2.8.0+cu128 (CUDA 12.8, the C++11 ABI), cp311, linux ")
     assert lines == [
         "torch_ext_hybrid: none of its compiled variants (2) fits here.",
-        f"  {EXACT}: built for torch 2.9, here is 2.8.0+cu128",
-        f"  {STABLE}: built for torch 2.10 or newer, here is 2.8.0+cu128",
+        f"  {EXACT}: built for torch 2.9, found 2.8.0+cu128",
+        f"  {STABLE}: built for torch 2.10 or newer, found 2.8.0+cu128",
         "Install a torch that it was built for:",
         '  pip install "torch==2.9.*"',
         "or a newer release, if there is one:",
@@ -156,7 +156,7 @@ def test_a_stable_entry_with_unstable_sources_is_told_what_to_do(store: Path, tm
     refused = build(root, store, HATCH_TORCH_EXT_ONLY="*stable").stderr
     assert (
         "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of its "
-        "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry."
+        "own where TORCH_EXT_STABLE_ABI is ON, or remove `abi` from the entry."
     ) in refused.splitlines()
 
     binding.write_text("#undef TORCH_TARGET_VERSION\n" + binding.read_text(encoding="utf-8"), encoding="utf-8")
@@ -165,7 +165,7 @@ def test_a_stable_entry_with_unstable_sources_is_told_what_to_do(store: Path, tm
     lines = done.stderr[done.stderr.index("fault") :].splitlines()
     assert lines[0] == (
         "fault unstable-symbol: Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and "
-        "torch/headeronly alone and link torch_stable; or take `abi` out of the entry."
+        "torch/headeronly alone and link torch_stable; or remove `abi` from the entry."
     )
     start = f"  {STABLE}/libhybrid.so: is in a stable-ABI variant, but needs at::TensorBase::"
     assert lines[1].startswith(start)

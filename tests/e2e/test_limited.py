@@ -106,6 +106,6 @@ def test_other_pythons_import_the_same_file(store: Path, tmp_path: Path) -> None
         version = process.run([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).stdout.strip()
         told[version] = done.stdout.strip() or done.stderr
     assert f"cp{sys.version_info[0]}{sys.version_info[1]}" in told
-    old = told.pop("cp38", f"  {LABEL}: built for abi3-cp39, here is cp38\n")
-    assert f"  {LABEL}: built for abi3-cp39, here is cp38\n" in old
+    old = told.pop("cp38", f"  {LABEL}: built for abi3-cp39, found cp38\n")
+    assert f"  {LABEL}: built for abi3-cp39, found cp38\n" in old
     assert set(told.values()) == {LABEL}

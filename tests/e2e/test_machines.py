@@ -238,7 +238,7 @@ def test_a_wheel_for_another_machine_is_refused(made: Path, arm64: Path, site: P
     done = emulated(arm64, site, of(made, "x86_64"), "import torch_ext_example", tmp_path=tmp_path)
     assert done.returncode == 1
     assert "ImportError" in done.stderr
-    assert "built for linux x86_64, here is linux aarch64" in done.stderr
+    assert "built for linux x86_64, found linux aarch64" in done.stderr
 
 
 def test_hatch_run_tests_the_wheel_of_the_other_machine(made: Path, arm64: Path, tmp_path: Path) -> None:

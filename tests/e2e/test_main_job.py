@@ -97,7 +97,7 @@ def test_a_release_that_the_matrix_lacks_is_an_import_error_and_the_process_live
     assert len(lines) - 1 <= 15
     text = "\n".join(lines)
     for label in LABELS:
-        assert f"{label}: built for torch {label[5:].partition('_')[0]}, here is 2.10.0" in text
+        assert f"{label}: built for torch {label[5:].partition('_')[0]}, found 2.10.0" in text
     assert 'pip install "torch==2.9.*"' in text
     assert lines[-1] == "alive"
 

@@ -337,7 +337,7 @@ def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> No
     tools = bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12), cuda_compress="size"))
     assert tools.cuda_problem == (
         "option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
-        f"12.4.131 ({cuda12}/bin/nvcc): take the option out, or take a newer toolkit of CUDA 12"
+        f"12.4.131 ({cuda12}/bin/nvcc): remove the option, or take a newer toolkit of CUDA 12"
     )
     assert bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12))).cuda is not None
 

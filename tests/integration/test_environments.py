@@ -416,7 +416,7 @@ def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
     message = str(caught.value)
-    assert "but `packaging` is not in it: a setting sends packages elsewhere. `pip config list`" in message
+    assert "but `packaging` is missing: a setting sends packages elsewhere. `pip config list`" in message
     removal = message.partition("remove the environment with `")[2].removesuffix("`.")
     conf.write_text("", encoding="utf-8")
     process.run(shlex.split(removal))

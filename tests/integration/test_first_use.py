@@ -91,7 +91,7 @@ def test_a_build_is_offered_before_another_torch_and_the_command_builds(user: us
     assert user.run(*arguments).stdout == f"{LABEL} was built here: nothing is to be built\n"
     explained = user.run("-m", "my_pkg._variants").stdout.splitlines()
     assert explained[1:] == [
-        "  torch2.8_cpu_cxx11_x86_64: rejected: built for torch 2.8, here is 2.13.0+cpu",
+        "  torch2.8_cpu_cxx11_x86_64: rejected: built for torch 2.8, found 2.13.0+cpu",
         f"  {LABEL}: chosen, built here",
     ]
     assert user.run("-m", "my_pkg._variants", "--check").stdout == f"{LABEL} works; its operators: none\n"

@@ -535,7 +535,7 @@ def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
     gain = "the wheel has the operators in 1 file instead of 2, which serve every Python, and C++ programs"
     assert f"`pkg._C` registers operators and has functions for Python: `init --split` parts it, and {gain}" in told
     told = command(root, "--split", *options[:4]).stderr
-    assert "`pkg._C` is parted: in `pkg_c_ops` the operators serve every Python, and C++ programs; the module" in told
+    assert "`pkg._C` is split: in `pkg_c_ops` the operators serve every Python, and C++ programs; the module" in told
     process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     site = tmp_path / "site"

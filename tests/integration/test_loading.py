@@ -362,7 +362,7 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
     forced, _, warned = said["forced"].partition(" | ")
     assert forced == "loaded"
     assert warned.startswith(
-        "TorchExtWarning: forced: it was forced, although it was built for torch 2.12, here is 2.13."
+        "TorchExtWarning: forced: it was forced, although it was built for torch 2.12, found 2.13."
     )
     assert said["queue of forced"] == 1
 
@@ -689,7 +689,7 @@ def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> N
     (place / "it" / "libops.so").write_bytes(b"")
     here, *lines = torch.run("-m", "my_pkg._variants").stdout.splitlines()
     assert here.startswith("Here: torch 2.13.")
-    assert [line.partition(", here")[0] for line in lines] == ["  old: rejected: built for torch 2.12", "  it: chosen"]
+    assert [line.partition(", found")[0] for line in lines] == ["  old: rejected: built for torch 2.12", "  it: chosen"]
     checked = torch.run("-m", "my_pkg._variants", "--check", check=False)
     assert checked.returncode == 1
     assert "is damaged (" in checked.stderr

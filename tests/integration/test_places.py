@@ -212,8 +212,8 @@ def with_data(site: Site, code: str) -> None:
 
 
 TOLD = (
-    "e: `libops.so` asks where it lies (dladdr) and names data/kernel.ptx, which the wheel has once, in `pkg`, and "
-    "not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
+    "e: `libops.so` looks up its own path (dladdr) and mentions data/kernel.ptx, which the wheel has once, in `pkg`, "
+    "and not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
 )
 
 

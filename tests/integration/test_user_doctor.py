@@ -83,7 +83,7 @@ def test_all_is_well(environment: Path, wheel: Path, capsys: pytest.CaptureFixtu
     assert (status, said["problems"], said["commands"]) == (0, [], [])
     (package,) = said["packages"]
     assert package["chosen"] == CPU28
-    assert package["verdicts"][CPU29] == "rejected: built for torch 2.9, here is 2.8.0+cpu"
+    assert package["verdicts"][CPU29] == "rejected: built for torch 2.9, found 2.8.0+cpu"
     assert said["torch"]["version"] == "2.8.0+cpu"
     assert cli.main(["doctor", "--python", str(environment.parent.parent)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -392,7 +392,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     change(text.replace(f'"{CPU29}/libx.so": "_torch_ext/{CPU29}/libx.so"', f'"{CPU29}/libx.so": "theirs.so"'))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
-    assert "theirs.so, which is no file of this package. Nothing is removed. Install it anew: pip install" in told
+    assert "theirs.so, which is no file of this package. Nothing is removed. Reinstall it: pip install" in told
     again(told)
     change("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")

@@ -226,7 +226,7 @@ def test_findings_of_more_than_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(escape.json([asdict(each) for each in settled])) < 1_010_000
     assert (
         settled[-1].message
-        == f"{600 - len(settled) + 1} more findings, of this code and others; more than 1 MB is not told"
+        == f"{600 - len(settled) + 1} more findings, of this code and others; output is limited to 1 MB"
     )
     assert not settled[-1].warning
     monkeypatch.setattr(escape, "JSON", 100_000_000)

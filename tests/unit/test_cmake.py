@@ -325,7 +325,7 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             'library.h:9:2: error: #error "This file should not be included when either TORCH_STABLE_ONLY or '
             'TORCH_TARGET_VERSION is defined."',
             "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of "
-            "its own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+            "its own where TORCH_EXT_STABLE_ABI is ON, or remove `abi` from the entry.",
         ),
         (
             "c++ -DPy_LIMITED_API=0x03090000 -c a.cpp\n"

@@ -561,7 +561,7 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     ]
     (library, module), notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=True)
     assert texts(notes) == [
-        f"`pkg._C` is parted: in `pkg_c_ops` {SENTENCE}; the module keeps what bind.cpp has for Python, in 12 files"
+        f"`pkg._C` is split: in `pkg_c_ops` {SENTENCE}; the module keeps what bind.cpp has for Python, in 12 files"
     ]
     assert (library.kind, library.sources, library.cuda_sources) == ("library", ("ops.cpp",), ("k.cu",))
     assert (module.kind, module.sources, module.cuda_sources) == ("module", ("bind.cpp",), ())

@@ -280,7 +280,7 @@ def test_every_python_explains(version: str, tmp_path: Path) -> None:
     assert json.loads(told.stdout)["facts"]["python"] == f"cp{version.replace('.', '')}", told.stderr
     assert told.returncode == 1
     table = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert "\n  it: rejected: built for torch 2.8, here is no torch\n" in table.stdout
+    assert "\n  it: rejected: built for torch 2.8, found no torch\n" in table.stdout
 
 
 @pytest.mark.parametrize("name", ["torch.py", "torch/note.txt", "torch/__init__.py", "torch/version.py"])
@@ -369,7 +369,7 @@ def test_the_file_itself_explains_where_the_package_cannot_be_imported(tmp_path:
     command = [sys.executable, "-S", str(package / "_variants.py")]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (told.returncode, told.stderr) == (1, "")
-    assert told.stdout.splitlines()[1] == "  one: rejected: built for torch 2.8, here is no torch"
+    assert told.stdout.splitlines()[1] == "  one: rejected: built for torch 2.8, found no torch"
     as_json = subprocess.run([*command, "--json"], check=False, capture_output=True, text=True)
     assert json.loads(as_json.stdout)["root"] == str(package / "_torch_ext")
 
@@ -501,7 +501,7 @@ def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_pat
     head, here, reason, remedy = run(tmp_path, "-c", program).stderr.partition("Error: ")[2].splitlines()
     assert head == "my_pkg: none of its compiled variants (1) fits here."
     assert here.startswith("Here: no torch, cp")
-    assert reason.endswith("  one: built for torch 2.8, here is no torch")
+    assert reason.endswith("  one: built for torch 2.8, found no torch")
     assert remedy == (
         f"({helper}, which knows more, is missing or damaged: pip install --force-reinstall --no-deps my-dist)"
     )
@@ -550,9 +550,9 @@ def test_without_torch_it_says_which_to_install(tmp_path: Path) -> None:
     assert text == (
         "my_pkg: none of its compiled variants (3) fits here.\n"
         "Here: no torch, cp311, linux x86_64, glibc 2.36\n"
-        "  c: built for torch 2.8, here is no torch\n"
-        "  a: built for cp30, here is cp311; built for torch 2.9, here is no torch\n"
-        "  b: built for torch 2.9, here is no torch\n"
+        "  c: built for torch 2.8, found no torch\n"
+        "  a: built for cp30, found cp311; built for torch 2.9, found no torch\n"
+        "  b: built for torch 2.9, found no torch\n"
         "Install a torch that it was built for:\n"
         '  pip install "torch==2.9.*"\n'
         "or a newer release, if there is one:\n"
@@ -568,7 +568,7 @@ def test_torch_that_is_not_there_is_no_accident(tmp_path: Path) -> None:
     first, here, reason, *_ = done.stderr.partition("ImportError: ")[2].splitlines()
     assert first == "my_pkg: none of its compiled variants (1) fits here."
     assert here.startswith("Here: no torch, cp3")
-    assert reason.endswith("built for torch 2.9, here is no torch")
+    assert reason.endswith("built for torch 2.9, found no torch")
 
 
 def test_a_torch_that_does_not_import_is_told_as_it_is(tmp_path: Path) -> None:
@@ -588,10 +588,10 @@ def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
     assert refusal(tmp_path, {"torch": "2.10.0+cu126", "backend": "CUDA 12.6"}, *variants) == (
         "my_pkg: none of its compiled variants (42) fits here.\n"
         "Here: torch 2.10.0+cu126 (CUDA 12.6, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
-        "  22 built for linux aarch64; here is linux x86_64\n"
-        "  12 built for torch 2.4, ..., torch 2.9; here is 2.10.0+cu126\n"
-        "  7 built for cp312; here is cp311\n"
-        "  1 built for CUDA 12.8 or a newer 12.x; here is a torch for CUDA 12.6\n"
+        "  22 built for linux aarch64; found linux x86_64\n"
+        "  12 built for torch 2.4, ..., torch 2.9; found 2.10.0+cu126\n"
+        "  7 built for cp312; found cp311\n"
+        "  1 built for CUDA 12.8 or a newer 12.x; found a torch for CUDA 12.6\n"
         "Install a torch that it was built for:\n"
         '  pip install "torch==2.9.*"\n'
         "or a newer release, if there is one:\n"
@@ -752,7 +752,7 @@ def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path)
     assert told == (
         "my_pkg: operators for the CPU only are loaded (cpu).\n"
         "Here: torch 2.10.0 (CUDA 12.8, the C++11 ABI), cp311, linux x86_64, glibc 2.36\n"
-        "  gpu: built for torch 2.9, here is 2.10.0\n"
+        "  gpu: built for torch 2.9, found 2.10.0\n"
         "Install a torch that it was built for:\n"
         '  pip install "torch==2.9.*"\n'
         "or a newer release, if there is one:\n"
@@ -794,8 +794,8 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     table = run(tmp_path, "-c", start)
     assert table.returncode == 1
     assert table.stdout.splitlines()[1:] == [
-        "  one: rejected: built for torch 2.8, here is no torch",
-        "  two: rejected: built for torch 2.9, here is no torch",
+        "  one: rejected: built for torch 2.8, found no torch",
+        "  two: rejected: built for torch 2.9, found no torch",
         "Install a torch that it was built for:",
         '  pip install "torch==2.9.*"',
     ]
@@ -803,8 +803,8 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     assert report["chosen"] == ""
     assert report["facts"]["torch"] == ""
     assert report["verdicts"] == {
-        "one": "rejected: built for torch 2.8, here is no torch",
-        "two": "rejected: built for torch 2.9, here is no torch",
+        "one": "rejected: built for torch 2.8, found no torch",
+        "two": "rejected: built for torch 2.9, found no torch",
     }
     assert report["variants"][0]["files"][0]["path"] == "one/libops.so"
     wrong = run(tmp_path, "-c", start, "--jsno")
@@ -901,7 +901,7 @@ def test_a_pruned_installation_says_so_and_knows_the_way_back(tmp_path: Path) ->
     assert str(caught.value).splitlines() == [
         "my_pkg: none of its compiled variants (1) fits here.",
         "Here: torch 2.10.0 (CPU, the C++11 ABI), cp311, linux x86_64, glibc 2.36",
-        "  old: built for torch 2.8, here is 2.10.0",
+        "  old: built for torch 2.8, found 2.10.0",
         "Pruned from this installation: gone, lost. The way back:",
         WAY_BACK,
         "Or install a torch that it was built for:",
@@ -911,7 +911,7 @@ def test_a_pruned_installation_says_so_and_knows_the_way_back(tmp_path: Path) ->
         "More: python -m my_pkg._variants",
     ]
     assert module._part("help").explain().splitlines()[1:6] == [
-        "  old: rejected: built for torch 2.8, here is 2.10.0",
+        "  old: rejected: built for torch 2.8, found 2.10.0",
         "  gone: pruned from this installation",
         "  lost: pruned from this installation",
         "Pruned from this installation: gone, lost. The way back:",

@@ -187,7 +187,7 @@ def test_all_problems_of_all_entries_at_once() -> None:
     assert found == [
         "m.broken: dependency #2 `torch=2` is not a requirement (PEP 508); correct it",
         f"m.none: no torch among the dependencies; add {PIN} to the environment's `dependencies`",
-        "m.two: 2 requirements of torch, `torch==2.8.*` and `TORCH==2.8.1`; keep one",
+        "m.two: 2 requirements on torch (`torch==2.8.*` and `TORCH==2.8.1`); keep only one",
         "m.latest: the variable `torch` must be a version such as `2.8`, not `latest`",
         "m.major: the variable `torch` must be a version such as `2.8`, not `2`",
         "m.rocm: the variable `cuda`: `rocm6.3` is neither `cpu` nor a CUDA version such as `cu130` or `13.0`",

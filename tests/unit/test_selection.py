@@ -71,14 +71,14 @@ def test_a_variant_serves_every_patch_of_its_minor(torch: str) -> None:
 @pytest.mark.parametrize("torch", ["2.7.1", "2.9.0", "2.80.0", "1.8.0", "3.8.0", "2.10.0"])
 def test_a_variant_serves_no_other_minor(torch: str) -> None:
     """Case 1: another minor may abort the process, so it is rejected with the reason."""
-    assert why(facts(torch=torch), variant()) == f"built for torch 2.8, here is {torch}"
+    assert why(facts(torch=torch), variant()) == f"built for torch 2.8, found {torch}"
 
 
 @pytest.mark.parametrize("suffix", SNAPSHOTS)
 def test_snapshots_need_the_opt_in(suffix: str) -> None:
     """A pre-release, whoever built it: no exact variant unless the user says so."""
     here = facts(torch=f"2.8.0{suffix}")
-    assert why(here, variant()) == f"built for releases of torch 2.8, here is the snapshot 2.8.0{suffix}"
+    assert why(here, variant()) == f"built for releases of torch 2.8, found the snapshot 2.8.0{suffix}"
     assert chosen(here, variant(), prerelease=True) == "it"
     assert chosen(here, variant(torch="2.9"), prerelease=True) == ""
 
@@ -87,7 +87,7 @@ def test_snapshots_need_the_opt_in(suffix: str) -> None:
 def test_a_final_release_under_a_local_name_is_that_release(suffix: str) -> None:
     """Case 68: distributions and clusters build the final sources themselves: served, with one line of caution."""
     choice = loader.select(facts(torch=f"2.8.0{suffix}"), [variant(), variant(label="other", torch="2.9")])
-    assert choice.verdicts() == {"it": "chosen", "other": f"rejected: built for torch 2.9, here is 2.8.0{suffix}"}
+    assert choice.verdicts() == {"it": "chosen", "other": f"rejected: built for torch 2.9, found 2.8.0{suffix}"}
     assert list(HELP.cautions(choice)) == [
         f"hatch_torch_ext.resources: torch 2.8.0{suffix} is not an official build of the release 2.8; "
         "it was compiled for torch's and is loaded"
@@ -115,9 +115,9 @@ def test_a_stable_variant_serves_snapshots_above_its_minimum(suffix: str) -> Non
 def test_a_stable_variant_is_not_for_what_came_before_its_minimum() -> None:
     """2.10.0a0 is older than 2.10.0: it may lack what the minimum promises. A build of the final sources is not."""
     stable = variant(torch="2.10", stable_abi=True)
-    assert why(facts(torch="2.9.1"), stable) == "built for torch 2.10 or newer, here is 2.9.1"
+    assert why(facts(torch="2.9.1"), stable) == "built for torch 2.10 or newer, found 2.9.1"
     assert why(facts(torch="2.10.0a0+nv"), stable) == (
-        "built for releases of torch 2.10 or newer, here is the snapshot 2.10.0a0+nv"
+        "built for releases of torch 2.10 or newer, found the snapshot 2.10.0a0+nv"
     )
     assert chosen(facts(torch="2.10.0a0+nv"), stable, prerelease=True) == "it"
     assert chosen(facts(torch="2.10.0+git123"), stable) == "it"
@@ -166,7 +166,7 @@ def test_a_version_that_is_none_serves_nothing(torch: str) -> None:
 def test_a_cuda_variant_needs_its_major_and_at_least_its_minor(cuda: str, backend: str, fits: bool) -> None:  # noqa: FBT001
     """Cases 6 and 7: CUDA's minor releases are compatible upwards, its majors are not, and no CUDA is no CUDA."""
     against = why(facts(backend=backend), variant(cuda=cuda))
-    reason = f"built for CUDA {cuda} or a newer {cuda[:2]}.x, here is a torch for {backend}"
+    reason = f"built for CUDA {cuda} or a newer {cuda[:2]}.x, found a torch for {backend}"
     assert against == ("" if fits else reason)
 
 
@@ -182,8 +182,8 @@ def test_the_cxx_abi_is_never_mixed() -> None:
     assert chosen(facts(cxx11_abi=False), old, new) == "a"
     assert chosen(facts(cxx11_abi=True), old, new) == "b"
     assert chosen(facts(cxx11_abi=False), either) == "c"
-    assert why(facts(), old) == "built for the C++ ABI from before C++11, here is the C++11 ABI"
-    assert why(facts(cxx11_abi=False), new) == "built for the C++11 ABI, here is the C++ ABI from before C++11"
+    assert why(facts(), old) == "built for the C++ ABI from before C++11, found the C++11 ABI"
+    assert why(facts(cxx11_abi=False), new) == "built for the C++11 ABI, found the C++ ABI from before C++11"
 
 
 @pytest.mark.parametrize(
@@ -206,19 +206,17 @@ def test_the_cxx_abi_is_never_mixed() -> None:
 )
 def test_a_module_needs_its_python(wanted: str | None, python: str, fits: bool) -> None:  # noqa: FBT001
     """Free-threaded Pythons differ, and have no abi3; a variant without modules serves every Python."""
-    assert why(facts(python=python), variant(python=wanted)) == (
-        "" if fits else f"built for {wanted}, here is {python}"
-    )
+    assert why(facts(python=python), variant(python=wanted)) == ("" if fits else f"built for {wanted}, found {python}")
 
 
 @pytest.mark.parametrize(
     ("here", "against"),
     [
-        ({"system": "darwin"}, "built for linux x86_64, here is darwin x86_64"),
-        ({"machine": "aarch64"}, "built for linux x86_64, here is linux aarch64"),
-        ({"libc_version": "2.12"}, "built for glibc 2.17 or newer, here is glibc 2.12"),
-        ({"libc_version": "2.5"}, "built for glibc 2.17 or newer, here is glibc 2.5"),
-        ({"libc": "musl", "libc_version": ""}, "built for glibc 2.17 or newer, here is musl"),
+        ({"system": "darwin"}, "built for linux x86_64, found darwin x86_64"),
+        ({"machine": "aarch64"}, "built for linux x86_64, found linux aarch64"),
+        ({"libc_version": "2.12"}, "built for glibc 2.17 or newer, found glibc 2.12"),
+        ({"libc_version": "2.5"}, "built for glibc 2.17 or newer, found glibc 2.5"),
+        ({"libc": "musl", "libc_version": ""}, "built for glibc 2.17 or newer, found musl"),
         ({"libc_version": "2.17"}, ""),
         ({"libc_version": "2.100"}, ""),
     ],
@@ -232,14 +230,14 @@ def test_musl_variants_serve_musl() -> None:
     """The version cannot be had without opening a file, so only the kind of library is compared."""
     musl = variant(libc="musl", libc_floor="1.2")
     assert chosen(facts(libc="musl", libc_version=""), musl) == "it"
-    assert why(facts(), musl) == "built for musl 1.2 or newer, here is glibc 2.36"
+    assert why(facts(), musl) == "built for musl 1.2 or newer, found glibc 2.36"
 
 
 def test_every_reason_is_given() -> None:
     """A variant that fails by several rules says them all, the ones that no installation can change first."""
     assert why(facts(machine="aarch64", torch="2.9.0"), variant(cuda="12.8", python="cp312")) == (
-        "built for linux x86_64, here is linux aarch64; built for cp312, here is cp311; "
-        "built for torch 2.8, here is 2.9.0; built for CUDA 12.8 or a newer 12.x, here is a torch for CPU"
+        "built for linux x86_64, found linux aarch64; built for cp312, found cp311; "
+        "built for torch 2.8, found 2.9.0; built for CUDA 12.8 or a newer 12.x, found a torch for CPU"
     )
 
 
@@ -272,10 +270,10 @@ def test_a_forced_variant_is_taken_whatever_speaks_against_it() -> None:
     assert choice.label == "other"
     assert choice.verdicts() == {
         "it": "fits, but other is better",
-        "other": "forced, though built for torch 2.9, here is 2.8.0",
+        "other": "forced, though built for torch 2.9, found 2.8.0",
     }
     assert list(HELP.cautions(choice)) == [
-        "hatch_torch_ext.resources: other was forced, although it was built for torch 2.9, here is 2.8.0: it may crash"
+        "hatch_torch_ext.resources: other was forced, although it was built for torch 2.9, found 2.8.0: it may crash"
     ]
 
 

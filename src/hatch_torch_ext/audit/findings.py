@@ -90,7 +90,7 @@ CODES = {
     ),
     "fast-math": Code(
         warning=True,
-        remedy="Give -ffast-math (-Ofast, -funsafe-math-optimizations) to the compiler alone, by "
+        remedy="Pass -ffast-math (-Ofast, -funsafe-math-optimizations) only to the compiler, by "
         "target_compile_options: in CMAKE_CXX_FLAGS or CXXFLAGS the linker gets it too.",
     ),
     "generic-namespace": Code(
@@ -225,7 +225,7 @@ CODES = {
     "unsafe-path": Code(remedy="Do not install the wheel unless you made it; build it with a known tool."),
     "unstable-symbol": Code(
         remedy="Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and torch/headeronly "
-        "alone and link torch_stable; or take `abi` out of the entry.",
+        "alone and link torch_stable; or remove `abi` from the entry.",
     ),
     "variant-label": Code(
         remedy="Cut the wheel again with `hatch-torch-ext variants`, and do not rename what it writes.",
@@ -297,7 +297,7 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
     ordered = sorted((*told, *more), key=lambda found: found.warning)
     shown, _ = escape.fitting(ordered, escape.JSON)
     if left_out := ordered[len(shown) :]:
-        message = f"{len(left_out)} more findings, of this code and others; more than 1 MB is not told"
+        message = f"{len(left_out)} more findings, of this code and others; output is limited to 1 MB"
         shown.append(dataclasses.replace(left_out[0], file="other files", variant=None, message=message))
     return tuple(shown)
 

@@ -162,7 +162,7 @@ def _tag(read: Wheel, elves: Mapping[str, AuditedBinary]) -> Iterator[Finding]:
         )
     if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
         remedy = (
-            "Tell the build backend that the wheel holds compiled files (setuptools: `ext_modules`; hatchling: the "
+            "Mark the wheel as platform-specific in the build backend (setuptools: `ext_modules`; hatchling: the "
             "hook sets `pure_python` to False), so that its WHEEL file says Root-Is-Purelib: false."
         )
         message = "says Root-Is-Purelib: true, but holds compiled files"

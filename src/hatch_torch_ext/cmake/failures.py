@@ -32,7 +32,7 @@ _HINTS = (
         # The #error of torch's own headers.
         re.compile("TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"),
         "This entry is for torch's stable ABI, but compiles sources that use torch's C++ API: give it sources of its "
-        "own where TORCH_EXT_STABLE_ABI is ON, or take `abi` out of the entry.",
+        "own where TORCH_EXT_STABLE_ABI is ON, or remove `abi` from the entry.",
     ),
     (
         # The command that failed, and an error inside pybind11 that does not name it.

@@ -172,12 +172,12 @@ def hints(job: Job, output: str) -> Iterator[str]:
     for flag in list(dict.fromkeys(found))[:_SHOWN]:
         places = ", ".join(list(_places(job, flag))[:_SHOWN])
         yield (
-            f"`{flag}` is no flag for {target.machine}{f': it stands in {places}' if places else ''}. Give it where "
-            '`CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64"` alone, or where `check_cxx_compiler_flag` finds that it is taken'
+            f"`{flag}` is not a valid flag for {target.machine}{f' (found in {places})' if places else ''}. Give it "
+            'only where `CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64"`, or where `check_cxx_compiler_flag` accepts it'
         )
     if match := _INTRINSICS.search(output):
         yield (
-            f"`{match[1]}` is a header for x86 processors alone: include it, and use what it declares, below "
+            f"`{match[1]}` is a header only for x86 processors: include it, and use what it declares, below "
             "`#if defined(__x86_64__)`"
         )
     if (job.package / NOT_RUN).exists() or _TRY_RUN.search(output):

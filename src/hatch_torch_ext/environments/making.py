@@ -218,9 +218,9 @@ def _check_complete(
         again = f", and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
-            f"hatch made the environment in {answer['prefix']}, and the installer said nothing, but {listed} is not in "
-            "it: a setting sends packages elsewhere. `pip config list`, and the table `pip` of uv.toml, show it as "
-            f"`target`, `prefix`, `root`, `user`, `python` or `system`: take it out{again}.",
+            f"hatch made the environment in {answer['prefix']}, and the installer reported success, but {listed} is "
+            "missing: a setting sends packages elsewhere. `pip config list`, and the table `pip` of uv.toml, show it "
+            f"as `target`, `prefix`, `root`, `user`, `python` or `system`: take it out{again}.",
         )
 
 

@@ -55,7 +55,7 @@ def gather(
         raise ConfigurationError(
             [
                 f'`fallback = "build"` takes the sources that the sdist has, and it would lack `{listed}`: let '
-                "`[tool.hatch.build.targets.sdist]` include it, or take the option out"
+                "`[tool.hatch.build.targets.sdist]` include it, or remove the option"
             ]
         )
     shared = matrix.common(entries)

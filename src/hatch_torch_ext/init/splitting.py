@@ -66,7 +66,7 @@ def part(
             library, module = _parted(root, target, making, package)
             made += [library, module]
             kept = f"keeps what {', '.join(making)} has for Python, in {gain.entries * gain.pythons} files"
-            text = f"is parted: in `{library.output}` {gain.sentence}; the module {kept}"
+            text = f"is split: in `{library.output}` {gain.sentence}; the module {kept}"
             notes.append(Note(line=0, text=f"`{target.dotted}` {text}"))
     return tuple(made), tuple(notes)
 

@@ -119,7 +119,7 @@ def _not_one_requirement(name: str, requirements: Sequence[str]) -> str:
     if not requirements:
         return f"{name}: no torch among the dependencies; add {PIN} to the environment's `dependencies`"
     listed = " and ".join(f"`{requirement}`" for requirement in requirements)
-    return f"{name}: {len(requirements)} requirements of torch, {listed}; keep one"
+    return f"{name}: {len(requirements)} requirements on torch ({listed}); keep only one"
 
 
 def _declare(entry: Entry, problems: list[str]) -> Entry:

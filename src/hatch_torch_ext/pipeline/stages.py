@@ -118,7 +118,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
     )
     step("audit")
     if entry.gpu and not built.variant.runs_on.is_gpu:
-        report(f"{entry.name}: nothing in it needs CUDA, so it is a CPU variant whatever `cuda` says")
+        report(f"{entry.name}: uses no CUDA; packaged as a CPU variant although the entry sets `cuda`")
     names = exports.of(
         sdk,
         {name for file in built.variant.files for name in file.needed},

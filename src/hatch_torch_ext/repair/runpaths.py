@@ -123,9 +123,9 @@ def misplaced(links: Mapping[VariantBinary, Links], data: Collection[str], aroun
         text = binary.source.read_bytes()
         if named := [place for place in places if _names(text, place)]:
             yield (
-                f"`{binary.place}` asks where it lies (dladdr) and names {', '.join(named[:3])}, which the wheel has "
-                f"once, in `{around.package}`, and not beside it. If it looks there, let CMake install the file and "
-                f"name it in `variant-data`"
+                f"`{binary.place}` looks up its own path (dladdr) and mentions {', '.join(named[:3])}, which the wheel "
+                f"has once, in `{around.package}`, and not beside it. If it looks there, let CMake install the file "
+                f"and name it in `variant-data`"
             )
 
 

@@ -312,7 +312,7 @@ class Choice:
 
     def against(self, label: str) -> str:
         """Return why the variant ``label`` does not fit, or ""."""
-        return "; ".join(f"built for {wanted}, here is {have}" for _, wanted, have in self.reasons[label])
+        return "; ".join(f"built for {wanted}, found {have}" for _, wanted, have in self.reasons[label])
 
     def table(self) -> str:
         """Return the facts, and a line with the reasons against each variant."""

@@ -1,7 +1,7 @@
 """Runs a ``setup.py`` without building: ``record_setup.py RESULT SETUP BACKEND [ARGUMENT…]``, in a copy of the project.
 
 The arguments of ``setup()`` are written to RESULT as JSON. Programs that ``setup.py`` would run, and downloads, are
-noted with their line and do not happen. ``BACKEND`` is ``cpu`` or ``cuda``: the machine that is pretended.
+noted with their line and do not happen. ``BACKEND`` is ``cpu`` or ``cuda``: the simulated machine.
 """
 
 import ast

@@ -82,9 +82,9 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
             lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in said.splitlines() if line.strip()]
             store.set_text("resolved", f"{_MISSING}.json", json.dumps({"key": key, "time": time.time()}).encode())
             report(
-                f"no compiler cache: {REQUIREMENT.partition('>')[0]} cannot be had ({' '.join(lines) or error}), so "
-                "that each torch compiles every source. Put ccache on PATH, or set `compiler-launcher` to `none`; the "
-                "index is asked again tomorrow"
+                f"no compiler cache: {REQUIREMENT.partition('>')[0]} could not be installed "
+                f"({' '.join(lines) or error}); every entry compiles every source. Put ccache on PATH, or set "
+                "`compiler-launcher` to `none`. Retried tomorrow"
             )
             return None
 

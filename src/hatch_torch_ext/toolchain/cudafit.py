@@ -221,7 +221,7 @@ def _compression(toolkit: CudaToolkit, config: Config) -> tuple[str, ...]:
     if "--compress-mode" not in answer(toolkit.nvcc.path, "--help", timeout=TIMEOUT):
         raise Unfit(
             f"option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
-            f"{toolkit.nvcc.version} ({toolkit.nvcc.path}): take the option out, or take a newer toolkit of CUDA "
+            f"{toolkit.nvcc.version} ({toolkit.nvcc.path}): remove the option, or take a newer toolkit of CUDA "
             f"{major(toolkit.version)}"
         )
     return (f"--compress-mode={config.cuda_compress}",)

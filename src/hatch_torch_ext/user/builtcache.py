@@ -142,7 +142,7 @@ def keep_within_limit(cache: Store, request: Request, say: Callable[[str], None]
             return
         if each is newest or request.view in {view.name for view in each.views}:
             continue
-        say(f"the cache is larger than {limit} bytes ({LIMIT}): {each.folder.name} goes")
+        say(f"the cache is larger than {limit} bytes ({LIMIT}): removing {each.folder.name}")
         for path in (*each.views, each.folder):
             store.remove(path)
         total -= each.size

@@ -228,7 +228,7 @@ def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool =
             raise ConfigurationError(
                 [
                     f"{installed.distribution}: its manifest lists {escape.name(file)}, which is no file of this "
-                    f"package. Nothing is removed. Install it anew: {installed.again}"
+                    f"package. Nothing is removed. Reinstall it: {installed.again}"
                 ]
             )
     return Pruning(

@@ -153,7 +153,7 @@ def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
         kinds = list(dict.fromkeys(wanted_by))
         if len(kinds) > 3:
             kinds = [kinds[0], "...", kinds[-1]]
-        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; here is {have}"
+        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; found {have}"
 
 
 def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
