@@ -66,7 +66,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_audit_remedies.py::test_paths_to_libraries": ("Use paths that begin with $ORIGIN",),
     "integration/test_audit_remedies.py::test_pybind11_under_the_limited_api": ("name and build it for each Python",),
     "integration/test_audit_remedies.py::test_static_thread_local_storage": ("-ftls-model=initial-exec",),
-    "integration/test_audit_remedies.py::test_subnormal_numbers": ("Give -ffast-math",),
+    "integration/test_audit_remedies.py::test_subnormal_numbers": ("Pass -ffast-math",),
     "integration/test_audit_remedies.py::test_registrations_that_the_linker_drops": (
         "Where a static library registers",
     ),
@@ -616,6 +616,8 @@ TOLD: dict[str, tuple[str, ...]] = {
         "build by `hatch build`",
         "build in a manylinux container",
         "install the same there",
+        "reinstall hatch-torch-ext",
+        "Reinstall torch",
         "no code of",
         "or build in the image of",
         'pip install "hatch-torch-ext[dask]"',

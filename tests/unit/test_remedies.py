@@ -16,8 +16,8 @@ TESTS = Path(__file__).resolve().parent.parent
 SOURCES = TESTS.parent / "src" / "hatch_torch_ext"
 _VERBS = (
     "add|allow|build|change|check|choose|compile|correct|create|cut|declare|delete|do|drop|export|fetch|free|get|give|"
-    "go|import|include|install|keep|leave|let|link|list|make|merge|move|name|patch|pip|preload|publish|put|raise|"
-    "remove|rename|repair|repeat|replace|require|run|say|see|set|skip|start|take|tell|try|type|unpack|unset|"
+    "go|import|include|install|keep|leave|let|link|list|make|mark|merge|move|name|pass|patch|pip|preload|publish|put|"
+    "raise|reinstall|remove|rename|repair|repeat|replace|require|run|say|see|set|skip|start|take|tell|try|type|unpack|unset|"
     "update|upgrade|use|wait|write"
 )
 _VERB = f"{_VERBS}|{'|'.join(verb.capitalize() for verb in _VERBS.split('|'))}"
