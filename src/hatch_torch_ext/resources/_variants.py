@@ -786,7 +786,7 @@ def main(arguments: Sequence[str]) -> int:
 #     kind          library, module (of Python, compiled), graft (a third-party library), python, program, data
 #     ends, mapped  the CRC-32 of its first and last 512 KiB, and of what strip leaves as it is; None: not known
 #     module        the import name below the package, for modules
-#     registers     whether load() opens it: it registers operators or classes, and the package does not open it itself
+#     registers     whether load() opens it: it registers something or acts when opened, and `unopened` does not name it
 #     namespaces, operators  those that it opens with TORCH_LIBRARY or defines, as far as the build could tell
 #     classes       only if it registers classes (torch::class_)
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
