@@ -82,7 +82,7 @@ def check_registered(
             path, line = named[space]
             message = f"line {line} names `torch.ops.{space}`, which no file of {variant.label} registers"
             yield finding("not-registered", path, message)
-        own -= left  # told once, whatever other variants lack
+        own -= left  # reported once, whatever other variants lack
 
 
 def _is_idle(variant: Variant) -> bool:
@@ -116,7 +116,7 @@ def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[st
 
 
 def _mentioned(spaces: set[str], paths: Sequence[Path]) -> set[str]:
-    """Return those of ``spaces`` that stand as a text in a file: each file that registers in one has it."""
+    """Return those of ``spaces`` that are a text in a file: each file that registers in one has its name."""
     texts = {space: f"{space}\0".encode() for space in spaces}
     found: set[str] = set()
     for path in paths if spaces else ():

@@ -254,7 +254,7 @@ def _death(outcome: _Outcome, doing: str = "opening it") -> str:
         how = f"{doing} ends the process with status {outcome.returncode}"
     words = [line[:MAX_LINE] for line in outcome.printed if _FRAME.match(line) is None]
     thrown = next((number for number, line in enumerate(words) if line.startswith("terminate called")), None)
-    if thrown is not None:  # warnings of torch and others stand before it
+    if thrown is not None:  # after warnings of torch and others
         words = words[thrown : thrown + TAIL_LINES]
     printed = " / ".join(words[-TAIL_LINES:])
     return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

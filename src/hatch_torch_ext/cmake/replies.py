@@ -177,7 +177,7 @@ def plan(reply: Reply, build: Path, *, prefix: Path, site: Path) -> InstallPlan:
 def of_dependencies(reply: Reply, prefix: Path, *, root: Path, build: Path) -> dict[str, list[str]]:
     """Return project -> what its own install rules left in ``prefix``, for the projects that are dependencies.
 
-    They lie in the build folder (FetchContent), outside of the author's ``root``, or in a folder for such.
+    They are in the build folder (FetchContent), outside of the author's ``root``, or in a folder for dependencies.
     """
     found: dict[str, set[str]] = {}
     for rule in reply.rules:

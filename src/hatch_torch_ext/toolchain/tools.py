@@ -217,7 +217,7 @@ def check_runtime(
 ) -> None:
     """Raise ``ToolchainError`` if the compiler links the C++ runtime into libraries, by itself or by LDFLAGS.
 
-    What it compiles would then be a fault of the audit (``static-runtime``): it is told before. With ``ignored``, it is
+    What it compiles would then be a fault of the audit (``static-runtime``), after minutes. With ``ignored``, it is
     only reported. ``flags`` are the compiler's own (for another machine).
     """
     given = [word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, ""))]
