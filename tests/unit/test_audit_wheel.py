@@ -390,22 +390,27 @@ def test_a_variant_that_registers_nothing(text: str, fields: dict[str, Any], tol
 
 
 @pytest.mark.parametrize(
-    ("text", "data", "space"),
+    ("text", "data", "told"),
     [
-        ("import torch\ntorch.ops.my_pkg.add(x)", b"other", "my_pkg"),
-        ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg", None),
-        ("import torch\ntorch.ops.of_source.add(x)", b"other", "of_source"),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"other", "my_pkg`, which no file of l registers"),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0add", None),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0add.out(Tensor x) -> Tensor", None),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0badd", "my_pkg.add`, which no file of any variant defines"),
+        ("import torch\ntorch.ops.of_source.add(x)", b"other", "of_source`, which no file of l registers"),
         ("import torch\ntorch.ops.another.add(x)", b"other", None),
         ("lib = Library('my_pkg', 'DEF')\ntorch.ops.my_pkg.add", b"other", None),
-        ('@custom_op("my_pkg::add", mutates_args=())\ndef add(x): ...\ntorch.ops.my_pkg.add', b"other", None),
+        ("lib = Library('my_pkg', 'IMPL')\ntorch.ops.my_pkg.add", b"other", "my_pkg`, which no file of l registers"),
+        ('@custom_op("my_pkg::add", mutates_args=())\ntorch.ops.my_pkg.add', b"other", None),
+        ('@register_fake("my_pkg::add")\ntorch.ops.my_pkg.add', b"other", "my_pkg`, which no file of l registers"),
+        ("@custom_op(NAME + '::add')\ntorch.ops.my_pkg.add", b"other", None),
     ],
 )
-def test_a_namespace_that_no_file_registers(text: str, data: bytes, space: str | None, tmp_path: Path) -> None:
+def test_what_no_file_registers(text: str, data: bytes, told: str | None, tmp_path: Path) -> None:
     """CASE 73: of the package's own namespaces, by its name or by its C++ files; others may come from elsewhere."""
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "ops.cpp").write_text("TORCH_LIBRARY_FRAGMENT( of_source, m) {}\nTORCH_LIBRARY(more, m) {}")
-    message = f"my_pkg/ops.py: line 2 names `torch.ops.{space}`, which no file of l registers"
-    assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if space else [])
+    message = f"my_pkg/ops.py: line 2 names `torch.ops.{told}"
+    assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if told else [])
 
 
 def imported(

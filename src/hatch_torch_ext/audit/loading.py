@@ -10,12 +10,17 @@ from hatch_torch_ext.facts.content import windows
 from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.facts.variant import Variant
 
-_NAMED = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)")
+_NAMED = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?")
+_MAKES = re.compile(
+    r"""\b(?:custom_op|triton_op|define)\s*\(\s*(?:["'](\w+)::|(?!["']))"""
+    r"""|\bLibrary\s*\(\s*(?:["'](\w+)["']\s*,\s*["'](?:DEF|FRAGMENT)|(?!["']))"""
+)
+"""Calls of torch.library that make operators, with the namespace if it is written there."""
 _SOURCES = frozenset({".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".mm"})
 EXPORTED = "exported/"
 """Where a variant has the CMake packages that dependents in C++ find it by."""
@@ -69,20 +74,28 @@ def check_registered(
             f"torch ({some(names)})"
         )
         yield finding("not-registered", init, message)
-    named: dict[str, tuple[str, int]] = {}
+    named: dict[tuple[str, str], tuple[str, int]] = {}
     for path, text in sorted(texts.items()):
         for match in _NAMED.finditer(text):
-            named.setdefault(match[1], (path, text.count("\n", 0, match.start()) + 1))
-    own = {space for space in named if _is_own(space, package)}
-    own |= _declared(named.keys() - own, sources)
-    own -= {space for space in own if any(_made_in_python(space, text) for text in texts.values())}
-    for variant, places in [pair for pair in variants if pair[0] not in idle]:
-        left = own - _mentioned(own, [places[file.path] for file in variant.files if file.path in places])
-        for space in sorted(left):
-            path, line = named[space]
+            named.setdefault((match[1], match[2] or ""), (path, text.count("\n", 0, match.start()) + 1))
+    own = {space for space, _ in named if _is_own(space, package)}
+    own |= _declared({space for space, _ in named} - own, sources)
+    own -= {space for space in own if any(_may_make(space, text) for text in texts.values())}
+    wanted = {name: place for name, place in sorted(named.items()) if name[0] in own}
+    there: set[str] = set()
+    for variant, places in [pair for pair in variants if pair[0] not in idle] if wanted else ():
+        words = {word for name in wanted for word in name}
+        found = _words(words, [places[file.path] for file in variant.files if file.path in places])
+        there |= found
+        lost = {space: place for (space, _), place in reversed(wanted.items()) if space not in found}
+        for space, (path, line) in sorted(lost.items()):
             message = f"line {line} names `torch.ops.{space}`, which no file of {variant.label} registers"
             yield finding("not-registered", path, message)
-        own -= left  # reported once, whatever other variants lack
+        wanted = {name: place for name, place in wanted.items() if name[0] not in lost}  # reported once
+    for (space, operator), (path, line) in wanted.items() if there else ():
+        if operator not in there and not operator.startswith("__") and operator:
+            message = f"line {line} names `torch.ops.{space}.{operator}`, which no file of any variant defines"
+            yield finding("not-registered", path, message)
 
 
 def _is_idle(variant: Variant) -> bool:
@@ -96,9 +109,10 @@ def _is_own(space: str, package: str) -> bool:
     return space in {package.replace(".", "_"), package.rpartition(".")[2], package.partition(".")[0]}
 
 
-def _made_in_python(space: str, text: str) -> bool:
-    """Return whether a file may make the namespace itself, by ``torch.library``."""
-    return re.search(rf"""["']{space}(?:::|["'])""", text) is not None
+def _may_make(space: str, text: str) -> bool:
+    """Return whether a file makes operators of the namespace itself, by ``torch.library``, or may: by a variable."""
+    made = {match[1] or match[2] or "" for match in _MAKES.finditer(text)}
+    return not made.isdisjoint({"", space})
 
 
 def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[str]:
@@ -115,11 +129,14 @@ def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[st
     return found
 
 
-def _mentioned(spaces: set[str], paths: Sequence[Path]) -> set[str]:
-    """Return those of ``spaces`` that are a text in a file: each file that registers in one has its name."""
-    texts = {space: f"{space}\0".encode() for space in spaces}
+def _words(words: Collection[str], paths: Sequence[Path]) -> set[str]:
+    """Return those of ``words`` that are texts in a file, or begin one as the name in a schema does.
+
+    A file that registers in a namespace, or defines an operator, holds their names.
+    """
+    texts = {word: re.compile(rf"\b{re.escape(word)}[\0(.]".encode()) for word in words if word}
     found: set[str] = set()
-    for path in paths if spaces else ():
+    for path in paths:
         for data in windows(path):
-            found |= {space for space, text in texts.items() if text in data}
+            found |= {word for word, text in texts.items() if word not in found and text.search(data)}
     return found
