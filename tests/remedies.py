@@ -30,7 +30,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "add `--github`",
     ),
     "integration/test_extend.py::test_the_next_torch_without_another_release": ("as they were, or release",),
-    "unit/test_ci.py::test_a_link_as_a_workflow": ("reads workflows from files alone: remove it",),
+    "unit/test_ci.py::test_a_link_as_a_workflow": ("reads no workflow from a link: remove it",),
     "unit/test_ci.py::test_a_tag_of_another_version": ("tag the commit in which the version is",),
     "unit/test_ci.py::test_entries_that_a_run_is_for": ("(the oldest and the newest), or globs",),
     "unit/test_ci.py::test_values_with_a_comma_or_a_space": ("write a value of the matrix differently",),

@@ -216,7 +216,7 @@ def test_a_link_as_a_workflow(
     monkeypatch.chdir(project)
     assert main(["ci", "init", "--force"]) == 1
     assert capsys.readouterr().err == (
-        f"hatch-torch-ext: {folder / 'wheels.yml'} is a link, and GitHub reads workflows from files alone: remove it.\n"
+        f"hatch-torch-ext: {folder / 'wheels.yml'} is a link, and GitHub reads no workflow from a link: remove it.\n"
     )
     assert (outside.exists(), len(list(folder.iterdir()))) == (False, 1)
     (folder / "wheels.yml").unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,6 @@ from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
     import argparse
-
-REUSABLE = "build-wheels.yml"
-"""The workflow that the others call; in a repository of several projects they share it."""
-CALLERS = ("wheels.yml", "follow-torch.yml")
-"""The workflow of releases and pull requests, and the one that looks for a new torch."""
-FOLDER = Path(".github") / "workflows"
-UNPINNED = "hatch-torch-ext[build]"
-"""What the workflows install; as they are written, of the version that writes them."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,15 +30,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run ``ci init``; return the exit status. An existing file that it did not write is not overwritten."""
     from hatch_torch_ext.base import atomic
+    from hatch_torch_ext.init import workflows
 
     root = _repository(Path.cwd())
-    folder = root / FOLDER
+    folder = root / workflows.FOLDER
     if not folder.resolve().is_relative_to(root.resolve()):
         raise ConfigurationError([f"{folder} is a link out of the repository: GitHub reads no workflow there."])
-    texts = {folder / name: text for name, text in _texts(Path.cwd().relative_to(root)).items()}
+    texts = {folder / name: text for name, text in workflows.texts(Path.cwd().relative_to(root)).items()}
     if links := [path for path in texts if path.is_symlink()]:
         raise ConfigurationError(
-            [f"{path} is a link, and GitHub reads workflows from files alone: remove it." for path in links]
+            [f"{path} is a link, and GitHub reads no workflow from a link: remove it." for path in links]
         )
     others = [path for path, text in texts.items() if path.is_file() and path.read_text(encoding="utf-8") != text]
     if others and not options.force:
@@ -88,39 +80,3 @@ def check_tag(options: argparse.Namespace) -> int:
 def _repository(folder: Path) -> Path:
     """Return the top of the repository that ``folder`` is in; the folder itself where there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
-
-
-def _texts(place: Path) -> dict[str, str]:
-    """Return name -> text of the workflows for a project at ``place`` in its repository.
-
-    A project in a subfolder has callers of its own, since there may be several, and tags with its name.
-    """
-    from hatch_torch_ext import __version__
-
-    ours = resources.files("hatch_torch_ext") / "resources" / "ci"
-    texts = {
-        file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
-        for file in (REUSABLE, *CALLERS)
-    }
-    if place == Path():
-        return texts
-    name = re.sub(r"[^\w.-]+", "-", place.as_posix())
-    callers = {file.replace(".yml", f"-{name}.yml"): _in_subfolder(texts[file], place, name) for file in CALLERS}
-    return {REUSABLE: texts[REUSABLE], **callers}
-
-
-def _in_subfolder(text: str, place: Path, name: str) -> str:
-    """Return a caller's text for the project in the folder ``place`` of the repository."""
-    changes = (
-        (r"(?m)^name: ([\w-]+)$", rf"name: \1-{name}"),
-        (r"(?m)^  group: ([\w-]+)", rf"  group: \1-{name}"),
-        (r'tags: \["v\*"\]', f'tags: ["{name}-v*"]'),
-        (r"(?m)^  pull_request:$", f'  pull_request:\n    paths: ["{place.as_posix()}/**"]'),
-        (r"(?m)^( +)working-directory: \.$", rf"\1working-directory: {place.as_posix()}"),
-        (r'artifact-prefix: ""', f"artifact-prefix: {name}-"),
-        (r"(?m)^( +)name: dist$", rf"\1name: {name}-dist"),
-        (r"(?m)^( +)BRANCH: torch-", rf"\1BRANCH: {name}-torch-"),
-    )
-    for pattern, replacement in changes:
-        text = re.sub(pattern, replacement, text)
-    return text

@@ -48,7 +48,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--entries",
         metavar="GLOB,...",
         default="all",
-        help="with --github: these alone (all), or `ends`, the oldest and the newest",
+        help="with --github: only these (all), or `ends`, the oldest and the newest",
     )
     command.add_argument("--gpu-runner", metavar="LABEL", default="", help="with --tests: for entries with CUDA")
     command.add_argument("--shards", metavar="N", type=int, default=4, help="build jobs for each machine (4)")

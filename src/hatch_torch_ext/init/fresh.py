@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import served
+from hatch_torch_ext.init import served, workflows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESOURCES = Path(__file__).parent.parent / "resources"
 TEMPLATES = RESOURCES / "fresh"
-WORKFLOWS = RESOURCES / "ci"
 REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
 """Comments in the matrix, by variable."""
 OF_CUDA = (
@@ -91,8 +90,8 @@ def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str
     yield f"src/{package}/py.typed", ""
     yield "tests/test_ops.py", template("tests/test_ops.py")
     yield "README.md", template("README.md") + (template("README-jit.md") if choices.jit else "")
-    for workflow in sorted(WORKFLOWS.glob("*.yml")):
-        yield f".github/workflows/{workflow.name}", workflow.read_text(encoding="utf-8")
+    for file, text in sorted(workflows.texts().items()):
+        yield (workflows.FOLDER / file).as_posix(), text
     yield ".gitignore", template("gitignore")
     yield "pyproject.toml", _pyproject(name, package, choices)
 

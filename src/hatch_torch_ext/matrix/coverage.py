@@ -149,7 +149,7 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
 
 
 def together(found: Iterable[Block]) -> tuple[Block, ...]:
-    """Join blocks that differ in the machine alone, or in the release alone."""
+    """Join blocks that differ only in the machine, or only in the release."""
     blocks = tuple(found)
     for name in ("machine", "torch"):
         joined: dict[str, dict[str, list[str]]] = {}

@@ -65,7 +65,7 @@ def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) 
 
 
 def glob_of(entry: Entry, entries: Sequence[Entry]) -> str:
-    """Return a glob that matches ``entry`` alone of ``entries``, without commas and spaces: those separate globs.
+    """Return a glob that matches only ``entry`` of ``entries``, without commas and spaces: those separate globs.
 
     Raises ``ConfigurationError`` if another entry's name differs in such a character only.
     """
