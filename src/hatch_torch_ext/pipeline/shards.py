@@ -27,12 +27,18 @@ if TYPE_CHECKING:
 OF_THE_MACHINE = frozenset(
     {
         *("audit_symbols", "compiler_launcher", "cross", "cuda_home", "environment", "extra_index_url", "ignore"),
-        *("index_url", "max_download"),
+        *("index_url", "max_download", "sdk"),
     }
 )
 """Options that differ between the machines on which one wheel is built, or do not change a variant's code."""
-DECLARING = ("pyproject.toml", "hatch.toml")
-"""Files of the project that hold the matrix; what else matters in them is the hook's options, and the metadata."""
+COMPILED = frozenset(
+    {
+        *(".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".s", ".asm", ".hip"),
+        *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ".def"),
+        *(".cmake", ".in", ".proto", ".pyx", ".pxd"),
+    }
+)
+"""Suffixes of what compilers, CMake and generators read, wherever in a project it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +130,17 @@ def configuration_digest(config: Config) -> str:
 def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]) -> Origin:
     """Return what a wheel of the project is built from; ``project`` maps the project's files to their hashes.
 
-    ``sdist`` are the files that an sdist would hold: a wheel that is built from one has the same origin.
+    ``sdist`` are the files that an sdist would hold: a wheel that is built from one has the same origin. What is beside
+    the sources counts as far as compilers read it, so that other tools' files do not change the wheel.
     """
-    declaring = {config.root / name for name in DECLARING}
+    inside = config.source if config.source != config.root else None
     whole = record.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/") not in sdist
     folders: dict[str, list[tuple[str, str]]] = {}
     for path, content in project.items():
         place = record.place(config, path).removeprefix("root/")
-        if (whole or place in sdist) and Path(path) not in declaring:
-            folder, _, name = place.rpartition("/")
+        folder, _, name = place.rpartition("/")
+        compiled = name == "CMakeLists.txt" or Path(name).suffix.lower() in COMPILED
+        if (whole or place in sdist) and (compiled or (inside is not None and Path(path).is_relative_to(inside))):
             folders.setdefault(folder or ".", []).append((name, content.partition(" of ")[0]))  # a large file's time
     options = {
         option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
