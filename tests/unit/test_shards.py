@@ -18,6 +18,7 @@ from hatch_torch_ext import audit
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.facts.origin import Origin, differences
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.history import History, Took
@@ -140,6 +141,47 @@ def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
     )
     assert jobs == replace(other, configuration=first.configuration)
     assert partials.from_json(json.loads(json.dumps(partials.to_json(first)))) == first
+
+
+def test_the_origin_of_a_wheel_is_what_compilers_read(tmp_path: Path) -> None:
+    """The same in any place; files of other tools, the matrix and this machine's options do not count; sources do."""
+    files = {
+        "csrc/CMakeLists.txt": "1", "csrc/data.json": "1", "csrc/ops/a.cpp": "1", "third_party/x.h": "1",
+        "pyproject.toml": "1", "build": "1", "coverage.xml": "1",
+    }  # fmt: skip
+
+    def made(
+        place: str = "here",
+        *,
+        source: str = "csrc",
+        lacks: str = "",
+        options: dict[str, Any] | None = None,
+        **changed: str,
+    ) -> Origin:
+        root = tmp_path / place
+        config = Config(root=root, package="p", package_dir=root / "p", source=root / source, **(options or {}))
+        found = {**files, **{name.replace("__", "/").replace("_dot_", "."): value for name, value in changed.items()}}
+        project = {f"{root}/{name}": value for name, value in found.items()}
+        return shards.origin(config, project=project, sdist=set(found) - {lacks})
+
+    first = made()
+    assert [name for name, _ in first.folders] == ["csrc", "csrc/ops", "third_party"]
+    assert first == made("there", build="2", coverage_dot_xml="2", pyproject_dot_toml="2")
+    assert first == made(options={"jobs": 7, "index_url": "https://example.org", "only": ("a",)})
+    assert first == made(lacks="csrc/notes", csrc__notes="left by an editor, and git ignores it")
+    changes: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({"csrc__data_dot_json": "2"}, ["the files in `csrc`"]),
+        ({"third_party__x_dot_h": "2"}, ["the files in `third_party`"]),
+        ({"csrc__new__b_dot_cpp": "1"}, ["the files in `csrc/new`"]),
+        ({"options": {"archs": (("cuda", ("9.0",)),)}}, ["the option `archs`"]),
+        ({"examples__b_dot_cpp": "1"}, []),
+    )
+    for change, told in changes:
+        other = made(**change)
+        assert list(differences(first, other, source="csrc")) == told
+        assert (other == first) == (not told and "examples" not in str(change))
+    root = made(source=".")
+    assert [name for name, _ in root.folders] == ["csrc", "csrc/ops", "third_party"]
 
 
 def test_the_version_of_a_part_is_local(tmp_path: Path) -> None:
