@@ -651,6 +651,7 @@ NO_REMEDIES = (
     "skip-install = true",
     "import importlib",
     "name={}",
+    "(?m)^(name: ",
     "import json",
     "import os",
     "import runpy",
