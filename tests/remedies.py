@@ -416,9 +416,6 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     ),
     "integration/test_user_install.py::test_without_an_index": ("give a mirror of it, or a folder with",),
     "integration/test_containers_page.py::test_a_vendors_torch": ("to keep it, type instead",),
-    "integration/test_toolchain.py::test_a_host_compiler_that_links_the_cpp_runtime_statically": (
-        "and an exception ends the process. Set {}",
-    ),
     "unit/test_uv.py::test_without_any_uv": ("pip install uv, or set {} to",),
     "unit/test_uv.py::test_a_name_that_is_not_a_program": ("set it to uv's path, or unset it",),
     "unit/test_agreement.py::test_entries_whose_torch_is_open_have_no_requirement": ("require one",),
