@@ -62,7 +62,7 @@ class Author:
         shutil.copytree(shared / "env", self.env, symlinks=True)
         (self.site,) = (self.env / "lib").glob("python*/site-packages")
         self.lent = self.site / "zz_plugin.pth"
-        self.lent.write_text(f"{sysconfig.get_path('purelib')}\n{Path(process.__file__).parent.parent}\n")
+        self.lent.write_text(f"{sysconfig.get_path('purelib')}\n{Path(process.__file__).parents[2]}\n")
         self.environ: dict[str, str | None] = {
             "UV_FIND_LINKS": str(shared / "wheels"),
             "UV_NO_INDEX": "1",
