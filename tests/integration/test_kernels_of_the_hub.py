@@ -158,6 +158,40 @@ def test_versions_side_by_side(library: bytes, tmp_path: Path, run: Callable[...
     assert said["again"]
 
 
+MODULE = """
+import torch
+
+
+class Dimensions(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.my_pkg.dimensions(x)
+"""
+SAVE = """
+import torch
+import my_pkg, written
+
+torch.jit.script(written.Dimensions()).save("saved.pt")
+"""
+LOAD = """
+import torch
+import my_pkg
+
+print(torch.jit.load("saved.pt")(torch.zeros(2, 3)), my_pkg.dimensions(torch.zeros(2, 3)))
+"""
+
+
+def test_a_saved_program_outlives_the_build(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
+    """In the wheel the operators' name is the same in every version: what was saved with one loads with the next."""
+    for version, program in ((1, SAVE), (2, LOAD)):
+        shutil.rmtree(tmp_path / "site")
+        with zipfile.ZipFile(wheel(tmp_path / f"wheel{version}", version, library)) as archive:
+            archive.extractall(tmp_path / "site")
+        if version == 1:
+            (tmp_path / "site" / "written.py").write_text(MODULE)  # TorchScript reads the source
+        said = run(program)
+    assert said == "2 4\n"
+
+
 KEPT = """
 from pathlib import Path
 
