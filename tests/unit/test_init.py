@@ -728,6 +728,26 @@ def test_hatchling_packs_what_setuptools_packs(tmp_path: Path) -> None:
     ]
 
 
+def test_what_setuptools_adds_to_the_metadata(tmp_path: Path) -> None:
+    """Its files of the license, the download's address, and those of setup() beside a [project] table without any."""
+    for name in ("LICENSE", "AUTHORS", "NOTICE.txt"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    metadata = {"name": "pkg", "url": "https://a.example", "download_url": "https://b.example"}
+    table = project.table(metadata, tmp_path)
+    assert table["license-files"] == ["AUTHORS", "LICENSE", "NOTICE.txt"]
+    addresses = {"Homepage": "https://a.example", "Download": "https://b.example"}
+    assert table["urls"] == addresses
+    found, _ = joined(tmp_path, recorded(extension()))
+    start = '[project]\nname = "pkg"\nversion = "1"\n'
+    own = {"X": "https://a.example/", "Y": "y"}
+    with_own = f'{start}[project.urls]\nX = "{own["X"]}"\nY = "y"\n'
+    for existing, urls in ((start, addresses), (with_own, {**own, "Download": "https://b.example"})):
+        written = pyproject.text(
+            existing, metadata, found, root=tmp_path, package="pkg", sources=".", torch=["2.13"], pythons=["3.11"]
+        )
+        assert tomlkit.parse(written).unwrap()["project"]["urls"] == urls
+
+
 def test_text_of_others_stays_text_in_cmake(tmp_path: Path) -> None:
     """Quotes, lines, variables and brackets in what setup.py declares are no commands of CMake."""
     said = extension(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*")
+"""The files that setuptools takes for those of the license."""
 GROUPS = {"console_scripts": "scripts", "gui_scripts": "gui-scripts"}
 """Groups of entry points that have their own key in [project]."""
 
@@ -32,7 +34,8 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
         project["requires-python"] = str(metadata["python_requires"])
     if metadata.get("license"):
         project["license"] = {"text": str(metadata["license"])}
-    _add(project, "license-files", sorted(path.name for path in root.glob("LICEN[CS]E*") if path.is_file()))
+    licenses = {path.name for pattern in LICENSES for path in root.glob(pattern) if path.is_file()}
+    _add(project, "license-files", sorted(licenses))
     for kind in ("author", "maintainer"):
         _add(project, f"{kind}s", _people(metadata.get(kind), metadata.get(f"{kind}_email")))
     keywords = metadata.get("keywords") or []

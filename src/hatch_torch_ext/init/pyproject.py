@@ -57,6 +57,7 @@ def text(
         dynamic, found = {*map(str, declared.get("dynamic", []))}, project.table(metadata, root)
         for name in sorted(dynamic & {*found} - {"dependencies", "version"}):  # setuptools read it elsewhere
             declared[name] = found[name]
+        _add_addresses(declared, found.get("urls", {}))
         kept = {*dynamic, "dependencies"} - {"version", *found}
         declared["dynamic"] = sorted({*kept, *(["version"] if version else [])})
         if version:
@@ -84,6 +85,14 @@ def text(
         _merge(hatch["build"]["targets"]["wheel"], {key: value for key, value in {**lists, **forced}.items() if value})
         notes += found.notes
     return tomlkit.dumps(document)
+
+
+def _add_addresses(declared: Any, of_setup: Mapping[str, str]) -> None:  # noqa: ANN401 -- tomlkit's table
+    """Add the addresses of ``setup()`` to a [project] table: setuptools takes them beside those of the table."""
+    known = {name.lower(): str(address).rstrip("/") for name, address in declared.get("urls", {}).items()}
+    for name, address in of_setup.items():
+        if name.lower() not in known and str(address).rstrip("/") not in known.values():
+            declared.setdefault("urls", tomlkit.table())[name] = address
 
 
 def for_each_python(targets: Iterable[Target]) -> bool:
