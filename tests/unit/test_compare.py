@@ -145,7 +145,8 @@ def test_metadata_in_the_words_of_two_backends(tmp_path: Path) -> None:
     """What setuptools and hatchling write in another way is the same; what is missing is named."""
     head = "Metadata-Version: 2.1\nName: my_pkg\nVersion: 1.0\n"
     one = (
-        "Home-page: https://a.example/\nAuthor: A B\nAuthor-email: a@b.example\nLicense: MIT\nKeywords: x y\n"
+        "Home-page: https://a.example/\nProject-URL: Source, https://a.example\nAuthor: A B\n"
+        "Author-email: a@b.example\nLicense: MIT\nKeywords: x y\n"
         "Requires-Python: >=3.8,<4\nClassifier: A :: B\nProvides-Extra: all\nRequires-Dist: numpy>=1 ; extra == 'all'\n"
         "Requires-Dist: Py_Yaml\n"
     )
@@ -164,7 +165,8 @@ def test_metadata_in_the_words_of_two_backends(tmp_path: Path) -> None:
         ("extra", "the extra `all` is gone: `pip install my_pkg[all]` installs nothing more"),
         ("metadata", "Classifier `A :: B` is not in the metadata any more"),
     ]
-    assert told(found, "changed") == []
+    renamed = "Project-URL `Source, https://a.example` is `Homepage, https://a.example`"
+    assert told(found, "changed") == [("metadata", renamed)]
     assert told(found, "new") == [("requirement", "`torch>=2.8` is required")]
 
 

@@ -142,7 +142,7 @@ def _values(field: str, before: frozenset[str], after: frozenset[str]) -> Iterat
     """Yield the values of a field that only one side has; an address under another label is the same address."""
     renamed: dict[str, tuple[str, str]] = {}
     for one in before - after:
-        for other in after - before:
+        for other in sorted(after):
             address = one.partition(", ")[2]
             if address and other.partition(", ")[2] == address:
                 renamed[one] = (other, address)
