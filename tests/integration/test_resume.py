@@ -244,7 +244,7 @@ def test_a_damaged_result_is_made_again(project: Project) -> None:
     work = project.root / "build/torch-ext"
     (library,) = (work / "matrix.2.8" / "repaired").rglob("libplain.so")
     library.write_bytes(library.read_bytes()[:-1] + b"x")
-    record = work / "matrix.2.9" / "record.json"
+    record = work / "matrix.2.9" / "memory.json"
     record.write_text(record.read_text(encoding="utf-8")[:100], encoding="utf-8")
     assert reused(project) == [False, False]
     assert compiled(project) == []
@@ -254,7 +254,7 @@ def test_a_damaged_result_is_made_again(project: Project) -> None:
 def test_an_entry_that_is_new_is_built_alone(project: Project) -> None:
     """The others are not begun; what was left out meanwhile is taken again when it comes back."""
     assert reused_names(project, HATCH_TORCH_EXT_ONLY="matrix.2.9") == {"matrix.2.9": True}
-    (project.root / "build/torch-ext/matrix.2.8/record.json").unlink()
+    (project.root / "build/torch-ext/matrix.2.8/memory.json").unlink()
     assert reused_names(project) == {"matrix.2.8": False, "matrix.2.9": True}
 
 
@@ -274,7 +274,7 @@ def test_results_alone_are_kept(project: Project) -> None:
     (project.root / "csrc/plain.c").write_text("#define ONE 1\nint answer(void) { return 42; }\n", encoding="utf-8")
     assert reused(project) == [False, False]
     work = project.root / "build/torch-ext"
-    kept = ["log.txt", "package", "record.json", "repaired"]
+    kept = ["log.txt", "memory.json", "package", "repaired"]
     assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == kept
     assert not list(work.glob("environments/*/.venv"))
     assert reused(project) == [True, True]
@@ -331,7 +331,7 @@ def test_an_unpacked_sdist_finds_the_projects_work(project: Project, tmp_path: P
     assert by_sdist("two") == [False, False]
     assert by_sdist("three") == [True, True]
     assert project.digest("../two.out") == project.digest("../three.out") != first
-    kept = ["log.txt", "package", "record.json", "repaired"]
+    kept = ["log.txt", "memory.json", "package", "repaired"]
     assert sorted(path.name for path in (work / "matrix.2.8").iterdir()) == kept
     assert reused(project) == [False, False]
     cleaning = [*COMMAND[:4], "--clean-only", *COMMAND[4:]]

@@ -16,7 +16,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
-from hatch_torch_ext.pipeline import cluster, events, record, worker
+from hatch_torch_ext.pipeline import cluster, events, memory, worker
 from hatch_torch_ext.pipeline.task import Parcel
 from hatch_torch_ext.views.board import Board, summary
 from plain import write
@@ -34,7 +34,7 @@ REMEDY = (
 FITTING: dict[str, Any] = {
     "host": "far",
     "version": __version__,
-    "builder": record.own_digest(),
+    "builder": memory.own_digest(),
     "compiler": "/usr/bin/c++",
 }
 

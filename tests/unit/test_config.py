@@ -15,7 +15,7 @@ from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import CMakeConfig, Config, declaration
 from hatch_torch_ext.facts import fallback
-from hatch_torch_ext.pipeline import record
+from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,10 +137,10 @@ def test_every_known_option_is_read(project: Path) -> None:
 
 
 def test_every_option_is_decided() -> None:
-    """A new option says whether it changes a variant's bytes (`record.OPEN`), and a build at first use (`OPTIONS`)."""
+    """A new option says whether it changes a variant's bytes (`memory.OPEN`), and a build at first use (`OPTIONS`)."""
     found = {each.name for each in declaration.OPTIONS}
-    no_bytes = {name for name in found if name.replace(".", "_").replace("-", "_") in record.OPEN}
-    assert len(no_bytes) == len(record.OPEN)
+    no_bytes = {name for name in found if name.replace(".", "_").replace("-", "_") in memory.OPEN}
+    assert len(no_bytes) == len(memory.OPEN)
     compiles = {name for name in found if name.partition(".")[0] in fallback.OPTIONS}
     where_and_what = {
         *("environment", "package", "source", "sdk", "cross", "cuda-home", "cuda.compress", "compiler-launcher"),

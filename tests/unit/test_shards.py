@@ -21,7 +21,7 @@ from hatch_torch_ext.facts import partial as partials
 from hatch_torch_ext.facts.origin import Origin, differences
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
-from hatch_torch_ext.pipeline.history import History, Took
+from hatch_torch_ext.pipeline.memory import History, Took
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values.entry import Entry

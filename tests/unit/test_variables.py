@@ -11,7 +11,7 @@ import pytest
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.variables import TABLE, Use
-from hatch_torch_ext.pipeline import cluster, record
+from hatch_torch_ext.pipeline import cluster, memory
 from hatch_torch_ext.pipeline.task import Task
 from hatch_torch_ext.resources import _variants
 from hatch_torch_ext.values.entry import Entry
@@ -78,16 +78,16 @@ def task(tmp_path: Path) -> Task:
 @pytest.mark.parametrize("name", MADE_OF)
 def test_a_finished_entry_depends_on(name: str, task: Task) -> None:
     """Set in the process's own environment, as `env-vars` of the entry, changed or removed: another key each time."""
-    keys = [record._key(task, {}), *(record._key(task, {name: value}) for value in ("/one", "/two"))]
+    keys = [memory._key(task, {}), *(memory._key(task, {name: value}) for value in ("/one", "/two"))]
     own = dataclasses.replace(task.entry, env_vars=((name, "/three"),))
-    keys.append(record._key(dataclasses.replace(task, entry=own), own.environ({})))
+    keys.append(memory._key(dataclasses.replace(task, entry=own), own.environ({})))
     assert len(set(keys)) == 4
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - set(MADE_OF)))
 def test_a_finished_entry_does_not_depend_on(name: str, task: Task) -> None:
     """What changes no result is no reason to build again."""
-    assert record._key(task, {}) == record._key(task, {name: "/one"})
+    assert memory._key(task, {}) == memory._key(task, {name: "/one"})
 
 
 def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,12 +115,12 @@ def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool
     from hatch_torch_ext.hooks import shipping
     from hatch_torch_ext.outlets import extension
     from hatch_torch_ext.pipeline import shards
-    from hatch_torch_ext.pipeline.record import Records
+    from hatch_torch_ext.pipeline.memory import Memory
 
     config, root = found.config, str(found.config.root)
     for part in read:
         extension.check_whole(part, distribution=found.name, version=str(found.builder.metadata.version))
-    here = shards.origin(config, project=Records(config, scratch).project, sdist=shipping.of_sdist(root))
+    here = shards.origin(config, project=Memory(config, scratch).project, sdist=shipping.of_sdist(root))
     source, shipped = shards.source_folder(config), shipping.of_wheel(root)
     for part in read:
         extension.check_sources(part, here, source=source, shipped=shipped, trusted=trusted)

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import releases
     from hatch_torch_ext.pipeline import github, selection
-    from hatch_torch_ext.pipeline.history import History
+    from hatch_torch_ext.pipeline.memory import History
 
     if options.tests and not options.github:
         raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])

@@ -7,8 +7,6 @@ changed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import signal
@@ -21,7 +19,7 @@ from packaging.version import Version
 from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import (
-    configured,
+    buildfolder,
     cuda,
     definitions,
     failures,
@@ -37,9 +35,6 @@ from hatch_torch_ext.cmake import (
     written,
 )
 from hatch_torch_ext.cmake.slots import Share
-from hatch_torch_ext.facts import variables
-from hatch_torch_ext.facts.project import cmake_files
-from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.values.job import InstallTree, Job
 
 if TYPE_CHECKING:
@@ -52,14 +47,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values.sdk import Sdk
     from hatch_torch_ext.values.toolchain import Toolchain
 
-KEY = "torch_ext_key"
 NOTES = "torch_ext_notes.txt"
 RUN_PATH = "torch_ext_run_path.txt"
 """Where the project's programs and modules find libraries while it is built, as ``LD_LIBRARY_PATH`` has it."""
-CONFIGURING = "torch_ext_configuring"
-"""A file in a build folder while its configure step runs, and after one that was interrupted."""
-_OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
-"""Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
 
 
 def build(
@@ -90,7 +80,7 @@ def build(
     toolchainfile.write_python(job)
     launchers.write(job)
     cache = definitions.cache_entries(job)
-    _fresh_build_folder(job.build, key=_key(job, cache), found_by=_found_by(job))
+    buildfolder.prepare(job, cache)
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
     where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
@@ -154,7 +144,7 @@ def _compiled(
     else:
         if distrusted:
             written.trust(job)
-        configured.note(job, configuring, run.env, before)
+        buildfolder.note(job, configuring, run.env, before)
     return reply
 
 
@@ -170,8 +160,8 @@ def _steps(
 ) -> replies.Reply:
     job, entry = run.job, run.job.entry
     # The order matters: an entry that ends its configure step has said before whether it wrote.
-    is_configured = not turn.others_configure and configured.holds(job, configuring, run.env, before)
-    configured.forget(job)
+    is_configured = not turn.others_configure and buildfolder.is_configured(job, configuring, run.env, before)
+    buildfolder.forget(job)
     if not is_configured:
         replies.query(job.build)
         with turn.configuring():
@@ -213,14 +203,11 @@ class _Runner:
             raise self._explained(step, command, error) from error
 
     def configure(self, command: Sequence[str]) -> None:
-        mark = self.job.build / CONFIGURING
-        if mark.exists():
-            _forget_findings(self.job.build)  # CMake's cache records a killed check as a failed one
-        mark.touch()
+        buildfolder.begin_configuring(self.job)
         (self.job.build / NOTES).unlink(missing_ok=True)
         # CMake's try_compile results are neither kept nor counted.
         replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", command)
-        mark.unlink()
+        buildfolder.end_configuring(self.job)
 
     def compile(self, slots: Slots, report: Callable[[str], None]) -> None:
         try:
@@ -299,60 +286,6 @@ def _reply(job: Job) -> replies.Reply:
             f"CMake configured the project, but its description of it in {job.build / replies.API} cannot be read "
             f"({error}). See that the disk has space, and run the same command again; the whole log is {job.log}",
         ) from error
-
-
-def _key(job: Job, cache: Sequence[str]) -> str:
-    """Return a digest of all that a build folder was made from; a build folder with another digest is not resumed.
-
-    CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they tolerate.
-    """
-    toolchain, environ = job.toolchain, job.entry.environ(os.environ)
-    passing = (str(toolchain.ninja.path),)
-    facts = {
-        "cache": [entry for entry in cache if not entry.endswith(passing)],
-        "args": job.config.cmake.args,
-        "source": str(job.config.source),
-        "sdk": repr(job.sdk),
-        "interpreter": repr(job.environment.interpreter),
-        "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
-        "target": repr(toolchain.target),
-        "launcher": launchers.words(job),
-        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},
-        "files": surroundings.contents_read_once(job.config, environ),
-        "package": package.digest(),
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _found_by(job: Job) -> str:
-    """Return a digest of the variables that decide what CMake finds, and what the project's CMake files read.
-
-    CMake keeps in its cache what it found, and what a project keeps there: with another digest it begins anew, and
-    Ninja compiles what that changes.
-    """
-    environ = job.entry.environ(os.environ)
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in cmake_files(job.config.source))
-    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
-    values = [(name, environ[name]) for name in sorted(named) if name in environ]
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def _fresh_build_folder(folder: Path, *, key: str, found_by: str) -> None:
-    stored = folder / KEY
-    before, _, found_before = stored.read_text(encoding="ascii").partition("\n") if stored.is_file() else ("", "", "")
-    if folder.exists() and before != key:
-        shutil.rmtree(folder)
-    elif found_before != found_by:
-        _forget_findings(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    stored.write_text(f"{key}\n{found_by}", encoding="ascii")
-
-
-def _forget_findings(build: Path) -> None:
-    """Remove what CMake found on the machine and what it tried out; the objects stay."""
-    (build / "CMakeCache.txt").unlink(missing_ok=True)
-    for checked in (build / "CMakeFiles").glob("[0-9]*"):
-        shutil.rmtree(checked)
 
 
 def _quiet(version: str) -> list[str]:

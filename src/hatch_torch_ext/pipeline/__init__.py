@@ -22,9 +22,8 @@ from hatch_torch_ext.facts.variant import BUILD, HELP
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, shards
-from hatch_torch_ext.pipeline.history import History
+from hatch_torch_ext.pipeline.memory import History, Memory
 from hatch_torch_ext.pipeline.planned import Planned, no_package
-from hatch_torch_ext.pipeline.record import Records
 from hatch_torch_ext.pipeline.task import Parcel, Task
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.crew import Outcome
     from hatch_torch_ext.pipeline.events import View
-    from hatch_torch_ext.pipeline.record import RecordedVariant
+    from hatch_torch_ext.pipeline.memory import RecordedVariant
     from hatch_torch_ext.values.entry import Entry
     from hatch_torch_ext.values.environment import TorchFolders
 
@@ -104,21 +103,21 @@ def build(
             Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
             for entry in entries
         ]
-        records = Records(config, work, earlier=folders.earlier(work))
+        memory = Memory(config, work, earlier=folders.earlier(work))
         wheels = _wheels(config, entries)
         planned = Planned(config, shipped, wheels)
-        built = _build_all(tasks, records, planned, stream, parcel=parcel) if tasks else []
+        built = _build_all(tasks, memory, planned, stream, parcel=parcel) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
         layouts = _layouts(
             config,
             built,
-            records,
+            memory,
             wheels=wheels,
             whole=whole,
             distribution=distribution,
             sources=sources,
-            made_from=None if sdist is None else shards.origin(config, project=records.project, sdist=sdist),
+            made_from=None if sdist is None else shards.origin(config, project=memory.project, sdist=sdist),
         )
         layout, *others = merge.alike(layouts)
         python = [file for file in layout.files if file.target.endswith(".py") and file.target not in {HELP, BUILD}]
@@ -139,7 +138,7 @@ def _check_cache() -> None:
 def _layouts(
     config: Config,
     built: Sequence[BuiltVariant],
-    records: Records,
+    memory: Memory,
     *,
     wheels: Mapping[str, str | None],
     whole: Sequence[Entry],
@@ -155,7 +154,7 @@ def _layouts(
         names = [name for name, own in wheels.items() if own == machine]
         lacking = shards.describe(
             config,
-            project=records.project,
+            project=memory.project,
             whole=[each for each in whole if machine in {None, each.machine or platform.machine()}],
             built=names,
         )
@@ -220,13 +219,13 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
 
 
 def _build_all(
-    tasks: Sequence[Task], records: Records, planned: Planned, stream: events.Stream, *, parcel: Parcel
+    tasks: Sequence[Task], memory: Memory, planned: Planned, stream: events.Stream, *, parcel: Parcel
 ) -> list[BuiltVariant]:
     """Return every entry's variant, reused ones first. Raises ``BuildError``."""
     config, work = tasks[0].config, tasks[0].work
     began = time.monotonic()
-    inputs = {task.name: records.inputs(task) for task in tasks}
-    kept = {task.name: found for task in tasks if (found := records.take(task, inputs[task.name])) is not None}
+    inputs = {task.name: memory.inputs(task) for task in tasks}
+    kept = {task.name: found for task in tasks if (found := memory.take(task, inputs[task.name])) is not None}
     history = History(work)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
     available = capacity.Capacity()
@@ -244,7 +243,7 @@ def _build_all(
     if waiting and config.dask:
         from hatch_torch_ext.pipeline.cluster import Cluster
 
-        sources = shards.sources_digest(config, records.project)
+        sources = shards.sources_digest(config, memory.project)
         outcomes = Cluster(config.dask, config, parcel).run(waiting, sources=sources, stream=stream)
     elif waiting:
         from hatch_torch_ext.pipeline.crew import Crew
@@ -254,14 +253,14 @@ def _build_all(
             capacity=available,
             per_job=per_job,
             tasks=waiting,
-            records=records,
+            memory=memory,
             planned=planned,
             inputs=inputs,
             history=history,
             stream=stream,
         )
         outcomes = crew.run(jobs)
-    records.digests.save()
+    memory.digests.save()
     errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error is not None}
     failures = [errors[task.name] for task in tasks if task.name in errors]
     made = {outcome.item.name: outcome.value for outcome in outcomes if outcome.value is not None}

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.pipeline import record
+from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.pipeline.task import Task
 
-KEPT = ("debug", "log.txt", "package", record.FILE, "repaired")
+KEPT = ("debug", "log.txt", "package", memory.FILE, "repaired")
 """What stays in an entry's folder: its results and its logs."""
 LOOK = 0.1
 

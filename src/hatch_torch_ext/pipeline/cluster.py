@@ -28,7 +28,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.outlets import parts
-from hatch_torch_ext.pipeline import crew, digests, events, record
+from hatch_torch_ext.pipeline import crew, digests, events, memory
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import tools
@@ -78,7 +78,7 @@ class Cluster:
         ``KeyboardInterrupt`` once the cluster was told to stop.
         """
         key = hashlib.sha256(
-            json.dumps([sources, sorted(self._environ.items()), record.own_digest()]).encode()
+            json.dumps([sources, sorted(self._environ.items()), memory.own_digest()]).encode()
         ).hexdigest()[:16]
         outcomes = {}
         for task in tasks:
@@ -319,7 +319,7 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
         where = f"The worker {address} on {said['host']}"
         if differing := _differing({"hatch-torch-ext": said["version"]}, {"hatch-torch-ext": __version__}):
             problems.append(f"{where} has {differing}: {same()}")
-        elif said["builder"] != record.own_digest():
+        elif said["builder"] != memory.own_digest():
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
         elif said["compiler"] is None:
             problems.append(
@@ -343,16 +343,20 @@ def _probe() -> Callable[[], dict[str, Any]]:
     names = tools.COMPILERS
 
     def probe() -> dict[str, Any]:
+        import contextlib
         import os
         import shutil
 
         try:
             import hatch_torch_ext
-            from hatch_torch_ext.pipeline import record
-
-            own, builder = hatch_torch_ext.__version__, getattr(record, "own_digest", str)()
         except ImportError:
             own, builder = None, None
+        else:
+            own, builder = hatch_torch_ext.__version__, None
+            with contextlib.suppress(ImportError, AttributeError):  # another version
+                from hatch_torch_ext.pipeline import memory
+
+                builder = memory.own_digest()
         asked = shlex.split(os.environ.get("CXX", ""))[-1:] or names
         return {
             "host": socket.gethostname(),

@@ -21,7 +21,7 @@ from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import capacity, events, stages
 from hatch_torch_ext.pipeline.cleanup import Leftovers
-from hatch_torch_ext.pipeline.history import History, Took
+from hatch_torch_ext.pipeline.memory import History, Took
 from hatch_torch_ext.pipeline.pool import Pool
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
 from hatch_torch_ext.pipeline.sourcelock import Sources
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
+    from hatch_torch_ext.pipeline.memory import EntryInputs, Memory
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.pool import Held
-    from hatch_torch_ext.pipeline.record import EntryInputs, Records
     from hatch_torch_ext.pipeline.stages import Acquired, Result
     from hatch_torch_ext.pipeline.task import Task
 
@@ -85,7 +85,7 @@ class Crew:
     capacity: Capacity
     per_job: int
     tasks: Sequence[Task]
-    records: Records
+    memory: Memory
     planned: Planned
     inputs: Mapping[str, EntryInputs]
     history: History
@@ -138,7 +138,7 @@ class Crew:
             self.stream(events.Step(entry=task.name, step="wait"))
             with held.token(), own.active():
                 began = time.monotonic()
-                if (unseen := self.records.begin(task)) is not None:
+                if (unseen := self.memory.begin(task)) is not None:
                     text = (
                         f"{unseen} changed, but is older than the last build: Ninja compares times, so everything is "
                         "compiled again"
@@ -171,8 +171,8 @@ class Crew:
         return built
 
     def _keep(self, leftovers: Leftovers | None, task: Task, result: Result) -> BuiltVariant:
-        used = self.records.used(task, result.environment, result.sdk, result.toolchain)
-        built = self.records.keep(task, self.inputs[task.name], result, used)
+        used = self.memory.used(task, result.environment, result.sdk, result.toolchain)
+        built = self.memory.keep(task, self.inputs[task.name], result, used)
         if leftovers is not None:
             leftovers.finished(task, result.environment.prefix)
         return built

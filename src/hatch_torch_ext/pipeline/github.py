@@ -16,7 +16,7 @@ from hatch_torch_ext.pipeline import shards
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.pipeline.history import History
+    from hatch_torch_ext.pipeline.memory import History
     from hatch_torch_ext.values.entry import Entry
 
 MOST = 256

@@ -15,13 +15,13 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config.declaration import declared
 from hatch_torch_ext.facts.origin import SHORT, Origin
 from hatch_torch_ext.facts.partial import Partial
-from hatch_torch_ext.pipeline import record
+from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.pipeline.history import History
+    from hatch_torch_ext.pipeline.memory import History
     from hatch_torch_ext.values.entry import Entry
 
 OF_THE_MACHINE = frozenset(
@@ -107,14 +107,14 @@ def describe(
         built=tuple(sorted(built)),
         sources=sources_digest(config, project),
         configuration=configuration_digest(config),
-        builder=record.own_digest(),
+        builder=memory.own_digest(),
         machines=tuple(sorted((name, machine) for name, machine in machines.items() if machine is not None)),
     )
 
 
 def sources_digest(config: Config, project: Mapping[str, str]) -> str:
     """Return a digest of the project's files by content, independent of the project's place."""
-    return _digest(sorted((record.place(config, path), content) for path, content in project.items()))
+    return _digest(sorted((memory.place(config, path), content) for path, content in project.items()))
 
 
 def configuration_digest(config: Config) -> str:
@@ -122,7 +122,7 @@ def configuration_digest(config: Config) -> str:
     options = [
         (field.name, repr(getattr(config, field.name)).replace(str(config.root), ""))
         for field in dataclasses.fields(config)
-        if field.name not in record.OPEN
+        if field.name not in memory.OPEN
     ]
     return _digest(sorted(options))
 
@@ -134,10 +134,10 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
     the sources counts as far as compilers read it, so that other tools' files do not change the wheel.
     """
     inside = config.source if config.source != config.root else None
-    whole = record.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/") not in sdist
+    whole = memory.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/") not in sdist
     folders: dict[str, list[tuple[str, str]]] = {}
     for path, content in project.items():
-        place = record.place(config, path).removeprefix("root/")
+        place = memory.place(config, path).removeprefix("root/")
         folder, _, name = place.rpartition("/")
         compiled = name == "CMakeLists.txt" or Path(name).suffix.lower() in COMPILED
         if (whole or place in sdist) and (compiled or (inside is not None and Path(path).is_relative_to(inside))):
@@ -146,7 +146,7 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
         option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
         for value in (config, config.cmake)
         for name, option in declared(type(value)).items()
-        if name not in {*record.OPEN, *OF_THE_MACHINE} and getattr(value, name) != option.default
+        if name not in {*memory.OPEN, *OF_THE_MACHINE} and getattr(value, name) != option.default
     }
     return Origin(
         version=__version__,
@@ -157,7 +157,7 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
 
 def source_folder(config: Config) -> str:
     """Return the folder of CMakeLists.txt as an ``Origin`` names it."""
-    return record.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/").rpartition("/")[0] or "."
+    return memory.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/").rpartition("/")[0] or "."
 
 
 def _digest(data: object) -> str:

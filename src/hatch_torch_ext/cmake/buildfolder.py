@@ -1,0 +1,196 @@
+"""Whether a build folder is kept, and whether it is configured again; a file in it remembers what it was made from.
+
+It is made anew where anything changes that Ninja does not see. It is configured again where CMake might give something
+else, which it does not while nothing that it read has changed: its command line and environment, the files that it says
+it read, which files the project has (``file(GLOB)``), and what is installed. A project whose CMake files read others
+while they run (``execute_process``, ``file(READ)``) is always configured, and so are a build that did not come to its
+end, and a project that writes into its sources: another entry's may have written there since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.cmake import launchers, package, replies, surroundings, written
+from hatch_torch_ext.facts import variables
+from hatch_torch_ext.facts.project import cmake_files
+from hatch_torch_ext.facts.variables import Use
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hatch_torch_ext.cmake.replies import Inputs
+    from hatch_torch_ext.cmake.written import State
+    from hatch_torch_ext.values.job import Job
+
+FILE = "torch_ext.json"
+"""Holds ``key`` (what the folder was made of), ``found_by`` (by which variables CMake found what its cache has),
+``configuring`` (while CMake runs, and after it was killed) and ``configured`` (from what, once all went well).
+
+It is in the folder, so that it ends with it, and replaced whole; what it claims is taken back before that changes.
+"""
+_OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
+"""Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
+OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
+"""Variables that differ from one command to the next."""
+SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
+"""Folders whose times change when packages are installed, which CMake may not have found before."""
+READS = re.compile(
+    r"\b(?:execute_process|exec_program|FetchContent_\w+)\b|\bfile\s*\(\s*"
+    r"(?!(?:APPEND|GLOB|GLOB_RECURSE|MAKE_DIRECTORY|REAL_PATH|RELATIVE_PATH|TO_CMAKE_PATH|TO_NATIVE_PATH|WRITE)\s)",
+    re.IGNORECASE,
+)
+"""Commands of CMake by which it may read a file that it does not tell of."""
+
+
+def prepare(job: Job, cache: Sequence[str]) -> None:
+    """Keep the build folder if it was made of what is there now; ``cache`` are cache entries of the command line."""
+    key, found_by, known = _key(job, cache), _found_by(job), _read(job)
+    if job.build.exists() and known.get("key") != key:
+        (job.build / FILE).unlink(missing_ok=True)
+        shutil.rmtree(job.build)
+    elif known.get("found_by") != found_by:
+        _forget_findings(job)
+    job.build.mkdir(parents=True, exist_ok=True)
+    _change(job, key=key, found_by=found_by)
+
+
+def begin_configuring(job: Job) -> None:
+    """Take note that CMake runs. Where it was killed the last time, its cache may call the killed check failed."""
+    if "configuring" in _read(job):
+        _forget_findings(job)
+    _change(job, configuring="yes", configured=None)
+
+
+def end_configuring(job: Job) -> None:
+    """Take note that CMake came to its end."""
+    _change(job, configuring=None)
+
+
+def is_configured(
+    job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
+) -> bool:
+    """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
+    if written.is_distrusted(job) or (known := _read(job).get("configured")) is None:
+        return False
+    try:
+        return known == _digest(job, replies.inputs(job.build), command, env, before)
+    except (KeyError, OSError, ValueError):
+        return False
+
+
+def forget(job: Job) -> None:
+    """Let the next build configure, whatever becomes of this one."""
+    _change(job, configured=None)
+
+
+def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:
+    """Remember what a build that went well was configured from: ``before`` is the project as it was when it began."""
+    try:
+        inputs = replies.inputs(job.build)
+        if not any(_reads(job, path) for path in inputs.files):
+            _change(job, configured=_digest(job, inputs, command, env, before))
+    except (KeyError, OSError, ValueError):
+        pass  # what CMake says of itself cannot be read: it is asked again
+
+
+def _read(job: Job) -> dict[str, str]:
+    """Return what the folder's file says; nothing where it is missing or damaged."""
+    try:
+        said = untrusted.json((job.build / FILE).read_text(encoding="ascii"))
+        return {str(name): str(value) for name, value in said.items()}
+    except (AttributeError, OSError, ValueError):
+        return {}
+
+
+def _change(job: Job, **parts: str | None) -> None:
+    """Replace parts of the folder's file, all at once; None removes one."""
+    known = _read(job)
+    changed = {name: value for name, value in {**known, **parts}.items() if value is not None}
+    if changed != known:
+        scratch = job.build / f"{FILE}.new"
+        scratch.write_text(json.dumps(changed), encoding="ascii")
+        scratch.replace(job.build / FILE)
+
+
+def _key(job: Job, cache: Sequence[str]) -> str:
+    """Return a digest of all that a build folder was made from; a build folder with another digest is not resumed.
+
+    CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they tolerate.
+    """
+    toolchain, environ = job.toolchain, job.entry.environ(os.environ)
+    passing = (str(toolchain.ninja.path),)
+    facts = {
+        "cache": [entry for entry in cache if not entry.endswith(passing)],
+        "args": job.config.cmake.args,
+        "source": str(job.config.source),
+        "sdk": repr(job.sdk),
+        "interpreter": repr(job.environment.interpreter),
+        "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
+        "target": repr(toolchain.target),
+        "launcher": launchers.words(job),
+        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},
+        "files": surroundings.contents_read_once(job.config, environ),
+        "package": package.digest(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _found_by(job: Job) -> str:
+    """Return a digest of the variables that decide what CMake finds, and what the project's CMake files read.
+
+    CMake keeps in its cache what it found, and what a project keeps there: with another digest it begins anew, and
+    Ninja compiles what that changes.
+    """
+    environ = job.entry.environ(os.environ)
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in cmake_files(job.config.source))
+    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
+    values = [(name, environ[name]) for name in sorted(named) if name in environ]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _forget_findings(job: Job) -> None:
+    """Remove what CMake found on the machine and what it tried out; the objects stay."""
+    (job.build / "CMakeCache.txt").unlink(missing_ok=True)
+    for checked in (job.build / "CMakeFiles").glob("[0-9]*"):
+        shutil.rmtree(checked)
+
+
+def _reads(job: Job, path: Path) -> bool:
+    """Say whether a CMake file of the project, or of a package of the system, may read files of the project."""
+    given = (job.package, job.torch, job.sdk.prefix, job.environment.prefix)
+    if any(path.is_relative_to(folder) for folder in given):
+        return False
+    return READS.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def _digest(
+    job: Job, inputs: Inputs, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
+) -> str:
+    environ = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    outside = {path.parent for path in inputs.sources if path not in before and not path.is_relative_to(job.folder)}
+    places = {*SYSTEM, *(f"{folder}/{job.environment.interpreter.machine}-linux-gnu" for folder in SYSTEM)}
+    looked_at = {*map(Path, places), *map(Path, environ.get("PATH", "").split(os.pathsep)), *outside}
+    facts = {
+        "command": list(command),
+        "environ": {name: value for name, value in environ.items() if name not in OF_THE_SHELL},
+        "made": [_state(job.build / name) for name in ("CMakeCache.txt", "build.ninja")],
+        "files": {str(path): before.get(path) or _state(path) for path in inputs.files},
+        "project": sorted(map(str, before)),
+        "packages": sorted(path.name for path in job.environment.site_packages.iterdir()),
+        "folders": {str(folder): _state(folder)[0] for folder in looked_at if folder.is_dir()},
+    }
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _state(path: Path) -> State:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size

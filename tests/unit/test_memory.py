@@ -1,0 +1,167 @@
+"""What is remembered of entries and build folders, and that a build which is killed between two steps takes none back."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hatch_torch_ext import config as configuration
+from hatch_torch_ext.cmake import buildfolder
+from hatch_torch_ext.pipeline import memory
+from hatch_torch_ext.pipeline.memory import Memory
+from hatch_torch_ext.pipeline.task import Task
+from hatch_torch_ext.values.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed_at(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a function end the process before it has done its work."""
+
+    def end(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(what, end)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    """Return the task of an entry whose project has one source."""
+    (tmp_path / "my_pkg").mkdir()
+    (tmp_path / "CMakeLists.txt").touch()
+    options = {"source": ".", "package": "my_pkg"}
+    config = configuration.parse(options, root=tmp_path, project_name="my-pkg", environ={})
+    entry = Entry(name="m.2.8", variables=(), dependencies=(), torch_requirement="torch==2.8.*", python=None)
+    return Task(entry=entry, config=config, work=tmp_path / "build" / "torch-ext")
+
+
+def parts(task: Task) -> dict[str, Any]:
+    """Return the content of the entry's memory."""
+    text = (task.work / task.entry.folder / memory.FILE).read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_a_build_that_begins_takes_the_entry_for_unfinished_in_one_step(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no moment at which the entry is finished, and what it was made from is another: one file, replaced."""
+    folder = task.work / task.entry.folder
+    known = Memory(task.config, task.work)
+    assert known.begin(task) is None
+    begun = parts(task)["begun"]
+    memory._write(folder, begun=begun, finished={"used": {}})
+    with monkeypatch.context() as patch:
+        killed_at("hatch_torch_ext.pipeline.folders.replace_text", patch)
+        with pytest.raises(Killed):
+            known.begin(task)
+    assert parts(task) == {"begun": begun, "finished": {"used": {}}}
+    known.begin(task)
+    assert parts(task).keys() == {"begun"}
+
+
+def test_a_build_that_is_killed_while_it_removes_objects_removes_them_the_next_time(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that was restored with its old time is newer to no object: what it was is remembered until then."""
+    source = task.config.root / "CMakeLists.txt"
+    Memory(task.config, task.work).begin(task)
+    build = task.work / task.entry.folder / "build"
+    build.mkdir()
+    source.write_text("# other\n", encoding="utf-8")
+    os.utime(source, (1, 1))
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            killed_at("shutil.rmtree", patch)
+            with pytest.raises(Killed):
+                Memory(task.config, task.work).begin(task)
+        assert build.is_dir()
+    assert Memory(task.config, task.work).begin(task) == str(source)
+    assert not build.exists()
+    assert Memory(task.config, task.work).begin(task) is None
+
+
+def test_a_memory_that_is_damaged_is_none(task: Task) -> None:
+    """Cut off, or something else: the entry is not finished, and its build begins."""
+    known = Memory(task.config, task.work)
+    known.begin(task)
+    file = task.work / task.entry.folder / memory.FILE
+    for text in (file.read_text(encoding="utf-8")[:20], "[]", '{"finished": []}', ""):
+        file.write_text(text, encoding="utf-8")
+        assert known.take(task, known.inputs(task)) is None
+        assert known.begin(task) is None
+
+
+def folder(build: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Return the function that prepares a build folder for what it is made of, and by which variables CMake finds."""
+    job: Any = SimpleNamespace(build=build)
+
+    def prepare(key: str, found_by: str) -> None:
+        monkeypatch.setattr(buildfolder, "_key", lambda *_: key)
+        monkeypatch.setattr(buildfolder, "_found_by", lambda _: found_by)
+        buildfolder.prepare(job, ())
+
+    return prepare
+
+
+def test_a_build_folder_is_kept_while_it_is_made_of_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects stay where only what CMake found may be another: its cache goes. Else the folder is made anew."""
+    build = tmp_path / "build"
+    prepare = folder(build, monkeypatch)
+    prepare("a", "x")
+    for name in ("object", "CMakeCache.txt"):
+        (build / name).touch()
+    prepare("a", "x")
+    assert {path.name for path in build.iterdir()} == {buildfolder.FILE, "object", "CMakeCache.txt"}
+    prepare("a", "y")
+    assert {path.name for path in build.iterdir()} == {buildfolder.FILE, "object"}
+    prepare("b", "y")
+    assert {path.name for path in build.iterdir()} == {buildfolder.FILE}
+    (build / "object").touch()
+    (build / buildfolder.FILE).write_text("{", encoding="ascii")
+    prepare("b", "y")
+    assert {path.name for path in build.iterdir()} == {buildfolder.FILE}
+
+
+def test_a_build_folder_that_is_half_removed_is_not_taken_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is killed while it removes the folder, and the next build has the settings of before."""
+    build = tmp_path / "build"
+    prepare = folder(build, monkeypatch)
+    prepare("a", "x")
+    (build / "object").touch()
+    with monkeypatch.context() as patch:
+        killed_at("shutil.rmtree", patch)
+        with pytest.raises(Killed):
+            prepare("b", "x")
+    assert (build / "object").exists()
+    prepare("a", "x")
+    assert not (build / "object").exists()
+
+
+def test_a_configure_step_that_was_killed_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CMake's cache may call a check failed that was killed; and nothing counts as configured while CMake runs."""
+    build = tmp_path / "build"
+    folder(build, monkeypatch)("a", "x")
+    job: Any = SimpleNamespace(build=build)
+    buildfolder._change(job, configured="digest")
+    buildfolder.begin_configuring(job)
+    assert buildfolder._read(job) == {"key": "a", "found_by": "x", "configuring": "yes"}
+    (build / "CMakeCache.txt").touch()
+    buildfolder.begin_configuring(job)
+    assert not (build / "CMakeCache.txt").exists()
+    (build / "CMakeCache.txt").touch()
+    buildfolder.end_configuring(job)
+    buildfolder.begin_configuring(job)
+    assert (build / "CMakeCache.txt").exists()
