@@ -1,4 +1,4 @@
-"""What is remembered of entries and build folders, and that a build which is killed between two steps takes none back."""
+"""What is remembered of entries and build folders; a build that is killed between two steps makes none of it wrong."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base import outputs
 from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.facts import project
-from hatch_torch_ext.facts.project import SIGNS, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
 SHOWN = 3
 WRITES = "torch_ext_writes_into_sources"
 """The file in the work folder that says that some entry wrote into the sources."""
-_OF_TOOLS = (
-    ".cache",
-    ".git",
-    ".hg",
-    ".idea",
-    ".jj",
-    ".mypy_cache",
-    ".nox",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".svn",
-    ".tox",
-)
 _UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
 """Ends of names of files that no compiler reads: editors and people write them at any time."""
 _OF_A_BUILD = re.compile(
@@ -53,32 +39,14 @@ def snapshot(job: Job) -> dict[Path, State]:
     runs. Hidden folders count below the CMake folder alone.
     """
     found: dict[Path, State] = {}
-    top, source = job.config.root, job.config.source
-    for root in [top] if source.is_relative_to(top) else [top, source]:
-        for folder, folders, names in os.walk(root):
-            here = Path(folder)
-            if here != root and any(sign in names for sign in SIGNS):
-                folders.clear()
-                continue
-            is_source = here.is_relative_to(source)
-            folders[:] = [
-                name
-                for name in folders
-                if name not in {*SKIPPED, *_OF_TOOLS}
-                and (is_source or not name.startswith("."))
-                and not name.endswith(".egg-info")
-                and not (here == top and name == "dist")
-                and here / name != job.folder.parent
-            ]
-            for name in names:
-                if name.startswith(".") or name.endswith(_UNREAD):
-                    continue
-                path = here / name
-                try:
+    root, without = job.config.root, [job.config.root / "dist", job.folder.parent]
+    for folder, names in project.walk(root, job.config.source, without=without, hidden=True):
+        for name in names:
+            if not name.endswith(_UNREAD):
+                path = Path(folder, name)
+                with contextlib.suppress(OSError):  # deleted since it was listed
                     status = path.lstat()
-                except OSError:
-                    continue  # deleted since it was listed
-                found[path] = (status.st_mtime_ns, status.st_size)
+                    found[path] = (status.st_mtime_ns, status.st_size)
     return found
 
 

@@ -47,3 +47,36 @@ _WORD = re.compile(r"[^\s\"()<>;{}]+")
 SKIPPED = ("__pycache__", "node_modules")
 SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that mark their folder as generated."""
+_OF_TOOLS = frozenset(
+    (
+        *(".cache", ".git", ".hg", ".idea", ".jj", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".svn"),
+        *(".tox",),
+    )
+)
+
+
+def walk(
+    root: Path, source: Path, *, without: Iterable[Path] = (), hidden: bool = False
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder of the project with the names of its files, sorted, which include no hidden one.
+
+    ``source``, the folder of CMakeLists.txt, may be outside of ``root``. What tools make is left out, and so are the
+    folders ``without``, and hidden ones, unless ``hidden`` requests those below ``source``.
+    """
+    left_out = {os.fspath(folder) for folder in without}
+    for start in dict.fromkeys([root] if source.is_relative_to(root) else [root, source]):
+        top = os.fspath(start)
+        for folder, folders, names in os.walk(top):
+            if folder != top and any(sign in names for sign in SIGNS):
+                folders.clear()
+                continue
+            shows = hidden and Path(folder).is_relative_to(source)
+            folders[:] = sorted(
+                name
+                for name in folders
+                if name not in SKIPPED
+                and not (name.startswith(".") and (not shows or name in _OF_TOOLS))
+                and not name.endswith(".egg-info")
+                and f"{folder}/{name}" not in left_out
+            )
+            yield folder, sorted(name for name in names if not name.startswith("."))

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import outputs, untrusted
-from hatch_torch_ext.facts import content
-from hatch_torch_ext.facts.project import SIGNS, SKIPPED
+from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.pipeline.folders import replace_text
 
 if TYPE_CHECKING:
@@ -83,32 +82,16 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
     Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs, what this
     build's output goes to), and outside of ``source`` files that only Python and people read.
     """
+    top, ours = os.fspath(root), outputs.files()
     found: list[str] = []
-    ours = outputs.files()
-    top = os.fspath(root)
-    roots = [top] if source.is_relative_to(root) else [top, os.fspath(source)]
-    for start in roots:
-        for folder, folders, names in os.walk(start):
-            if folder != start and any(sign in names for sign in SIGNS):
-                folders.clear()
-                continue
-            folders[:] = sorted(
-                name
-                for name in folders
-                if not name.startswith(".")
-                and name not in SKIPPED
-                and not name.endswith(".egg-info")
-                and not (folder == top and name in {"build", "dist"})
-                and f"{folder}/{name}" != os.fspath(work)
-            )
-            outside = not Path(folder).is_relative_to(source) or source == root
-            found += [
-                f"{folder}/{name}"
-                for name in names
-                if not name.startswith(".")
-                and not (folder == top and name == "PKG-INFO")
-                and not name.endswith((*_WRITTEN, *(_PROSE if outside else ())))
-            ]
+    for folder, names in project.walk(root, source, without=[root / "build", root / "dist", work]):
+        outside = not Path(folder).is_relative_to(source) or source == root
+        unread = (*_WRITTEN, *(_PROSE if outside else ()))
+        found += [
+            f"{folder}/{name}"
+            for name in names
+            if not name.endswith(unread) and not (name == "PKG-INFO" and folder == top)
+        ]
     return sorted(found if not ours else (path for path in found if outputs.identity(Path(path)) not in ours))
 
 
