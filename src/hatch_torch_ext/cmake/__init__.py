@@ -23,7 +23,7 @@ from hatch_torch_ext.cmake import (
     cuda,
     definitions,
     failures,
-    foreseen,
+    installplan,
     launchers,
     ninja,
     ninjalog,
@@ -62,7 +62,7 @@ def build(
     work: Path,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
+    planned: Callable[[str, installplan.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
     """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` limits concurrent compilers.
 
@@ -114,7 +114,7 @@ def _compiled(
     *,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, replies.InstallPlan], None],
+    planned: Callable[[str, installplan.InstallPlan], None],
 ) -> replies.Reply:
     """Configure, compile and install the project, and return what CMake said of it.
 
@@ -156,7 +156,7 @@ def _steps(
     *,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, replies.InstallPlan], None],
+    planned: Callable[[str, installplan.InstallPlan], None],
 ) -> replies.Reply:
     job, entry = run.job, run.job.entry
     # The order matters: an entry that ends its configure step has said before whether it wrote.
@@ -179,8 +179,7 @@ def _steps(
     if not reply.rules:
         # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=job.config.source, log=job.log))
-    plan = replies.plan(reply, job.build, prefix=job.prefix, site=job.environment.site_packages)
-    planned(entry.name, replace(plan, files=(*plan.files, *foreseen.files(job, plan))))
+    planned(entry.name, installplan.of(job, reply))
     if outside := ninja.outside(job, run.env):
         turn.by_itself()
         ninjalog.forget(job.build, outside)  # another entry's would pass for this entry's own

@@ -57,19 +57,6 @@ class InstallRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallPlan:
-    """What will be in the install tree besides targets, as far as it is known before anything is compiled.
-
-    ``files`` and ``folders`` are (place in the tree, source); ``code`` says that install rules also run code, which may
-    install anything.
-    """
-
-    files: tuple[tuple[str, Path], ...]
-    folders: tuple[tuple[str, Path], ...]
-    code: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """``compilers`` by language (``GNU 12.2.0``); ``rules`` are all install rules of the project."""
 
@@ -151,27 +138,6 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
                 text = text.replace(str(old), new)
             found.append((f"{target.name} {language}", text))
     return tuple(sorted(found))
-
-
-def plan(reply: Reply, build: Path, *, prefix: Path, site: Path) -> InstallPlan:
-    """Return what the install rules will install, without what Ninja makes or a rule may exclude."""
-    made = (build / "build.ninja").read_text(encoding="utf-8", errors="replace")
-    found: dict[str, list[tuple[str, Path]]] = {"files": [], "folders": []}
-    for rule in reply.rules:
-        folder = Path(os.path.normpath(prefix / (rule.destination or "")))
-        folder = Path(site.name) / folder.relative_to(site) if folder.is_relative_to(site) else folder
-        folder = folder.relative_to(prefix) if folder.is_relative_to(prefix) else folder
-        for kind, paths in (("files", rule.files), ("folders", rule.folders)):
-            found[kind] += [(os.path.normpath(folder / name), path) for name, path in paths]
-    return InstallPlan(
-        files=tuple(
-            (place, path)
-            for place, path in found["files"]
-            if path.is_file() and not (path.is_relative_to(build) and path.relative_to(build).as_posix() in made)
-        ),
-        folders=tuple(found["folders"]),
-        code=any(rule.destination is None for rule in reply.rules),
-    )
 
 
 def of_dependencies(reply: Reply, prefix: Path, *, root: Path, build: Path) -> dict[str, list[str]]:
