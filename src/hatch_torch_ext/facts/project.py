@@ -61,7 +61,7 @@ def walk(
     """Yield each folder of the project with the names of its files, sorted, which include no hidden one.
 
     ``source``, the folder of CMakeLists.txt, may be outside of ``root``. What tools make is left out, and so are the
-    folders ``without``, and hidden ones, unless ``hidden`` requests those below ``source``.
+    folders ``without`` (or files of these names), and hidden ones, unless ``hidden`` requests those below ``source``.
     """
     left_out = {os.fspath(folder) for folder in without}
     for start in dict.fromkeys([root] if source.is_relative_to(root) else [root, source]):
@@ -79,4 +79,7 @@ def walk(
                 and not name.endswith(".egg-info")
                 and f"{folder}/{name}" not in left_out
             )
-            yield folder, sorted(name for name in names if not name.startswith("."))
+            yield (
+                folder,
+                sorted(name for name in names if not name.startswith(".") and f"{folder}/{name}" not in left_out),
+            )
