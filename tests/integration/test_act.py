@@ -91,7 +91,7 @@ class Hub:
             (folder / name).mkdir()
         files = {
             "pyproject.toml": PAGE + TEST,
-            "src/my_pkg/__init__.py": "from my_pkg import _variants\n_variants.load()\n",
+            "src/my_pkg/__init__.py": "from my_pkg import _variants\nlibrary = _variants.path('libplain.so')\n",
             "csrc/plain.c": f"{C}\nconst char *release = RELEASE;\n",
             "csrc/CMakeLists.txt": CMAKE + 'target_compile_definitions(plain PRIVATE RELEASE="${TORCH_EXT_TORCH}")\n',
         }
