@@ -45,7 +45,7 @@ def described(label: str, torch: str, **changes: object) -> tuple[Any, dict[str,
 def part(folder: Path, label: str = OLD, torch: str = "2.8", *, name: str | None = None, **changes: Any) -> Part:
     """Return a wheel with one variant, read."""
     folder.mkdir(parents=True, exist_ok=True)
-    variant = {key: changes.pop(key) for key in ("backend", "cuda", "machine", "versions") if key in changes}
+    variant = {key: changes.pop(key) for key in ("backend", "cuda", "machine", "policy", "versions") if key in changes}
     draft = wheels.ours(folder, [described(label, torch, **variant)], **changes)
     if name is not None:
         draft = draft.rename(folder / name)
@@ -196,6 +196,41 @@ def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
     with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too, or"):
         extension.fitting(old, [there])
     assert extension.fitting(there, [there, here]) == [there]
+
+
+def required(path: Path) -> tuple[list[str], str]:
+    """Return the requirements of torch in a wheel's METADATA, and the one in its manifest."""
+    with zipfile.ZipFile(path) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+        manifest = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))
+    found = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: torch")]
+    return found, manifest["requires"]
+
+
+def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> None:
+    """The wheel of each machine, also where it has other releases; every form that is made of it knows the line."""
+    there = {"machine": "aarch64", "policy": "manylinux_2_17_aarch64"}
+    old = [part(tmp_path / "old"), part(tmp_path / "arm", NEW.replace("x86_64", "aarch64"), "2.9", **there)]
+    merged = merging.merge_by_machine([each.wheel.path for each in old], out=tmp_path / "merged", each=True)
+    assert [required(path) for path in merged] == [(["torch<2.10,>=2.8"], "torch>=2.8,<2.10")] * 2
+    cut = exact.index(merged, out=tmp_path / "index")
+    assert sorted(required(each.path)[0] for each in cut) == [["torch<2.10,>=2.9"], ["torch<2.9,>=2.8"]]
+    read = []
+    for path in merged:
+        (folder := tmp_path / path.stem).mkdir()
+        read.append(parts.read(path, folder=folder))
+    labels = [f"torch2.{minor}_cpu_cxx11_{machine}" for machine, minor in (("x86_64", 10), ("aarch64", 11))]
+    new = [
+        part(tmp_path / "new", labels[0], "2.10"),
+        part(tmp_path / "new-arm", labels[1], "2.11", **there),
+    ]
+    layouts = extension.layouts(read, new)
+    extended = [
+        extension.write(each, layout, out=tmp_path / "out", audit=lambda _: None)
+        for each, layout in zip(read, layouts, strict=True)
+    ]
+    assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
 
 
 def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,6 +301,20 @@ def test_the_manifest_gives_the_variants_back(tmp_path: Path) -> None:
     assert (data["package"], data["distribution"], data["requires"]) == ("pkg", "d", "torch>=2.8,<2.9")
 
 
+def test_wheels_of_one_version_require_the_same_in_their_manifests_too(tmp_path: Path) -> None:
+    """The manifest has the line of METADATA, and is otherwise as it was written."""
+    layouts = [
+        merge.merge([built(tmp_path, name, {f"{name}/x.so": name}, torch=torch)], package="pkg", distribution="d")
+        for name, torch in (("a", "2.8"), ("b", "2.10"))
+    ]
+    found = merge.alike(layouts)
+    for before, after in zip(layouts, found, strict=True):
+        assert after.requires == "torch>=2.8,<2.11,!=2.9.*"
+        assert after.manifest == before.manifest.replace(f'"{before.requires}"', f'"{after.requires}"')
+    assert merge.alike(found) == found
+    assert merge.alike(layouts[:1]) == (layouts[0],)
+
+
 def test_largest_files(tmp_path: Path) -> None:
     """The largest parts come first, as many as are asked for."""
     layout = merge.merge(

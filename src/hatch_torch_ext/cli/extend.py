@@ -71,9 +71,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             built = options.parts or _built(read, [*entries, *added.entries], wanted, _folder(scratch, "built"))
             new = _read(built, _folder(scratch, "new"))
-            layouts = [
-                extension.layout(part, extension.fitting(part, new), generated=_generated(found)) for part in read
-            ]
+            layouts = extension.layouts(read, new, generated=_generated(found))
             for part, extended in zip(read, layouts, strict=True):
 
                 def audit(draft: Path, extended: Layout = extended) -> None:

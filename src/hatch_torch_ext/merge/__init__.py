@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
+from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, fallback, origin, policy, releases, variant
 from hatch_torch_ext.facts import partial as partials
@@ -144,7 +145,7 @@ def alike(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         return tuple(layouts)
     served = {(placed.variant.torch, placed.variant.stable_abi) for layout in layouts for placed in layout.variants}
     requires = releases.torch_requirement(served, open_ended=layouts[0].fallback is not None)
-    return tuple(replace(layout, requires=requires) for layout in layouts)
+    return tuple(_requiring(layout, requires) for layout in layouts)
 
 
 def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
@@ -354,4 +355,14 @@ def _manifest(
         {"target": target, "sha256": content.sha256(path), "size": path.stat().st_size}
         for target, path in sorted(loaders.items())
     ]
+    return _text(manifest)
+
+
+def _text(manifest: Mapping[str, object]) -> str:
     return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _requiring(layout: Layout, requires: str) -> Layout:
+    """Return the layout with another torch requirement, in its manifest too: by that, METADATA's own line is known."""
+    manifest = _text({**untrusted.json(layout.manifest), "requires": requires})
+    return replace(layout, requires=requires, manifest=manifest)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import __version__
+from hatch_torch_ext import __version__, merge
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, origin, requirements
 from hatch_torch_ext.outlets import merging, writing
@@ -102,6 +102,14 @@ def fitting(part: Part, added: Sequence[Part]) -> list[Part]:
             "name it in another call"
         )
     return found
+
+
+def layouts(read: Sequence[Part], added: Sequence[Part], *, generated: Collection[str] = ()) -> tuple[Layout, ...]:
+    """Return the layout of each wheel of ``read``, the wheels of one version, with what of ``added`` is for it.
+
+    They require the same torch. Raises ``MergeError`` as ``fitting`` and ``layout`` do.
+    """
+    return merge.alike([layout(part, fitting(part, added), generated=generated) for part in read])
 
 
 def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()) -> Layout:
