@@ -9,6 +9,7 @@ import re
 import shutil
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,6 @@ from hatch_torch_ext.outlets import kernels, merging, parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from hatch_torch_ext.facts.variant import Variant
 
@@ -358,6 +358,52 @@ def test_folders_of_others_stay(tmp_path: Path) -> None:
     assert [each.name for each in (out / "build").iterdir()] == ["torch28-cxx11-cpu-x86_64-linux"]
     with pytest.raises(MergeError, match="is not a folder"):
         kernels.write(fat, out=fat)
+
+
+def test_a_later_run_replaces_what_an_earlier_one_wrote(tmp_path: Path) -> None:
+    """The author's page, git's folder and further files stay; a page that nobody changed is that of the new wheel."""
+    out = tmp_path / "out"
+    kernels.write(wheel(tmp_path), out=out, version=1)
+    mine = [out / ".git" / "HEAD", out / "tests" / "test_a.py", out / "torch-ext" / "notes.txt"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    again = wheel(tmp_path / "again", described(NEXT, torch="2.9"))
+    kernels.write(again, out=out, version=2)
+    assert "version=2" in (out / "README.md").read_text()
+    (out / "README.md").write_text("mine")
+    kernels.write(again, out=out, version=3)
+    assert {path.read_text() for path in [*mine, out / "README.md"]} == {"mine"}
+    assert [each.name for each in (out / "build").iterdir()] == ["torch29-cxx11-cpu-x86_64-linux"]
+    assert sorted(each.name for each in out.iterdir()) == [".git", "README.md", "build", "tests", "torch-ext"]
+    assert kernels.wheel_of(out, out=tmp_path / "back").read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("part", ["build", "README.md", "torch-ext/members", "torch-ext/wheel.json"])
+def test_a_run_that_fails_half_way_changes_nothing(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it fails, the repository of the earlier run is there, with no file more; a new folder is not there."""
+    out = tmp_path / "out"
+    kernels.write(wheel(tmp_path), out=out, version=1)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    again = wheel(tmp_path / "again", described(NEXT, torch="2.9"))
+    replace_file = Path.replace
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.parent.name != "before" and kernels.DRAFT in str(self) and target == out / part:
+            raise OSError(28, "No space left on device")
+        return replace_file(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="No space left"):
+            kernels.write(again, out=out, version=2)
+        part = part.partition("/")[0]  # of a new folder, it is moved as a whole
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+        out.rename(tmp_path / "earlier")
+        with pytest.raises(OSError, match="No space left"):
+            kernels.write(again, out=out)
+        assert not out.exists()
+    kernels.write(again, out=out)
 
 
 def test_what_users_should_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -51,6 +52,10 @@ BUILD = "build"
 KEPT = "torch-ext"
 """The folder of the repository from which the wheel is made again."""
 RECORD = "wheel.json"
+MEMBERS = "members"
+PAGE = "README.md"
+DRAFT = ".torch-ext-kernels-"
+"""The name, but for its end, of the folder in the repository in which it is written."""
 METADATA = "metadata.json"
 OPS = "_ops.py"
 """The module of a package that names its operators' namespace, on a line as ``NAMESPACE``."""
@@ -162,17 +167,11 @@ def write(
             spaces={} if keep_namespace else spaces,
         )
         kernels = [_kernel(source, built, _empty(Path(scratch) / built.variant.label)) for built in part.variants]
-        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=_parent(out)))
-        try:
+        with _draft(out) as draft:
             _write_all(source, kernels, draft)
             _write_record(source, kernels, draft / KEPT)
-            (draft / "README.md").write_text(_page(source), encoding="utf-8")
-            draft.chmod(0o755)
-            if out.is_dir():
-                shutil.rmtree(out)
-            draft.rename(out)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            (draft / PAGE).write_bytes(_page(source).encode())
+            _put(draft, out)
         notes = tuple(_notes(part))
     return Repository(
         folder=out,
@@ -195,9 +194,57 @@ def header() -> str:
     return (resources.files("hatch_torch_ext") / "resources" / "hub" / "registration.h").read_text(encoding="utf-8")
 
 
-def _parent(out: Path) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out.parent
+@contextlib.contextmanager
+def _draft(out: Path) -> Iterator[Path]:
+    """Provide a folder in ``out`` from which files are moved there; remove it, and a new ``out`` after an error."""
+    new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=out))
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if new:
+            with contextlib.suppress(OSError):  # it holds the repository
+                out.rmdir()
+
+
+def _put(draft: Path, out: Path) -> None:
+    """Move what was written from ``draft`` into ``out``, for what an earlier run wrote; all else in ``out`` stays.
+
+    After an error everything is as it was before. The record is the last, and is never missing if there was one.
+    """
+    kept = [f"{KEPT}/{MEMBERS}", f"{KEPT}/{RECORD}"] if (out / KEPT).is_dir() else [KEPT]
+    page = [PAGE] if _is_own_page(out) else []
+    before = _empty(draft / "before")
+    with contextlib.ExitStack() as undo:
+        for number, place in enumerate([BUILD, *page, *kept]):
+            target, old = out / place, before / str(number)
+            if target.is_file():
+                shutil.copy2(target, old)
+                undo.callback(_move, old, target)
+            elif os.path.lexists(target):
+                undo.callback(_move, old, target)
+                target.rename(old)
+            undo.callback(_move, target, draft / place)
+            (draft / place).replace(target)
+        undo.pop_all()
+
+
+def _is_own_page(out: Path) -> bool:
+    """Return whether README.md is to be written: it is not there, or as an earlier run wrote it."""
+    if not os.path.lexists(out / PAGE):
+        return True
+    try:
+        record = untrusted.json((out / KEPT / RECORD).read_text(encoding="utf-8"))
+        return bool(record["page"] == content.sha256(out / PAGE))
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _move(there: Path, back: Path) -> None:
+    if os.path.lexists(there):
+        there.replace(back)
 
 
 def _empty(folder: Path) -> Path:
@@ -208,7 +255,8 @@ def _empty(folder: Path) -> Path:
 def _check_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise MergeError(f"{out} is not a folder: name another with `-o`")
-    if out.is_dir() and any(out.iterdir()) and not (out / KEPT / RECORD).is_file():
+    others = out.is_dir() and any(not each.name.startswith(DRAFT) for each in out.iterdir())
+    if others and not (out / KEPT / RECORD).is_file():
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `kernels` made before")
 
 
@@ -632,7 +680,7 @@ def _write_record(source: _Source, kernels: Sequence[_Kernel], folder: Path) -> 
     members = []
     for member in part.members:
         if member.path in kept or member.path.startswith(f"{part.wheel.dist_info}/"):
-            target = folder / "members" / member.path
+            target = folder / MEMBERS / member.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((part.wheel.folder / member.path).read_bytes())
         sha256 = hashes.get(member.path) or content.sha256(part.wheel.folder / member.path)
@@ -642,6 +690,7 @@ def _write_record(source: _Source, kernels: Sequence[_Kernel], folder: Path) -> 
         "file": part.wheel.path.name,
         "sha256": source.sha256,
         "dist_info": part.wheel.dist_info,
+        "page": hashlib.sha256(_page(source).encode()).hexdigest(),
         "namespaces": {each.id: sorted(source.namespaces) for each in kernels},
         "variants": {each.folder: each.built.variant.label for each in kernels},
         "members": members,
@@ -696,7 +745,7 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
 def _sources(folder: Path, wanted: set[str], names: Mapping[str, str]) -> dict[str, Path]:
     """Return sha256 of a member -> a file with these bytes, once its namespace is that of the wheel."""
     found: dict[str, Path] = {}
-    for base in (folder / KEPT / "members", folder / BUILD):
+    for base in (folder / KEPT / MEMBERS, folder / BUILD):
         for path in sorted(base.rglob("*")):
             if path.is_file():
                 sha256 = hashlib.sha256(renamed(path.read_bytes(), names)).hexdigest()
