@@ -167,6 +167,25 @@ def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
     assert len(list(out.iterdir())) == 2
 
 
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audited wheel gets its name there, too; a name that is taken by another wheel stays, with the same words."""
+
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    old, out = part(tmp_path / "old"), tmp_path / "out"
+    extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
+    linked = extension.write(old, extended, out=tmp_path / "linked", audit=lambda _: None)
+    monkeypatch.setattr(os, "link", link)
+    wheel = extension.write(old, extended, out=out, audit=lambda _: None)
+    assert wheel.read_bytes() == linked.read_bytes()
+    assert extension.write(old, extended, out=out, audit=lambda _: None) == wheel
+    wheel.write_bytes(b"other")
+    with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
+        extension.write(old, extended, out=out, audit=lambda _: None)
+    assert (list(out.iterdir()), wheel.read_bytes()) == ([wheel], b"other")
+
+
 def test_what_does_not_belong_together(tmp_path: Path) -> None:
     """A variant that is there, a newer platform, another requirement, a pin of torch: no wheel would be right."""
     old = part(tmp_path / "old")

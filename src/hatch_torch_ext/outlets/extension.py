@@ -152,17 +152,27 @@ def write(part: Part, extended: Layout, *, out: Path, audit: Callable[[Path], No
     try:
         draft = writing.write(part, extended, out=aside, version=part.wheel.version, build=number)
         audit(draft)
-        try:
-            os.link(draft, target)  # a name that is taken stays, whoever took it in the meantime
-        except FileExistsError:
-            if target.read_bytes() != draft.read_bytes():
-                raise MergeError(
-                    f"{target} exists, with other contents: a published name is never used again. Extend that wheel, "
-                    "or name another folder with `-o`"
-                ) from None
+        if not _named(draft, target) and target.read_bytes() != draft.read_bytes():
+            raise MergeError(
+                f"{target} exists, with other contents: a published name is never used again. Extend that wheel, or "
+                "name another folder with `-o`"
+            )
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def _named(draft: Path, target: Path) -> bool:
+    """Give the file ``draft`` the name ``target``; return False if the name is taken, whoever took it meanwhile."""
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if os.path.lexists(target):
+            return False
+        draft.rename(target)
+    return True
 
 
 def _some(names: Sequence[str]) -> str:
