@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import zipfile
@@ -15,12 +16,15 @@ import pytest
 import wheels
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
+from hatch_torch_ext.cli import extend
 from hatch_torch_ext.facts import origin
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.origin import Origin
 from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwheels
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
 from hatch_torch_ext.resolve import published
+from hatch_torch_ext.values.entry import Entry
 from loopback import serving
 
 if TYPE_CHECKING:
@@ -165,6 +169,75 @@ def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
     with pytest.raises(MergeError, match="not audited"):
         extension.write(replace(old, wheel=replace(old.wheel, build="7")), extended, out=out, audit=fail)
     assert len(list(out.iterdir())) == 2
+
+
+def entry(torch: str, python: str = "3.11", *, cuda: str = "cpu", machine: str | None = None) -> Entry:
+    """Return an entry of the matrix, named by what it is for."""
+    return Entry(
+        name=".".join(filter(None, ["matrix", torch, python, cuda, machine])),
+        variables=(("torch", torch), ("python", python), ("cuda", cuda)),
+        dependencies=(),
+        torch_requirement=f"torch=={torch}.*",
+        python=python,
+        torch=torch,
+        backend=Backend.parse(cuda),
+        machine=machine,
+    )
+
+
+def named(*found: Entry) -> list[str]:
+    """Return the names of entries."""
+    return [each.name for each in found]
+
+
+def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> None:
+    """Entries with one result are one variant: none of them is new; a release that is named is compared by its entries.
+
+    What `only` and `skip` leave out is not built, and where nothing is new, the message says so.
+    """
+    old = part(tmp_path / "old")
+    names = old.wheel.path.name
+    here = platform.machine()
+    old = replace(
+        old,
+        variants=tuple(
+            replace(built, variant=replace(built.variant, machine=here, build=replace(wheels.RECORD, entry=name)))
+            for built, name in zip(old.variants, named(entry("2.8")), strict=True)
+        ),
+    )
+    of_old = [entry("2.8"), entry("2.8", "3.12"), entry("2.8", cuda="12.8")]
+    more = [entry("2.9"), entry("2.9", "3.12")]
+    assert extend.lacking([old], [*of_old, *more], ["new"]) == tuple(more)
+    assert extend.lacking([old], [*of_old, *more], ["new"], skip=["*3.12*"]) == (more[0],)
+    assert extend.lacking([old], [*of_old, *more], ["2.9"], only=["*3.12*"]) == (more[1],)
+    assert extend.lacking([old], [*of_old, *more], ["2.8"]) == tuple(of_old[1:])
+    for wanted, options, message in (
+        ("new", {}, f"{names} serves every release already: nothing is to be added."),
+        ("2.8", {"only": [of_old[0].name]}, f"{names} serves {of_old[0].name} already: nothing is to be added."),
+        ("2.8", {"skip": ["*2.8*"]}, f"{', '.join(named(*of_old))}: left out by option `skip`"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            extend.lacking([old], of_old, [wanted], **options)
+        assert message in str(caught.value)
+    with pytest.raises(MergeError, match=f"is for {here}, and what would be built here is not"):
+        extend.lacking([old], [entry("2.9", machine="other")], ["new"])
+
+
+def test_each_entry_is_compared_with_the_wheel_of_its_machine(tmp_path: Path) -> None:
+    """Wheels of two machines: neither lacks the entries of the other."""
+    both = [entry("2.8", machine=machine) for machine in ("x86_64", "aarch64")]
+    read = []
+    for each in both:
+        one = part(tmp_path / str(each.machine), OLD.replace("x86_64", str(each.machine)), machine=each.machine)
+        (built,) = one.variants
+        record = replace(wheels.RECORD, entry=each.name)
+        read.append(replace(one, variants=(replace(built, variant=replace(built.variant, build=record)),)))
+    more = entry("2.9", machine="aarch64")
+    for wanted in ("new", "2.8"):
+        with pytest.raises(ConfigurationError, match=r"serve .* already: nothing is to be added"):
+            extend.lacking(read, both, [wanted])
+    assert extend.lacking(read, [*both, more], ["new"]) == (more,)
+    assert extend.lacking(read[:1], [*both, entry("2.9", machine="x86_64")], ["new"])[0].machine == "x86_64"
 
 
 def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

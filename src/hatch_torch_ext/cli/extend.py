@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cli.coverage import Added
     from hatch_torch_ext.cli.project import Project
+    from hatch_torch_ext.config import Config
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
     from hatch_torch_ext.values.entry import Entry
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
         known = {entry.torch for entry in entries}
         added = coverage.add(options, found, [each for each in wanted if each not in known])
         try:
-            built = options.parts or _built(read, [*entries, *added.entries], wanted, _folder(scratch, "built"))
+            every = [*entries, *added.entries]
+            built = options.parts or _built(read, every, wanted, _folder(scratch, "built"), config=config)
             new = _read(built, _folder(scratch, "new"))
             layouts = extension.layouts(read, new, generated=_generated(found))
             for part, extended in zip(read, layouts, strict=True):
@@ -130,27 +132,68 @@ def _folder(scratch: str | Path, name: str) -> Path:
     return folder
 
 
-def _built(read: Sequence[Part], entries: Sequence[Entry], wanted: Sequence[str], folder: Path) -> list[Path]:
+def _built(
+    read: Sequence[Part], entries: Sequence[Entry], wanted: Sequence[str], folder: Path, *, config: Config
+) -> list[Path]:
     """Build what the wheels lack of the releases ``wanted`` into ``folder``; return the wheels of it."""
     from hatch_torch_ext import matrix
+
+    new = lacking(read, entries, wanted, only=config.only, skip=config.skip)
+    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, entries) for entry in new)
+    return build.wheels_of_this_folder(folder)
+
+
+def lacking(
+    read: Sequence[Part],
+    entries: Sequence[Entry],
+    wanted: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> tuple[Entry, ...]:
+    """Return the entries of the releases ``wanted`` that the wheel for their machine lacks.
+
+    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that gave no
+    variant; new are the releases of which there is no variant, since of entries with the same result the wheel names
+    one. Raises ``ConfigurationError`` if there are none.
+    """
+    from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage
+    from hatch_torch_ext.pipeline import selection
 
     names = ", ".join(part.wheel.path.name for part in read)
+    verb = "serves" if len(read) == 1 else "serve"
     of_torch = [entry for entry in entries if entry.torch in wanted or coverage.NEW in wanted]
-    held = [{built.variant.build.entry for built in part.variants} for part in read]
-    lacking = [entry for entry in of_torch if any(entry.name not in each for each in held)]
-    if not lacking:
-        serving = ", ".join(entry.name for entry in of_torch) or "every release"
-        raise ConfigurationError([f"{names} serves {serving} already: nothing is to be added."])
+    names_left = {entry.name for entry in matrix.left(entries, only=only, skip=skip)}
+    allowed = [entry for entry in of_torch if entry.name in names_left]
+    if of_torch and not allowed:
+        left_out = ", ".join(entry.name for entry in of_torch)
+        options = " and ".join(selection.named(name) for name, globs in (("only", only), ("skip", skip)) if globs)
+        raise ConfigurationError([f"{left_out}: left out by {options}. To add what it leaves out, change it first"])
     machines = {machine for part in read for machine in part.machines}
-    new = [entry for entry in lacking if (entry.machine or platform.machine()) in machines]
-    if not new:
+    here = [entry for entry in allowed if _machine(entry) in machines]
+    if allowed and not here:
         raise MergeError(
             f"{names} is for {', '.join(sorted(machines))}, and what would be built here is not: run this on such a "
             "machine"
         )
-    os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, entries) for entry in new)
-    return build.wheels_of_this_folder(folder)
+    found = tuple(entry for entry in here if any(_lacks(part, entry, wanted) for part in read))
+    if not found:
+        serving = ", ".join(entry.name for entry in here) if coverage.NEW not in wanted else ""
+        raise ConfigurationError([f"{names} {verb} {serving or 'every release'} already: nothing is to be added."])
+    return found
+
+
+def _lacks(part: Part, entry: Entry, wanted: Sequence[str]) -> bool:
+    """Return whether a wheel is for the entry's machine, and lacks the entry (of a new release: the release)."""
+    held = [built.variant for built in part.variants if built.variant.machine == _machine(entry)]
+    if not held or entry.name in {variant.build.entry for variant in held}:
+        return False
+    return entry.torch in wanted or (entry.torch is not None and entry.torch not in {each.torch for each in held})
+
+
+def _machine(entry: Entry) -> str:
+    return entry.machine or platform.machine()
 
 
 def _generated(found: Project) -> tuple[str, ...]:
