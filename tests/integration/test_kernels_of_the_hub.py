@@ -26,14 +26,20 @@ if TYPE_CHECKING:
 MACHINE = os.uname().machine
 SOURCE = """
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include "registration.h"
 
 int64_t dimensions(torch::stable::Tensor x) { return x.dim(); }
+torch::stable::Tensor copy(torch::stable::Tensor x) { return torch::stable::clone(x); }
 
-STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("dimensions(Tensor x) -> int"); }
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {
+  m.def("dimensions(Tensor x) -> int");
+  m.def("copy(Tensor x) -> Tensor");
+}
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
   m.impl("dimensions", TORCH_BOX(&dimensions));
+  m.impl("copy", TORCH_BOX(&copy));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
@@ -85,7 +91,9 @@ def wheel(folder: Path, version: int, library: bytes) -> Path:
         label, files, torch="2.10", stable_abi=True, cxx11_abi=None, machine=MACHINE, policy=met.name,
         libc_floor=met.version or "2.17",
     )  # fmt: skip
-    named = [replace(file, namespaces=("my_pkg",), operators=("my_pkg::dimensions",)) for file in built.files]
+    named = [
+        replace(file, namespaces=("my_pkg",), operators=("my_pkg::copy", "my_pkg::dimensions")) for file in built.files
+    ]
     extra = {"my_pkg/__init__.py": INIT.format(version=version).encode(), "my_pkg/_ops.py": OPS}
     name = f"my_pkg-{version}.0-{wheels.TAG}.whl"
     draft = wheels.ours(folder, [(replace(built, files=tuple(named)), files)], extra=extra, name=name)
@@ -165,23 +173,37 @@ import torch
 class Dimensions(torch.nn.Module):
     def forward(self, x):
         return torch.ops.my_pkg.dimensions(x)
+
+
+class Copy(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.my_pkg.copy(x) + 1
 """
 SAVE = """
 import torch
 import my_pkg, written
 
+x = torch.zeros(2, 3)
 torch.jit.script(written.Dimensions()).save("saved.pt")
+torch.export.save(torch.export.export(written.Copy(), (x,)), "saved.pt2")
 """
 LOAD = """
 import torch
 import my_pkg
 
-print(torch.jit.load("saved.pt")(torch.zeros(2, 3)), my_pkg.dimensions(torch.zeros(2, 3)))
+x = torch.zeros(2, 3)
+print(torch.jit.load("saved.pt")(x), my_pkg.dimensions(x))
+exported = torch.export.load("saved.pt2")
+print([str(node.target) for node in exported.graph.nodes if node.op == "call_function"])
+print(exported.module()(x).sum().item())
 """
 
 
 def test_a_saved_program_outlives_the_build(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
-    """In the wheel the operators' name is the same in every version: what was saved with one loads with the next."""
+    """In the wheel the operators' name is the same in every version: what was saved with one loads with the next.
+
+    So it is with a program of TorchScript, and with one that torch.export wrote.
+    """
     for version, program in ((1, SAVE), (2, LOAD)):
         shutil.rmtree(tmp_path / "site")
         with zipfile.ZipFile(wheel(tmp_path / f"wheel{version}", version, library)) as archive:
@@ -189,7 +211,7 @@ def test_a_saved_program_outlives_the_build(library: bytes, tmp_path: Path, run:
         if version == 1:
             (tmp_path / "site" / "written.py").write_text(MODULE)  # TorchScript reads the source
         said = run(program)
-    assert said == "2 4\n"
+    assert said.splitlines() == ["2 4", "['my_pkg.copy.default', 'aten.add.Tensor']", "6.0"]
 
 
 KEPT = """
