@@ -369,6 +369,14 @@ def _file(path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("written", ['{"url":"file:///a","dir_info":{"editable":false}}', '{"dir_info": {}}', "[]", "{"])
+def test_an_installation_from_a_folder(tmp_path: Path, written: str) -> None:
+    """It has its files, and is compared as any other."""
+    info = _with_metadata(tmp_path, {"": b"Name: my_pkg\nVersion: 1.0\n"})
+    (info / "direct_url.json").write_text(written, encoding="utf-8")
+    assert compare.compare(info, info).differences == ()
+
+
 def test_a_part_of_a_wheel(tmp_path: Path) -> None:
     """A part lacks entries by design: it is merged first."""
     files = {f"{CPU}/libx.so": binary()}
@@ -385,10 +393,11 @@ def test_a_part_of_a_wheel(tmp_path: Path) -> None:
         compare.compare(path, path)
 
 
-def test_an_editable_installation(tmp_path: Path) -> None:
-    """Its files are in the project: the wheel is compared."""
+@pytest.mark.parametrize("written", ['{"dir_info": {"editable": true}}', '{"url":"file:///a","dir_info":{"editable":true}}'])
+def test_an_editable_installation(tmp_path: Path, written: str) -> None:
+    """Its files are in the project: the wheel is compared. pip and uv write the JSON in their own ways."""
     info = _with_metadata(tmp_path, {"": b"Name: a\nVersion: 1\n"})
-    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}', encoding="utf-8")
+    (info / "direct_url.json").write_text(written, encoding="utf-8")
     with pytest.raises(WheelError, match=r"is an editable installation, .* Compare its wheel"):
         compare.compare(info, info)
     assert compare.compare(setuptools_wheel(tmp_path), setuptools_wheel(tmp_path)).differences == ()

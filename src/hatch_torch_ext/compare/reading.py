@@ -122,7 +122,7 @@ def _installed(dist_info: Path) -> Distribution:
             f"{dist_info}: has no RECORD, which lists the files of an installed distribution. Install it by pip or uv, "
             "or compare its wheel"
         )
-    if '"editable": true' in (read_text(dist_info / "direct_url.json", 1 << 16) or ""):
+    if _is_editable(dist_info):
         raise WheelError(f"{dist_info}: is an editable installation, whose files are in its project. Compare its wheel")
     found, missing = [], []
     for row in csv.reader(record.splitlines()):
@@ -153,6 +153,16 @@ def _installed(dist_info: Path) -> Distribution:
         tags=None,
         size=None,
     )
+
+
+def _is_editable(dist_info: Path) -> bool:
+    """Return whether an installation is editable, by its direct_url.json, which each installer writes in its way."""
+    try:
+        found = untrusted.json(read_text(dist_info / "direct_url.json", 1 << 16) or "{}")
+    except ValueError:
+        return False
+    about = found.get("dir_info") if isinstance(found, dict) else None
+    return isinstance(about, dict) and about.get("editable") is True
 
 
 def _packages(
