@@ -193,6 +193,11 @@ def test_pythons_and_platforms(tmp_path: Path) -> None:
             "it needs glibc 2.28 on Linux x86_64, and needed 2.17: systems between them cannot install it any more",
         ),
     ]
+    everywhere = setuptools_wheel(tmp_path / "any", name="my_pkg-1.0-py3-none-any.whl")
+    one = setuptools_wheel(tmp_path / "one", name="my_pkg-1.0-py3-none-manylinux_2_17_x86_64.whl")
+    lost = ("platform", "it was for every machine, and is for Linux x86_64 only")
+    assert told(compare.compare(everywhere, one), "lost") == [lost]
+    assert told(compare.compare(one, everywhere), "lost") == []
     arm = setuptools_wheel(tmp_path / "arm", name="my_pkg-1.0-cp39-abi3-manylinux_2_17_aarch64.whl")
     assert told(compare.compare(old, arm), "lost") == [("platform", "Linux x86_64 cannot install it any more")]
 
@@ -207,14 +212,28 @@ def test_pythons_and_platforms(tmp_path: Path) -> None:
         ("(Tensor x) -> Tensor", "(Tensor x, int k) -> Tensor", "the new argument `k` has no default"),
         ("(Tensor x) -> Tensor", "(Tensor x) -> (Tensor, Tensor)", "it returns `(Tensor,Tensor)` in place of `Tensor`"),
         ("(Tensor x) -> Tensor", "(Tensor y) -> Tensor", "the argument `x` is gone"),
-        ("(Tensor x) -> Tensor", "(Tensor? x) -> Tensor", "`x` is `Tensor?` in place of `Tensor`"),
+        ("(Tensor x) -> Tensor", "(Tensor? x) -> Tensor", None),
+        ("(Tensor? x) -> Tensor", "(Tensor x) -> Tensor", "`x` is `Tensor` in place of `Tensor?`"),
+        ("(Tensor(a!) x) -> ()", "(Tensor(a!)? x) -> ()", None),
+        ("(int k) -> Tensor", "(SymInt k) -> Tensor", None),
+        ("(int[2] k, int? n) -> Tensor", "(SymInt[2] k, SymInt? n) -> Tensor", None),
+        ("(SymInt k) -> SymInt", "(int k) -> int", None),
+        ("(float k) -> Tensor", "(Scalar? k) -> Tensor", None),
+        ("(bool k) -> Tensor", "(Scalar k) -> Tensor", "`k` is `Scalar` in place of `bool`"),
+        ("(int k) -> Tensor", "(float k) -> Tensor", "`k` is `float` in place of `int`"),
+        ("(Tensor[] k) -> Tensor", "(Tensor?[] k) -> Tensor", "`k` is `Tensor?[]` in place of `Tensor[]`"),
+        ("(Tensor x) -> Tensor", "(Tensor x) -> (Tensor)", None),
+        ("(Tensor x) -> (Tensor, int)", "(Tensor x) -> (Tensor out, int n)", None),
+        ("(Tensor x) -> Tensor?", "(Tensor x) -> Tensor", None),
+        ("(Tensor x) -> Tensor", "(Tensor x) -> Tensor?", "it returns `Tensor?` in place of `Tensor`"),
+        ("(Tensor x) -> ()", "(Tensor x) -> Tensor", "it returns `Tensor` in place of `()`"),
         ("(Tensor x, int k=1) -> Tensor", "(Tensor x, int k) -> Tensor", "`k` has no default any more"),
         ("(Tensor x, int k) -> Tensor", "(int k, Tensor x) -> Tensor", "`x` is at another place"),
         ("(Tensor x, int k) -> Tensor", "(Tensor x, *, int k) -> Tensor", "`k` is at another place"),
     ],
 )
 def test_schemas(old: str, new: str, why: str | None) -> None:
-    """An operator may get arguments with a default, and nothing else: programs are saved with the old schema."""
+    """An operator may get arguments with a default, take more and return less: programs are saved with the old schema."""
     assert schemas.breaks(old, new) == why
 
 

@@ -356,8 +356,8 @@ def _platforms(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = (_of_platform(side) for side in (old, new))
     for machine in sorted(before.keys() - after.keys()) if "any" not in after else ():
         if machine == "any":
-            message = f"it was for every machine, and is for {', '.join(sorted(after))}"
-            yield Difference(verdict="changed", topic="platform", subject="any", message=message)
+            message = f"it was for every machine, and is for {', '.join(sorted(after))} only"
+            yield Difference(verdict="lost", topic="platform", subject="any", message=message)
         else:
             message = f"{machine} cannot install it any more"
             yield Difference(verdict="lost", topic="platform", subject=machine, message=message)

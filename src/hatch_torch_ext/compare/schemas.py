@@ -37,13 +37,13 @@ class _Argument:
 def breaks(old: str, new: str) -> str | None:
     """Return why calls of the schema ``old`` fail with ``new``, or None; each is ``(arguments) -> results``.
 
-    As torch's own rules for its operators: every old argument stays, with its type and name, at its place; what is new
-    has a default.
+    As torch's own rules for its operators: every old argument stays, with its name, at its place, and still takes what
+    it took; what is new has a default; results are what they were, or of narrower types.
     """
     before, results = _parsed(old)
     after, new_results = _parsed(new)
-    if results != new_results:
-        return f"it returns `{new_results}` in place of `{results}`"
+    if len(results) != len(new_results) or not all(map(_takes, results, new_results)):
+        return f"it returns `{_shown(new_results)}` in place of `{_shown(results)}`"
     named = {argument.name: argument for argument in after}
     positions = [argument.name for argument in after if not argument.keyword]
     for number, argument in enumerate(before):
@@ -59,14 +59,32 @@ def _refused(old: _Argument, number: int, new: _Argument | None, place: int | No
     """Return why an argument cannot be given as before; ``place`` is None where only its name says which it is."""
     if new is None:
         return f"the argument `{old.name}` is gone"
-    if new.type != old.type:
+    if not _takes(new.type, old.type):
         return f"`{old.name}` is `{new.type}` in place of `{old.type}`"
     if old.default is not None and new.default is None:
         return f"`{old.name}` has no default any more"
     return None if old.keyword or place == number else f"`{old.name}` is at another place"
 
 
-def _parsed(schema: str) -> tuple[list[_Argument], str]:
+def _takes(type_: str, other: str) -> bool:
+    """Return whether each value of the type ``other`` is one of ``type_``; lists have exactly the same elements.
+
+    To torch, ``SymInt`` is ``int`` with values that ``torch.compile`` may know later.
+    """
+    type_, other = type_.replace("SymInt", "int"), other.replace("SymInt", "int")
+    if type_ in {other, "Any"}:
+        return True
+    if type_.endswith("?"):
+        return _takes(type_[:-1], other.removesuffix("?"))
+    return type_ == "Scalar" and other in {"int", "float", "complex"}
+
+
+def _shown(results: list[str]) -> str:
+    return results[0] if len(results) == 1 else f"({','.join(results)})"
+
+
+def _parsed(schema: str) -> tuple[list[_Argument], list[str]]:
+    """Return the arguments and the types of the results; names of results are for readers only."""
     arguments, _, results = schema.rpartition("->")
     arguments = arguments.strip().removeprefix("(").removesuffix(")")
     found, keyword = [], False
@@ -84,7 +102,9 @@ def _parsed(schema: str) -> tuple[list[_Argument], str]:
                     keyword=keyword,
                 )
             )
-    return found, "".join(results.split())
+    results = results.strip()
+    returned = _split(results[1:-1]) if results.startswith("(") and results.endswith(")") else [results]
+    return found, ["".join(re.sub(r"\s+\w+$", "", each).split()) for each in returned]
 
 
 def _split(arguments: str) -> list[str]:
