@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.requirements import Requirement
 
 import wheels
 from hatch_torch_ext.base.errors import ConfigurationError
@@ -158,6 +160,27 @@ def test_another_package_s_name(site: Path) -> None:
     manifest(site, lambda data: data.update(distribution="numpy"))
     (installed,) = pruning.packages(site)
     assert installed.distribution == "my_pkg"
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        (
+            {"vcs_info": {"vcs": "git", "commit_id": "abc123", "requested_revision": "main"}, "subdirectory": "a b/c"},
+            "git+https://x.example/y.git@abc123#subdirectory=a%20b/c",
+        ),
+        ({"vcs_info": {"vcs": "git", "requested_revision": "v1"}}, "git+https://x.example/y.git@v1"),
+        ({"archive_info": {}, "subdirectory": "c"}, "https://x.example/y.git#subdirectory=c"),
+        ({"archive_info": {}}, "https://x.example/y.git"),
+    ],
+)
+def test_the_way_back_has_commit_and_subdirectory(site: Path, origin: dict[str, Any], address: str) -> None:
+    """What came from a repository comes back from the same commit and folder of it."""
+    described = {"url": "https://x.example/y.git", **origin}
+    (site / "my_pkg-1.0.dist-info" / "direct_url.json").write_text(json.dumps(described), encoding="utf-8")
+    (installed,) = pruning.packages(site)
+    requirement = Requirement(shlex.split(installed.again)[-1])
+    assert (requirement.name, requirement.url) == ("my-pkg", address)
 
 
 def test_commands_to_paste_are_quoted(site: Path) -> None:

@@ -19,7 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -92,15 +92,24 @@ class InstalledPackage:
         """Return the command that reinstalls the package."""
         requirement = f"{self.distribution}=={self.version}"
         if origin := self.origin:
-            vcs = origin.get("vcs_info")
-            prefix = f"{vcs.get('vcs')}+" if isinstance(vcs, dict) else ""
-            requirement = self.requirement or f"{self.distribution} @ {prefix}{origin['url']}"
+            requirement = self.requirement or f"{self.distribution} @ {_address(origin)}"
         return f"pip install --force-reinstall --no-deps {shlex.quote(escape.line(requirement))}"
 
     @property
     def problem(self) -> str:
         """Return the message about an invalid manifest, or an empty text."""
         return f"{self.distribution}: {self.root / MANIFEST} {self.fault}: {self.again}" if self.fault else ""
+
+
+def _address(origin: Mapping[str, Any]) -> str:
+    """Return the address of what direct_url.json describes, as pip takes it: with commit and subdirectory."""
+    address = str(origin["url"])
+    if isinstance(vcs := origin.get("vcs_info"), dict):
+        address = f"{vcs.get('vcs')}+{address}"
+        if commit := vcs.get("commit_id") or vcs.get("requested_revision"):
+            address += f"@{commit}"
+    folder = origin.get("subdirectory")
+    return f"{address}#subdirectory={quote(folder)}" if isinstance(folder, str) and folder else address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
