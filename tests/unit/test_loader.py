@@ -386,6 +386,25 @@ def test_a_torch_that_breaks_is_one_line_of_the_command(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("PermissionError(13, 'Permission denied', '/x/renewed.json.new')", "/x/renewed.json.new: Permission denied"),
+        ("OSError('no name')", "OSError: no name"),
+        ("SyntaxError('bad', ('/x/y.py', 1, 1, ''))", "SyntaxError: bad (y.py, line 1) (/x/y.py)"),
+    ],
+)
+def test_an_error_that_is_not_torchs_is_one_line_with_its_file(tmp_path: Path, raised: str, told: str) -> None:
+    """In a folder that cannot be written, ``--renew`` names the file and the reason; torch is not blamed."""
+    module_of(tmp_path, variant("one"))
+    program = (
+        f"import my_pkg._variants as v\nhelp = v._part('help')\ndef fail(): raise {raised}\n"
+        "help.renew = fail\nraise SystemExit(help.main(['--renew']))"
+    )
+    done = run(tmp_path, "-c", program)
+    assert (done.returncode, done.stderr) == (1, f"my_pkg: {told}\n")
+
+
 LIBRARY_FILES = (
     VariantFile(path="a/libcore4.so", kind="library", sha256=SHA, size=7),
     VariantFile(path="a/libcore5.so", kind="library", sha256=SHA, size=7),

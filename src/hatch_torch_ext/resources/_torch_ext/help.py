@@ -749,12 +749,25 @@ def main(arguments: Sequence[str]) -> int:
     except ImportError as error:
         print(error, file=sys.stderr)
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises when it is imported
-        print(f"{loader.PACKAGE}: torch cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises, and what the system refuses
+        print(f"{loader.PACKAGE}: {_of_error(error)}", file=sys.stderr)
         return 1
     gone, _back = pruned()
     is_there = choice.variant and (choice.variant.get("built") or choice.label not in gone)
     return 0 if is_there or choice.idle else 1
+
+
+def _of_error(error: Exception) -> str:
+    """Return an error in a line: one of torch's import, or of a file, with the reason."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch":
+            return f"torch cannot be imported: {type(error).__name__}: {error}"
+        trace = trace.tb_next
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    place = f" ({error.filename})" if isinstance(error, SyntaxError) else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _of_build(command: str) -> str:
