@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import wheels
+from hatch_torch_ext import cli
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.user import pruning
 
@@ -160,6 +161,24 @@ def test_another_package_s_name(site: Path) -> None:
     manifest(site, lambda data: data.update(distribution="numpy"))
     (installed,) = pruning.packages(site)
     assert installed.distribution == "my_pkg"
+
+
+def test_a_label_to_keep_that_is_not_there(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside one that is right, too, it is refused before anything is removed; with a label of the message it works."""
+    command = ["prune", "my-pkg", "--target", str(site), "--keep"]
+    for more in ([], ["--keep", GONE]):
+        assert cli.main([*command, "torch2.8_cpu", *more]) == 1
+        told = capsys.readouterr().err
+        assert "--keep: torch2.8_cpu: no variant has that label. Nothing is removed. Give labels that are there" in told
+        assert (site / "my_pkg/_torch_ext" / GONE / "libx.so").is_file()
+        assert (site / "my_pkg/_torch_ext" / KEPT / "libx.so").is_file()
+    _, _, there = told.partition("my-pkg: ")
+    assert there.rstrip(").\n").split(", ") == [KEPT, GONE]
+    assert cli.main([*command, KEPT]) == 0
+    assert not (site / "my_pkg/_torch_ext" / GONE).exists()
+    assert cli.main([*command, KEPT]) == 0
+    assert cli.main([*command, GONE]) == 1
+    assert "is removed already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

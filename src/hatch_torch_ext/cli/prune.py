@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     if missing:
         where = options.target or into.python
         raise ConfigurationError([f"{', '.join(missing)}: not installed in {where}, or not made with hatch-torch-ext."])
-    rows = []
+    if options.keep:
+        pruning.check_keep([installed[canonicalize_name(name)] for name in options.packages], options.keep)
+    prepared = []
     for name in options.packages:
         each = installed[canonicalize_name(name)]
         # A variable of this user's process decides nothing for others.
@@ -54,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         if built:
             pruning.check_cache(each, os.environ)
         keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
-        pruned = pruning.prepare(each, keep, built=built)
+        prepared.append((each, state, built, pruning.prepare(each, keep, built=built)))
+    rows = []
+    for each, state, built, pruned in prepared:
         if not options.dry_run:
             pruning.apply(pruned)
         rows.append(

@@ -204,6 +204,22 @@ def _is_private(folder: Path) -> bool:
         return True
 
 
+def check_keep(installed: Collection[InstalledPackage], keep: Collection[str]) -> None:
+    """Check that each label to keep is one of a package's, and that each package has one of them.
+
+    Raises ``ConfigurationError`` that names the labels there are.
+    """
+    known = {each.distribution: {*each.labels, *each.pruned} for each in installed if not each.fault}
+    wrong = sorted(set(keep) - set().union(*known.values()))
+    without = [name for name, labels in known.items() if not labels & set(keep)]
+    if wrong or without:
+        what = f"{', '.join(wrong)}: no variant has that label" if wrong else f"{', '.join(without)}: nothing to keep"
+        there = "; ".join(f"{name}: {', '.join(sorted(labels)) or 'none'}" for name, labels in known.items())
+        raise ConfigurationError(
+            [f"--keep: {escape.line(what)}. Nothing is removed. Give labels that are there ({there})."]
+        )
+
+
 def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool = False) -> Pruning:
     """Return what is removed if only the variants ``keep`` stay; none need stay if what is loaded was ``built`` here.
 
