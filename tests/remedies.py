@@ -407,6 +407,10 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "integration/test_user_doctor.py::test_a_driver_that_cannot_compile_ptx": ("update the driver",),
     "integration/test_user_doctor.py::test_an_invalid_manifest": ("Reinstall it",),
     "integration/test_user_doctor.py::test_another_python_is_named": ("Name another",),
+    "integration/test_user_install.py::test_torch_is_given_by_its_version": (
+        "is not a requirement ({}): write",
+        "by its version only: write",
+    ),
     "unit/test_pruning.py::test_a_label_to_keep_that_is_not_there": ("Give labels that are there",),
     "integration/test_user_doctor.py::test_nothing_is_pruned_where_nothing_fits": ("Install the torch",),
     "integration/test_user_install.py::test_no_torchvision_for_that_torch": ("leave it out, or name another torch",),

@@ -357,6 +357,61 @@ def test_what_the_installer_prints_is_clean(
     assert "hunter2" not in everything
 
 
+def test_files_of_requirements_and_projects_are_of_the_second_step(
+    environment: Path,
+    indexes: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The index of torch has a package of each name: what a file lists comes from the other index."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    listed = tmp_path / "requirements.txt"
+    listed.write_text("helper\n", encoding="utf-8")
+    assert install(environment, indexes, "-r", str(listed), "-e", "a b", "torch<2.10", "--dry-run") == 0
+    first, second = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    assert not first.endswith(f" -r {listed} -e 'a b'")
+    assert str(listed) not in first
+    assert second.endswith(f" -r {listed} -e 'a b'")
+    assert install(environment, indexes, "torch<2.10", f"--requirement={listed}") == 0
+    assert versions(environment) == {"torch": "2.9.1+cpu", "helper": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("torch=2.8", "`torch=2.8` is not a requirement ("),
+        ("torchvision=0.23", "`torchvision=0.23` is not a requirement ("),
+        ("torch @ https://x.example/torch-2.8.0-py3-none-any.whl", "torch is given with an address, but it is taken"),
+        ("torch[opt-einsum]", "torch is given with extras, but it is taken"),
+        ("torch; python_version > '3'", "torch is given with a condition, but it is taken"),
+    ],
+)
+def test_torch_is_given_by_its_version(
+    environment: Path, indexes: tuple[str, str], capsys: pytest.CaptureFixture[str], asked: str, told: str
+) -> None:
+    """What would have no effect is refused in a sentence, and what that says to write is taken."""
+    assert install(environment, indexes, asked, "--dry-run") == 1
+    said = capsys.readouterr().err
+    assert told in said
+    version = "0.23.*" if "torchvision" in asked else "2.8.*"
+    for written in re.findall("(?:write|or) `(.*?)`", said):
+        assert install(environment, indexes, written.replace("VERSION", version), "torch<2.9", "--dry-run") == 0
+    assert "fault" not in said
+
+
+def test_a_package_from_an_address(
+    environment: Path, indexes: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is what torch is chosen for, and is installed from that address."""
+    (wheel,) = (tmp_path / "web/simple/my-pkg").glob("*.whl")
+    asked = f"my-pkg @ {indexes[1]}/my-pkg/{wheel.name}"
+    assert install(environment, indexes, asked, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "my-pkg serves it with its variant" in said
+    assert f"'{asked}'" in said.splitlines()[-1]
+
+
 def test_wrong_words(
     environment: Path, indexes: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--channel", choices=("stable", "test", "nightly"), default="stable", help="of torch")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
+    command.add_argument(
+        "-r",
+        "--requirement",
+        "--requirements",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="install what a file lists, too; torch is chosen for the packages of the command line only",
+    )
+    command.add_argument(
+        "-e", "--editable", metavar="PATH", action="append", default=[], help="install a project, too, as editable"
+    )
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
     torchindex.add(command)
     places = command.add_argument_group("where packages other than torch come from, as for pip and uv")
@@ -98,12 +110,16 @@ def run(options: argparse.Namespace) -> int:
         terminal.say(f"# {line}")
     if options.target is None and doctor.is_vendors(there := target.version_of(into, "torch")):
         others = [each for each in options.packages if each != "torch"]
+        others += _projects(options)
         keep = shlex.join([str(into.python), "-m", "pip", "install", "--no-deps", *(others or ["PACKAGE"])])
         terminal.say(f"# this replaces torch {there}, which no index has: to keep it, type instead: {keep}")
     installer = _Installer.find(into, options.target)
     steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
         (installer.from_torch(plan), installer.only_torch(os.environ)),
-        ([*installer.command, *installer.options(options, environ), *plan.packages], installer.places(environ)),
+        (
+            [*installer.command, *installer.options(options, environ), *plan.packages, *_projects(options)],
+            installer.places(environ),
+        ),
     )
     for command, changes in steps:
         full = [*command, *(option for option in options.more if option not in command)]
@@ -113,6 +129,12 @@ def run(options: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="torch-ext-install-") as folder:
             process.run(full, env_changes=changes, log=Path(folder) / "log.txt", line=_shown)
     return 0
+
+
+def _projects(options: argparse.Namespace) -> list[str]:
+    """Return the options for files of requirements and editable projects, which are of the second step only."""
+    named = (*(("-r", each) for each in options.requirement), *(("-e", each) for each in options.editable))
+    return [word for pair in named for word in pair]
 
 
 def _shown(line: str) -> str:

@@ -228,14 +228,37 @@ def _sorted(asked: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
     specifier, family, others = SpecifierSet(), [], []
     for each in asked:
         match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", each)
-        name = canonicalize_name(match[0]) if match and not each.endswith(".whl") else ""
-        if name == "torch":
-            specifier &= Requirement(each).specifier
-        elif name in TORCH_FAMILY:
-            family.append(each)
+        name = canonicalize_name(match[0]) if match and not packages.is_path_of_wheel(each) else ""
+        if name in TORCH_FAMILY:
+            versions = _versions(each, name)
+            if name == "torch":
+                specifier &= versions
+            else:
+                family.append(each)
         else:
             others.append(each)
     return specifier, family, others
+
+
+def _versions(asked: str, name: str) -> SpecifierSet:
+    """Return the versions that a requirement of torch's family accepts.
+
+    Raises ``ConfigurationError`` if it is not one, or has more than a name and versions, which would have no effect.
+    """
+    try:
+        requirement = Requirement(asked)
+    except InvalidRequirement as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigurationError([f"`{asked[:80]}` is not a requirement ({why}): write `{name}==VERSION`."]) from error
+    more = (("an address", requirement.url), ("extras", requirement.extras), ("a condition", requirement.marker))
+    if found := [what for what, value in more if value]:
+        raise ConfigurationError(
+            [
+                f"{name} is given with {' and '.join(found)}, but it is taken from torch's index by its version only: "
+                f"write `{name}` or `{name}==VERSION`."
+            ]
+        )
+    return requirement.specifier
 
 
 def _plan_of(

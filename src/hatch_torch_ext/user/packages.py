@@ -66,19 +66,28 @@ def offer(asked: str, target: TargetPython, http: Http) -> PackageOffer:
     Raises ``ConfigurationError`` if it is neither, ``RemoteError`` if no index has a wheel of it.
     """
     path = Path(asked)
-    if asked.endswith(".whl") or path.is_file():
+    if is_path_of_wheel(asked) or path.is_file():
         return _of_file(path)
     try:
         requirement = Requirement(asked)
     except InvalidRequirement as error:
         raise ConfigurationError([f"`{asked[:80]}` is neither a requirement nor a wheel: {error}."]) from error
     name = canonicalize_name(requirement.name)
+    if requirement.url is not None:  # the installer takes it from there, and no index may stand in for it
+        address = requirement.url.partition("#")[0]
+        is_wheel = address.startswith(("https://", "http://")) and address.endswith(".whl")
+        return PackageOffer(name=name, requirement=asked, variants=_variants(http, address) if is_wheel else ())
     newest = _newest(_files(http, name), requirement.specifier, target)
     if newest is None:
         return PackageOffer(name=name, requirement=asked)  # only an sdist, or nothing: the installer will report it
     version, file = newest
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return PackageOffer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
+
+
+def is_path_of_wheel(asked: str) -> bool:
+    """Return whether what is to be installed is given as the path of a wheel, rather than by name or address."""
+    return asked.endswith(".whl") and "://" not in asked
 
 
 def _of_file(path: Path) -> PackageOffer:
