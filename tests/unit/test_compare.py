@@ -233,7 +233,7 @@ def test_pythons_and_platforms(tmp_path: Path) -> None:
     ],
 )
 def test_schemas(old: str, new: str, why: str | None) -> None:
-    """An operator may get arguments with a default, take more and return less: programs are saved with the old schema."""
+    """An operator may get arguments with a default, take more, return less: programs are saved with the old schema."""
     assert schemas.breaks(old, new) == why
 
 
@@ -388,7 +388,9 @@ def _file(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("written", ['{"url":"file:///a","dir_info":{"editable":false}}', '{"dir_info": {}}', "[]", "{"])
+@pytest.mark.parametrize(
+    "written", ['{"url":"file:///a","dir_info":{"editable":false}}', '{"dir_info": {}}', "[]", "{"]
+)
 def test_an_installation_from_a_folder(tmp_path: Path, written: str) -> None:
     """It has its files, and is compared as any other."""
     info = _with_metadata(tmp_path, {"": b"Name: my_pkg\nVersion: 1.0\n"})
@@ -412,7 +414,9 @@ def test_a_part_of_a_wheel(tmp_path: Path) -> None:
         compare.compare(path, path)
 
 
-@pytest.mark.parametrize("written", ['{"dir_info": {"editable": true}}', '{"url":"file:///a","dir_info":{"editable":true}}'])
+@pytest.mark.parametrize(
+    "written", ['{"dir_info": {"editable": true}}', '{"url":"file:///a","dir_info":{"editable":true}}']
+)
 def test_an_editable_installation(tmp_path: Path, written: str) -> None:
     """Its files are in the project: the wheel is compared. pip and uv write the JSON in their own ways."""
     info = _with_metadata(tmp_path, {"": b"Name: a\nVersion: 1\n"})
