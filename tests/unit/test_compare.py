@@ -130,6 +130,61 @@ def test_what_is_lost_by_a_move(tmp_path: Path) -> None:
     )
 
 
+def test_a_compiled_file_that_is_gone(tmp_path: Path) -> None:
+    """What ctypes opens and what a shell runs is lost; not what another file registers, nor what is renamed."""
+    program, library = binary(), binary(exported=("_ZN1a1bEv", "c_call"))
+    old = setuptools_wheel(
+        tmp_path / "old",
+        {
+            "my_pkg/libgone.so": library,
+            "my_pkg/lib/libempty.so": binary(),
+            "my_pkg/librenamed.so": binary(exported=("first", "second", "_init")),
+            "my_pkg/libregisters.so": binary("g(Tensor x) -> Tensor", exported=("_ZN1cEv",)),
+            "my_pkg.libs/libz-01234567.so.1": binary(exported=("deflate",)),
+            **{f"my_pkg-1.0.data/scripts/{name}": program for name in ("gone", "command", "shell")},
+            "my_pkg-1.0.data/scripts/compiled": b"#!/bin/sh\n",
+        },
+    )
+    new = setuptools_wheel(
+        tmp_path / "new",
+        {
+            "my_pkg/libops.so": binary("f(Tensor x) -> Tensor", "g(Tensor x) -> Tensor", exported=("c_function",)),
+            "my_pkg/libother.so": binary(exported=("first", "second", "third")),
+            "my_pkg-1.0.data/scripts/shell": b"#!/bin/sh\n",
+            "my_pkg-1.0.data/scripts/compiled": program,
+            "my_pkg-1.0.dist-info/entry_points.txt": f"{ENTRY_POINTS}command = my_pkg.tools:main\n".encode(),
+        },
+    )
+    found = compare.compare(old, new)
+    assert told(found, "lost") == [
+        ("script", "<scripts>/gone is gone: what opens or runs it by its path fails"),
+        ("file", "my_pkg/lib/libempty.so is gone: what opens or runs it by its path fails"),
+        ("file", "my_pkg/libgone.so is gone: what opens or runs it by its path fails"),
+    ]
+    changed = told(found, "changed")
+    assert ("file", "my_pkg/librenamed.so is my_pkg/libother.so now, with all that it had") in changed
+    moved = "my_pkg/libregisters.so is gone; all that it registered with torch is in other files"
+    assert ("file", moved) in changed
+    assert ("script", "<scripts>/shell was compiled, and is not") in changed
+    assert ("script", "<scripts>/compiled is compiled, and was not") in changed
+    assert compare.compare(old, old).differences == ()
+
+
+def test_a_library_of_ours_that_is_gone(tmp_path: Path) -> None:
+    """It is named as users find it, once for all its variants."""
+    label, other = CPU, STABLE
+    sides = []
+    for name, libraries in (("old", ("libx.so", "liby.so")), ("new", ("libx.so",))):
+        (tmp_path / name).mkdir()
+        built = []
+        for each in (label, other):
+            files = {f"{each}/{library}": binary(exported=(library[:4],)) for library in libraries}
+            built.append((wheels.variant(each, files), files))
+        sides.append(wheels.ours(tmp_path / name, built))
+    lost = ("file", "my_pkg/liby.so is gone: what opens or runs it by its path fails")
+    assert told(compare.compare(*sides), "lost") == [lost]
+
+
 def test_a_module_without_content_that_became_a_library(tmp_path: Path) -> None:
     """A module that only registered operators may go; one with functions may not."""
     for asked, verdict in ((("PyModule_Create2",), "changed"), (("PyModule_Create2", "PyLong_FromLong"), "lost")):

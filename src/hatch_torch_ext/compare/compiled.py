@@ -12,11 +12,13 @@ from hatch_torch_ext.facts import sonames
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hatch_torch_ext.compare.difference import Topic
     from hatch_torch_ext.compare.distribution import Compiled, Distribution
 
 SHOWN = 5
 """Number of symbols that a message names."""
-_MANGLED = re.compile(r"_Z|\.|_?_?(?:bss_start|edata|end|init|fini)$|PyInit_|_GLOBAL_")
+_LINKERS = re.compile(r"_?_?(?:bss_start|edata|end|init|fini)")
+_MANGLED = re.compile(rf"_Z|\.|{_LINKERS.pattern}$|PyInit_|_GLOBAL_")
 
 
 def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
@@ -25,6 +27,7 @@ def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
     yield from _operators(old, new)
     yield from _classes(old, new)
     yield from _machines(old, new)
+    yield from _gone(old, new)
     yield from _needed(old, new)
     yield from _symbols(old, new)
 
@@ -129,6 +132,51 @@ def _machines(old: Distribution, new: Distribution) -> Iterator[Difference]:
         yield Difference(
             verdict="new", topic="platform", subject=machine, message=f"there are compiled files for {machine}"
         )
+
+
+def _gone(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    """Yield the libraries and programs that the new has not: whoever opens or runs them by their path has lost them.
+
+    What became of a module is told with the modules.
+    """
+    before, after = (_by_name(side) for side in (old, new))
+    registered = [_registrations(files) for files in after.values()]
+    everything = frozenset[str]().union(*registered)
+    commands = {f"<scripts>/{name}" for group, name in new.entry_points if group in {"console_scripts", "gui_scripts"}}
+    for name in sorted(before.keys() - after.keys()):
+        files = before[name]
+        place = files[0].installed
+        if any(each.module for each in files) or place in new.files or place in commands:
+            continue
+        mine, exported = _registrations(files), _exports(files)
+        same = [
+            theirs
+            for other, theirs in sorted(after.items())
+            if other not in before
+            and (mine or exported)
+            and mine <= _registrations(theirs)
+            and exported <= _exports(theirs)
+        ]
+        topic: Topic = "script" if place.startswith("<scripts>/") else "file"
+        verdict: Verdict = "lost"
+        message = f"{place} is gone: what opens or runs it by its path fails"
+        if same:
+            verdict, message = "changed", f"{place} is {same[0][0].installed} now, with all that it had"
+        elif mine and mine <= everything:
+            verdict, message = "changed", f"{place} is gone; all that it registered with torch is in other files"
+        yield Difference(verdict=verdict, topic=topic, subject=place, message=message)
+
+
+def _registrations(files: list[Compiled]) -> frozenset[str]:
+    """Return the names of what compiled files register, without a namespace: not every file tells it."""
+    found = {operator.rpartition("::")[2] for each in files for operator in each.operators}
+    found |= {name for each in files for _, name, _ in each.texts.schemas}
+    return frozenset(found | {f"class {name}" for each in files for name in each.texts.classes})
+
+
+def _exports(files: list[Compiled]) -> frozenset[str]:
+    """Return what compiled files export, without what every linker adds."""
+    return frozenset(name for each in files for name in each.elf.exported if not _LINKERS.fullmatch(name))
 
 
 def _needed(old: Distribution, new: Distribution) -> Iterator[Difference]:

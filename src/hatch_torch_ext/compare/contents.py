@@ -75,6 +75,7 @@ def _any(side: Distribution, name: str) -> bool:
 
 
 def _files(old: Distribution, new: Distribution) -> Iterator[Difference]:
+    linked = [{each.installed for each in side.compiled} for side in (old, new)]  # told with the compiled files
     for path in sorted(old.files.keys() | new.files.keys()):
         before, after = old.files.get(path), new.files.get(path)
         topic: Topic = "script" if path.startswith("<scripts>/") else "file"
@@ -85,6 +86,9 @@ def _files(old: Distribution, new: Distribution) -> Iterator[Difference]:
                 if before.size == after.size:
                     message = f"{path}: other content"
                 yield Difference(verdict="changed", topic=topic, subject=path, message=message)
+        elif path in linked[0] | linked[1]:
+            message = f"{path} was compiled, and is not" if path in linked[0] else f"{path} is compiled, and was not"
+            yield Difference(verdict="changed", topic=topic, subject=path, message=message)
         elif not is_module:  # a module is listed as such
             verdict: Verdict = "lost" if before is not None else "new"
             message = f"{path} is gone" if before is not None else path

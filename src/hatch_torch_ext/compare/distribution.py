@@ -50,6 +50,12 @@ class Compiled:
     label: str | None
     size: int
 
+    @property
+    def installed(self) -> str:
+        """Return where users find it: beside the package's Python files, though each variant of ours has a folder."""
+        folder, file = self.name.replace(".", "/") if self.module else self.name, self.place.rpartition("/")[2]
+        return f"{folder.rpartition('/')[0]}/{file}".lstrip("/")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
