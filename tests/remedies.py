@@ -411,6 +411,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
         "is not a requirement ({}): write",
         "by its version only: write",
     ),
+    "unit/test_init.py::test_what_cannot_be_cut_out_is_noted": ("cannot be cut out: change it by hand",),
     "unit/test_pruning.py::test_a_label_to_keep_that_is_not_there": ("Give labels that are there",),
     "integration/test_user_doctor.py::test_nothing_is_pruned_where_nothing_fits": ("Install the torch",),
     "integration/test_user_install.py::test_no_torchvision_for_that_torch": ("leave it out, or name another torch",),

@@ -635,6 +635,59 @@ def test_imports_are_changed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("from . import _ops; from .other import add", "from .other import add"),
+        ("from .other import add; from . import _ops", "from .other import add"),
+        ("from .other import add; from . import _ops;", "from .other import add"),
+        ("from . import _ops; from pkg import _ops as o; add = 1", "add = 1"),
+        ("if True: from . import _ops; from pkg import _ops as o", "if True: pass  # _variants.load() has opened it"),
+        ("if True: from . import _ops; add = 1", "if True: add = 1"),
+        ("from . import _ops, other; add = other.f  # ä", "from . import other; add = other.f  # ä"),
+        ("add = 'ä'; from . import _ops  # why", "add = 'ä'  # why"),
+        ("from . import _ops  # noqa: F401", ""),
+        ("from . import _ops;", ""),
+        ("from . import (\n    _ops,\n    other,\n); add = 1", "from . import other; add = 1"),
+        ("import torch; torch.ops.load_library('x.so'); add = 1", "import torch; add = 1"),
+        ("torch.ops.load_library('x.so'); torch.ops.load_library('y.so'); add = 1", "add = 1"),
+        ("if torch: torch.ops.load_library('x.so'); from .other import add", "if torch: from .other import add"),
+        ("import _C as c; add = 1", "from pkg import _C as c; add = 1"),
+        (
+            "from _C import f; from _C import (\n    g,  # why\n)",
+            "from pkg._C import f; from pkg._C import (\n    g,  # why\n)",
+        ),
+    ],
+)
+def test_what_shares_a_line_stays(tmp_path: Path, line: str, changed: str) -> None:
+    """Only the statement that opens or imports an extension goes, be others before or behind it on its line."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("", encoding="utf-8")
+    (tmp_path / "pkg" / "lines.py").write_text(f"x = 1\n{line}\ny = 2\n", encoding="utf-8")
+    found, _ = joined(tmp_path, recorded(extension("pkg._ops")), a_cpp=LIBRARY)
+    outside, _ = joined(tmp_path, recorded(extension("_C")))
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", [*found, *outside])
+    text = {each.name: each.text for each in changes}["pkg/lines.py"]
+    assert text == f"x = 1\n{changed}\ny = 2\n".replace("\n\n", "\n")
+    assert notes == ()
+
+
+def test_what_cannot_be_cut_out_is_noted(tmp_path: Path) -> None:
+    """A continued line that would end the file is left as it is, with its number; changed by hand, nothing is left."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("from pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
+    file = tmp_path / "pkg" / "lines.py"
+    file.write_text("x = 1; \\\nfrom . import _ops", encoding="utf-8")
+    found, _ = joined(tmp_path, recorded(extension("pkg._ops")), a_cpp=LIBRARY)
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", found)
+    assert changes == ()
+    assert texts(notes) == [
+        "pkg/lines.py: what opens or imports the extensions cannot be cut out: change it by hand (line 2)"
+    ]
+    file.write_text("x = 1\n", encoding="utf-8")
+    assert imports.change(tmp_path, "pkg", "pkg", found) == ((), ())
+
+
 TRIES = """import glob
 import torch
 

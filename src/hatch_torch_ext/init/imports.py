@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 IMPORT = "from {package} import _variants"
 CALL = "_variants.load()"
 OPENED = "_variants.load() has opened it"
+BY_HAND = "what opens or imports the extensions cannot be cut out: change it by hand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +88,7 @@ def _without_libraries(text: str, tree: ast.Module, gone: _Gone, name: str, note
     """Remove imports of extensions that are libraries now, where nothing reads the names; note the others."""
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     read |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    lines = text.splitlines(keepends=True)
-    edits: list[tuple[int, int, list[str]]] = []
+    edits: list[_Edit] = []
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)) or not (found := gone.of(node)):
             continue
@@ -99,12 +100,68 @@ def _without_libraries(text: str, tree: ast.Module, gone: _Gone, name: str, note
             continue
         kept = copy.copy(node)
         kept.names = [each for each in node.names if each not in found]
-        start = lines[node.lineno - 1][: node.col_offset]
-        words = ast.unparse(kept) if kept.names else f"pass  # {OPENED}" if start else ""
-        edits.append((node.lineno, node.end_lineno or node.lineno, [f"{start}{words}\n"] if words else []))
-    for first, last, new in sorted(edits, reverse=True):
-        lines[first - 1 : last] = new
-    return "".join(lines)
+        edits.append(_Edit(node=node, words=ast.unparse(kept) if kept.names else None))
+    return _edited(text, edits, name, notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """A statement, and what is written in its place; None: it is removed."""
+
+    node: ast.stmt
+    words: str | None
+
+
+def _edited(text: str, edits: Iterable[_Edit], name: str, notes: list[Note]) -> str:
+    """Return the text with the edits; what else is on the lines of their statements stays.
+
+    Where the result would not be Python, the text stays as it is, and a note names the lines.
+    """
+    data = text.encode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    places = [
+        (
+            starts[edit.node.lineno - 1] + edit.node.col_offset,
+            starts[(edit.node.end_lineno or 0) - 1] + (edit.node.end_col_offset or 0),
+            edit.words,
+        )
+        for edit in edits
+    ]
+    outer = [
+        (first, last, words)
+        for first, last, words in places
+        if not any(one <= first and last <= other and (one, other) != (first, last) for one, other, _ in places)
+    ]
+    new = data
+    for first, last, words in sorted(outer, key=lambda each: each[0], reverse=True):
+        new = _without(new, first, last) if words is None else new[:first] + words.encode() + new[last:]
+    try:
+        ast.parse(new)
+    except SyntaxError:
+        numbers = ", ".join(str(edit.node.lineno) for edit in edits)
+        notes.append(Note(line=0, text=f"{name}: {BY_HAND} (line {numbers})"))
+        return text
+    return new.decode()
+
+
+def _without(data: bytes, first: int, last: int) -> bytes:
+    """Return a text without the statement from ``first`` to ``last``.
+
+    It goes with its line, if nothing but a comment is on it; in an indented block, ``pass`` takes its place.
+    """
+    start = max(data.rfind(end, 0, first) for end in (b"\n", b"\r")) + 1
+    before, after = data[start:first], data[last:]
+    rest = re.split(rb"[\r\n]", after, maxsplit=1)[0]
+    more = re.match(rb"[ \t\f]*;[ \t\f]*(?=[^\s#;])", after)
+    if more:
+        return data[:first] + after[more.end() :]
+    if before.rstrip().endswith(b";"):
+        return data[:first].rstrip().removesuffix(b";").rstrip() + re.sub(rb"\A[ \t\f]*;", b"", after)
+    if before:
+        return data[:first] + f"pass  # {OPENED}".encode() + after[len(rest) :]
+    return data[:start] + re.sub(rb"\A\r?\n?", b"", after[len(rest) :])
 
 
 def _binds(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
@@ -162,53 +219,45 @@ def _does_more(statement: ast.stmt) -> bool:
     )
 
 
-def _without_loads(statement: ast.stmt, lines: list[str]) -> Iterable[tuple[int, int, list[str]]]:
-    """Yield edits that replace each statement that opens a library by ``pass``."""
+def _without_loads(statement: ast.stmt) -> Iterable[_Edit]:
+    """Yield edits that remove each statement that opens a library."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOADS:
-            before = lines[node.lineno - 1][: node.col_offset]
-            yield node.lineno, node.end_lineno or node.lineno, [f"{before}pass  # {OPENED}\n"]
+            yield _Edit(node=node, words=None)
 
 
 def _changed(
     text: str, tree: ast.Module, *, outside: dict[str, str], asked: frozenset[str], name: str, notes: list[Note]
 ) -> str:
-    lines = text.splitlines(keepends=True)
-    edits: list[tuple[int, int, list[str]]] = []
+    edits: list[_Edit] = []
     for statement in tree.body:
         if not _opens(statement) or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         told = _told(statement, tree, asked)
         if told or _does_more(statement):
-            edits += _without_loads(statement, lines)
+            edits += _without_loads(statement)
         if told:
             why = f"it sets {', '.join(told)}, which is read elsewhere: check that this is still right"
             notes.append(
                 Note(line=0, text=f"{name}:{statement.lineno}: opens a library and was left as it is, because {why}")
             )
         elif not _does_more(statement):
-            edits.append((statement.lineno, statement.end_lineno or statement.lineno, []))
-    edits += _renamed(tree, lines, outside, name, notes)
-    for first, last, new in sorted(edits, reverse=True):
-        lines[first - 1 : last] = new
-    return "".join(lines)
+            edits.append(_Edit(node=statement, words=None))
+    edits += _renamed(text, tree, outside, name, notes)
+    return _edited(text, edits, name, notes)
 
 
-def _renamed(
-    tree: ast.Module, lines: list[str], outside: dict[str, str], name: str, notes: list[Note]
-) -> Iterable[tuple[int, int, list[str]]]:
+def _renamed(text: str, tree: ast.Module, outside: dict[str, str], name: str, notes: list[Note]) -> Iterable[_Edit]:
     """Yield edits of imports of modules that lie inside of the package now; note what only the author can change."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)) and (place := _by_hand(node, outside)):
             notes.append(Note(line=0, text=f"{name}:{node.lineno}: {place}"))
         elif isinstance(node, ast.Import) and any(each.name in outside for each in node.names):
-            start = lines[node.lineno - 1][: node.col_offset]
-            yield ((node.lineno, node.end_lineno or node.lineno, [f"{start}{'; '.join(_imports(node, outside))}\n"]))
+            yield _Edit(node=node, words="; ".join(_imports(node, outside)))
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in outside:
-            whole = lines[node.lineno - 1]
-            yield (
-                (node.lineno, node.lineno, [whole.replace(f"from {node.module} ", f"from {outside[node.module]} ", 1)])
-            )
+            written = ast.get_source_segment(text, node) or ast.unparse(node)
+            pattern = rf"\Afrom(\s+){re.escape(node.module)}(?=\s)"
+            yield _Edit(node=node, words=re.sub(pattern, rf"from\g<1>{outside[node.module]}", written))
 
 
 def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
