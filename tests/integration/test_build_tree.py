@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import hatch_torch_ext
 from hatch_torch_ext.base.errors import CompileError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from workbench import Workbench
 
 PROGRAMS = """
@@ -146,3 +148,70 @@ def test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable(bench: 
     bench.reports.clear()
     bench.build("", source=source, cmake=replace(bench.config.cmake, define=(("TORCH_RUNS", "0"),)))
     assert bench.reports == []
+
+
+def configured(folder: Path, lines: str) -> Path:
+    """Configure a project whose CMakeLists.txt includes what is put right at its end; return the build folder."""
+    finish = Path(hatch_torch_ext.__file__).parent / "resources" / "cmake" / "TorchExtFinish.cmake"
+    start = f'cmake_minimum_required(VERSION 3.26)\nproject(p LANGUAGES NONE)\ninclude("{finish}")\n'
+    (folder / "CMakeLists.txt").write_text(start + lines, encoding="utf-8")
+    programs = Path(sys.executable).parent
+    command: list[str | Path] = [programs / "cmake", "-S", folder, "-B", folder / "build"]
+    command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return folder / "build"
+
+
+def test_many_commands_of_one_target_have_the_same_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of a target run in one shell: LD_LIBRARY_PATH does not grow from one to the next."""
+    build = configured(
+        tmp_path,
+        f'set(TorchExt_RUN_LIBRARY_DIR "/opt/{"x" * 1000}")\nset(commands "")\n'
+        "foreach(number RANGE 250)\n  list(APPEND commands COMMAND printenv LD_LIBRARY_PATH)\nendforeach()\n"
+        'add_custom_target(many ${commands})\n_torch_ext_run_path("${CMAKE_SOURCE_DIR}" many)\n',
+    )
+    for given, expected in (("/given", f"/opt/{'x' * 1000}:/given"), (None, f"/opt/{'x' * 1000}")):
+        if given is None:
+            monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+        else:
+            monkeypatch.setenv("LD_LIBRARY_PATH", given)
+        ninja = Path(sys.executable).parent / "ninja"
+        output = subprocess.check_output([ninja, "-C", build, "many"], text=True)
+        assert [line for line in output.splitlines() if line.startswith("/opt/")] == [expected] * 251
+
+
+def test_a_fetched_library_of_the_system_does_not_take_its_place(tmp_path: Path) -> None:
+    """Programs of the machine that a command runs load their own zlib, whatever of that name the project makes."""
+    system = tmp_path / "system"
+    system.mkdir()
+    (system / "libz.so.1").touch()
+    build = configured(
+        tmp_path,
+        "set_property(GLOBAL PROPERTY TARGET_SUPPORTS_SHARED_LIBS TRUE)\n"
+        "file(WRITE made.c.in)\nfunction(library name folder output)\n"
+        "  add_library(${name} SHARED EXCLUDE_FROM_ALL made.c.in)\n"
+        '  set_target_properties(${name} PROPERTIES OUTPUT_NAME "${output}" LINKER_LANGUAGE NONE\n'
+        '    LIBRARY_OUTPUT_DIRECTORY "/build/${folder}")\nendfunction()\n'
+        "library(zlib fetched z)\nlibrary(ops own ops)\n"
+        f'set(CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES "{system}")\n'
+        '_torch_ext_run_path("${CMAKE_SOURCE_DIR}" zlib ops)\n',
+    )
+    assert (build / "torch_ext_run_path.txt").read_text(encoding="utf-8") == "/build/own"
+
+
+def test_what_linked_targets_say_is_read_once_each(tmp_path: Path) -> None:
+    """A chain of PUBLIC links has no more calls than targets; a cycle ends; a name such as stdc++fs is no pattern."""
+    build = configured(
+        tmp_path,
+        "add_library(t0 INTERFACE)\ntarget_compile_definitions(t0 INTERFACE OF_THE_FIRST=1)\n"
+        "foreach(number RANGE 1 24)\n"
+        "  add_library(t${number} INTERFACE)\n  add_library(n::t${number} ALIAS t${number})\n"
+        '  math(EXPR before "${number} - 1")\n  foreach(each RANGE ${before})\n'
+        "    target_link_libraries(t${number} INTERFACE t${each} stdc++fs)\n  endforeach()\nendforeach()\n"
+        "target_link_libraries(t0 INTERFACE n::t24 Torch::Python)\n"
+        "_torch_ext_written_by_linked(t24 written)\n_torch_ext_linked_targets(t24 linked)\n_torch_ext_links_python(t24 links)\n"
+        'list(LENGTH linked count)\nfile(WRITE ${CMAKE_BINARY_DIR}/result "${count} ${links} ${written}")\n',
+    )
+    count, links, written = (build / "result").read_text(encoding="utf-8").split(" ", 2)
+    assert (count, links) == ("24", "TRUE")
+    assert written.count("OF_THE_FIRST=1") == 1

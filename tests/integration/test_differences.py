@@ -77,7 +77,7 @@ WORDS: dict[str, str] = {
     "stubs": r"-Wl,--unresolved-symbols=ignore-all",
     "kept": r"-Xlinker|--push-state|--(no-)?as-needed|--pop-state|-Wl,--(no-)?as-needed\S*",
     "no-rpath": r"-Wl,-rpath,\S*",
-    "run-path": r"LD_LIBRARY_PATH=\S*|export",
+    "run-path": r"(LD_LIBRARY_PATH=|\$\{_torch_ext_given)\S*|export",
 }
 ELSEWHERE: dict[str, str] = {
     "small-torch": "unit/test_sdk_facade.py",
