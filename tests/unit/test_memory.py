@@ -11,6 +11,7 @@ import pytest
 
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.cmake import buildfolder
+from hatch_torch_ext.facts import project
 from hatch_torch_ext.pipeline import memory
 from hatch_torch_ext.pipeline.memory import Memory
 from hatch_torch_ext.pipeline.task import Task
@@ -100,6 +101,37 @@ def test_a_memory_that_is_damaged_is_none(task: Task) -> None:
         file.write_text(text, encoding="utf-8")
         assert known.take(task, known.inputs(task)) is None
         assert known.begin(task) is None
+
+
+def test_files_that_cannot_be_read_are_no_cmake_files(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor's lock, a link that leads nowhere, a named pipe: none of them ends a build."""
+    root = task.config.root
+    (root / "CMakeLists.txt").write_text("message($ENV{FLAVOUR})\n", encoding="utf-8")
+    for name in (".#deps.cmake", "gone.cmake"):
+        (root / name).symlink_to("nobody@nowhere.1234")
+    os.mkfifo(root / "pipe.cmake")
+    (root / ".hidden.cmake").touch()
+    assert [*project.cmake_files(root)] == [root / "CMakeLists.txt"]
+    assert project.text(root / "gone.cmake") == ""
+    monkeypatch.setenv("FLAVOUR", "x")
+    (root / "pipe.cmake").unlink()  # the digest of the project refuses it by name
+    known = Memory(task.config, task.work)
+    assert [*known.inputs(task).variables] == ["FLAVOUR"]
+    job: Any = SimpleNamespace(entry=task.entry, config=task.config)
+    assert buildfolder._found_by(job)
+
+
+def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry that another work folder had finished is unfinished by the time it is copied: it is built here."""
+    other = task.work.parent / "other"
+    (other / task.entry.folder).mkdir(parents=True)
+    memory._write(other / task.entry.folder, begun={})
+    known = Memory(task.config, task.work, earlier=other)
+    answers = iter([None, object(), None])
+    monkeypatch.setattr(Memory, "_take", lambda *_: next(answers))
+    (task.work / task.entry.folder).mkdir(parents=True)
+    assert known.take(task, known.inputs(task)) is None
+    assert next(answers, "none is left") == "none is left"
 
 
 def folder(build: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:

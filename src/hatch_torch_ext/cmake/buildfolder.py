@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.cmake import launchers, package, replies, surroundings, written
-from hatch_torch_ext.facts import variables
-from hatch_torch_ext.facts.project import cmake_files
+from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _found_by(job: Job) -> str:
     Ninja compiles what that changes.
     """
     environ = job.entry.environ(os.environ)
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in cmake_files(job.config.source))
+    texts = map(project.text, project.cmake_files(job.config.source))
     named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
     values = [(name, environ[name]) for name in sorted(named) if name in environ]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()

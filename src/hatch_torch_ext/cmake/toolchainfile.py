@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import CompileError
-from hatch_torch_ext.facts.project import cmake_files
+from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -196,8 +196,8 @@ def _author_names_one(job: Job) -> bool:
 
 def _places(job: Job, flag: str) -> Iterator[str]:
     """Yield the places where the author writes ``flag``: file and line, option, variable."""
-    for path in cmake_files(job.config.source):
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for path in project.cmake_files(job.config.source):
+        for number, line in enumerate(project.text(path).splitlines(), 1):
             if flag in line.partition("#")[0]:
                 yield f"{path}:{number}"
     if any(flag in argument for argument in job.config.cmake.args):

@@ -16,21 +16,36 @@ MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 
 
 def cmake_files(source: Path) -> Iterator[Path]:
-    """Yield the CMake files below ``source``, except those in environments, build folders, caches and the like."""
+    """Yield the CMake files below ``source``, except those in environments, build folders, caches and the like.
+
+    Hidden ones (an editor's lock is a link that leads nowhere) and what cannot be read are none.
+    """
     for parent, folders, names in os.walk(source):
         here = Path(parent)
         if here != source and not MADE_BY_TOOLS.isdisjoint(names):
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in LEFT_OUT)
-        yield from (here / name for name in sorted(names) if name == "CMakeLists.txt" or name.endswith(".cmake"))
+        for name in sorted(names):
+            path = here / name
+            of_cmake = name == "CMakeLists.txt" or (name.endswith(".cmake") and not name.startswith("."))
+            if of_cmake and path.is_file() and os.access(path, os.R_OK):
+                yield path
+
+
+def text(path: Path) -> str:
+    """Return the text of a file of the project; nothing where it cannot be read: what needs the file says so."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def named(files: Iterable[Path], source: Path) -> Iterator[Path]:
     """Yield those of ``files`` that a CMake file below ``source`` names, by a name or, below ``source``, a pattern."""
     words: set[str] = set()
     for path in cmake_files(source):
-        words.update(_WORD.findall(path.read_text(encoding="utf-8", errors="replace")))
+        words.update(_WORD.findall(text(path)))
     names = {word.rpartition("/")[2] for word in words}
     patterns = [re.compile(fnmatch.translate(word.lstrip("/"))) for word in words if "*" in word or "?" in word]
     for path in files:

@@ -33,7 +33,7 @@ from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
-from hatch_torch_ext.facts import content, variables, variant
+from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
@@ -117,7 +117,7 @@ class Memory:
         other = self._earlier / task.entry.folder
         if self._take(other, inputs) is None:
             return None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(KeyError, OSError):  # KeyError: the other folder's build begins meanwhile
             for name in RESULTS:
                 shutil.rmtree(own / name, ignore_errors=True)
                 if (other / name).is_dir():
@@ -270,11 +270,9 @@ def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
     return [*(shlex.split(environ.get("CXX", ""))[:2] or tools.COMPILERS), *others]
 
 
-def _cmake_texts(project: Iterable[str]) -> Iterator[str]:
+def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:
     """Yield the contents of the project's CMake files."""
-    for path in project:
-        if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")):
-            yield Path(path).read_text(encoding="utf-8", errors="replace")
+    return (project.text(Path(path)) for path in paths if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")))
 
 
 def _packages(site: Path) -> Iterator[str]:
