@@ -413,6 +413,24 @@ def test_what_no_file_registers(text: str, data: bytes, told: str | None, tmp_pa
     assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if told else [])
 
 
+def test_sources_of_others_declare_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build folders, environments and hidden folders are not of the project, and do not count; a link leads nowhere."""
+    monkeypatch.setattr("hatch_torch_ext.audit.loading.MAX_SOURCES", 1)
+    text = 'TORCH_LIBRARY(of_source, m) { m.def("add"); }'
+    others = {".git": "", ".venv/include": "", "env": "pyvenv.cfg", "build/_deps": "", "cmake-debug": "CMakeCache.txt"}
+    for folder, sign in others.items():
+        (tmp_path / "p" / folder / "sub").mkdir(parents=True)
+        (tmp_path / "p" / folder / sign).touch()
+        (tmp_path / "p" / folder / "sub" / "ops.cpp").write_text(text)
+    for number in range(3):
+        (tmp_path / "p" / f"a{number}.txt").touch()
+    (tmp_path / "p" / "gone.cpp").symlink_to("nowhere")
+    use = "import torch\ntorch.ops.of_source.add(x)"
+    assert unregistered(tmp_path, use, data=b"other", sources=tmp_path / "p") == []
+    (tmp_path / "p" / "zz.cpp").write_text(text)
+    assert len(unregistered(tmp_path, use, data=b"other", sources=tmp_path / "p")) == 1
+
+
 def imported(
     files: dict[str, str], modules: tuple[str, ...] = (), elsewhere: tuple[str, ...] = ()
 ) -> list[tuple[str, str]]:

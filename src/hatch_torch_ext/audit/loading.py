@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.facts import project
 from hatch_torch_ext.facts.content import windows
 from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hatch_torch_ext.facts.variant import Variant
 
@@ -25,7 +27,7 @@ _SOURCES = frozenset({".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", "
 EXPORTED = "exported/"
 """Where a variant has the CMake packages that dependents in C++ find it by."""
 MAX_SOURCES = 20_000
-"""Number of files of a project that are looked at for its registrations."""
+"""Number of C++ files of a project that are looked at for its registrations."""
 
 
 def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -121,12 +123,20 @@ def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[st
     if not spaces or sources is None:
         return found
     registers = re.compile(rf"TORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*({'|'.join(map(re.escape, sorted(spaces)))})\s*,")
-    for number, path in enumerate(sorted(sources.rglob("*"))):
-        if number >= MAX_SOURCES:
-            break
-        if path.suffix in _SOURCES and path.is_file():
-            found.update(registers.findall(path.read_text(encoding="utf-8", errors="replace")))
+    for path in itertools.islice(_cpp_files(sources), MAX_SOURCES):
+        found.update(registers.findall(project.text(path)))
     return found
+
+
+def _cpp_files(sources: Path) -> Iterator[Path]:
+    """Yield the project's C++ files; those in a build folder may be of the projects that it fetched."""
+    builds: list[str] = []
+    for folder, names in project.walk(sources, sources, without=[sources / name for name in project.LEFT_OUT]):
+        if Path(folder) != sources and "CMakeCache.txt" in names:
+            builds.append(f"{folder}/")
+        if not f"{folder}/".startswith(tuple(builds)):
+            paths = (Path(folder, name) for name in names)
+            yield from (path for path in paths if path.suffix in _SOURCES and path.is_file())
 
 
 def _words(words: Collection[str], paths: Sequence[Path]) -> set[str]:
