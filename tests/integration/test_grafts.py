@@ -14,6 +14,7 @@ from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit.findings import CODES
 from hatch_torch_ext.base.errors import RepairError
 from hatch_torch_ext.facts.variant import built_from_json, built_to_json
+from hatch_torch_ext.repair import search
 from trees import TORCH_CALL, Site, compile_library, file_of, opens
 
 if TYPE_CHECKING:
@@ -68,6 +69,17 @@ def test_licences_beside_a_graft_come_along(site: Site) -> None:
         "pkg:generic/libfoo",
         "pkg:generic/libbar",
     }
+
+
+def test_folders_of_a_linkers_command_line(tmp_path: Path) -> None:
+    """Only words with an absolute folder count: `/lib64` of `out/lib64/libcore.so` is not the system's."""
+    (tmp_path / "build.ninja").write_text(
+        "build x: LINK y\n  LINK_PATH = -L/of/option -Lrelative/lib\n"
+        "  LINK_LIBRARIES = -Wl,-rpath-link,/of/link  out/lib64/libcore.so  /of/file/libx.so.1  -lm\n",
+        encoding="utf-8",
+    )
+    found = search.Search(machine="x86_64", build=tmp_path, prefixes=(), environ={})
+    assert [*map(str, found._linked_folders())] == ["/of/option", "/of/link", "/of/file"]
 
 
 def test_the_build_tree_says_where_a_library_was_linked_from(site: Site) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LD_SO_CONF = Path("/etc/ld.so.conf")
 _DEFAULT = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _MAX_INCLUDES = 100
+_LINKED = re.compile(r"(?:-L|-Wl,-rpath(?:-link)?,)?(/[^$]+?)(?:/lib[^/]*\.so[.\w]*)?")
+"""A word of a linker's command line that names a folder, or a library in one."""
 
 
 class Search:
@@ -73,8 +75,9 @@ class Search:
             rules = self._build / "build.ninja"
             text = rules.read_text(encoding="utf-8", errors="replace") if rules.is_file() else ""
             lines = "\n".join(re.findall(r"^  LINK_(?:LIBRARIES|PATH) = (.*)$", text, re.MULTILINE))
-            found = re.findall(r"(?:-L)?(/[^\s$]+?)(?=/lib[^/\s]*\.so[.\w]*(?:\s|$)|\s|$)", lines)
-            self._linked = [Path(folder) for folder in dict.fromkeys(found)]
+            # A relative word is of the build folder, where `_made` looks; only an absolute one names a folder itself.
+            found = (_LINKED.fullmatch(word) for word in lines.split())
+            self._linked = [Path(folder) for folder in dict.fromkeys(word[1] for word in found if word)]
         return self._linked
 
     def _made(self, name: str) -> list[Path]:
