@@ -779,6 +779,16 @@ def test_flags_that_link_the_cpp_runtime_statically(
     machine.find(None)
 
 
+def test_the_trial_of_the_compiler_writes_nothing_where_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags such as -Wl,-Map= and -save-temps write into a temporary folder; a relative compiler is found."""
+    (tmp_path / "g++").symlink_to(str(shutil.which("g++")))
+    monkeypatch.chdir(tmp_path)
+    assert tools.links_runtime(Path("g++"), ("-Wl,-Map=ops.map", "-save-temps")) is False
+    assert [path.name for path in tmp_path.iterdir()] == ["g++"]
+
+
 def test_without_another_compiler_the_message_says_how_to_install_one(tmp_path: Path) -> None:
     """The only compiler of the machine links the runtime statically: a package of its distribution, or an image."""
     real = shutil.which("g++")

@@ -231,10 +231,11 @@ def check_runtime(
         who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
     else:
         who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
+    if ignored:
+        report(f"{entry}: {sentence}; {who}. {remedy}")
+        return
     problem = f'{sentence}; {who}. {remedy}, or set `ignore` to ["static-runtime"] to build it all the same'
-    if not ignored:
-        raise ToolchainError(entry, problem)
-    report(f"{entry}: {problem}")
+    raise ToolchainError(entry, problem)
 
 
 def _other_compiler(flags: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -263,7 +264,9 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
         source, library = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
         source.write_text("void torch_ext() { throw 1; }\n", encoding="ascii")
         try:
-            run([compiler_path, "-shared", "-fPIC", source, "-o", library, *flags], timeout=TIMEOUT)
+            # In that folder: flags may write files where the compiler runs (-save-temps, -Wl,-Map=).
+            program = compiler_path.absolute()
+            run([program, "-shared", "-fPIC", source, "-o", library, *flags], cwd=Path(folder), timeout=TIMEOUT)
         except ProcessError:
             return None
         try:
