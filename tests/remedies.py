@@ -52,6 +52,7 @@ PERFORMED: dict[str, tuple[str, ...]] = {
     "unit/test_extension.py::test_the_next_number_and_a_name_that_is_taken": ("Extend that wheel, or name another",),
     "unit/test_extension.py::test_what_does_not_belong_together": ("Release a new version that requires more",),
     "integration/test_audit_cuda.py::test_functions_that_it_lacks": ("Compile with a toolkit of torch's own CUDA",),
+    "integration/test_audit_remedies.py::test_a_cpp_runtime_in_a_library_of_others": ("link that one",),
     "integration/test_audit_remedies.py::test_a_cpp_runtime_of_its_own": ("Link the C++ runtime dynamically",),
     "integration/test_audit_remedies.py::test_a_forgotten_extern_c": ("Add the source that defines it",),
     "integration/test_audit_remedies.py::test_a_helper_with_the_other_string": (

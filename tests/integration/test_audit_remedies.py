@@ -201,6 +201,16 @@ def test_a_cpp_runtime_of_its_own(options: tuple[str, ...], tmp_path: Path) -> N
     assert "static-runtime" not in codes
 
 
+def test_a_cpp_runtime_in_a_library_of_others(tmp_path: Path) -> None:
+    """The author did not link what is grafted: a warning, until another build of the library is linked."""
+    static = compiled(tmp_path, "liba.so", "-static-libstdc++", f__cpp=THROWS)
+    shared = compiled(tmp_path, "libb.so", f__cpp=THROWS)
+    for path, expected in ((static, [True]), (shared, [])):
+        binary = AuditedBinary(place=path.name, elf=elf.read(path), depth=3, graft=True)
+        found = settle(variants.check(Subject(variant="label", ours=True, binaries=(binary,))))
+        assert [each.warning for each in found if each.code == "static-runtime"] == expected
+
+
 def test_a_cpp_runtime_behind_a_c_interface(tmp_path: Path) -> None:
     """A library that others call through C alone, as NVIDIA's are, keeps a runtime of its own."""
     source = THROWS.replace("torch_check(text.str());", "").replace("void torch_check(const std::string&);", "")

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.elf import ElfFile
 
+OF_A_GRAFT = (
+    "The library is of others: if they have a build of it that links the C++ runtime dynamically, link that one."
+)
+"""The remedy of ``static-runtime`` for a library that the author did not link."""
+
 
 def system(elf: ElfFile) -> policy.Policy:
     """Return the policy that the file's own symbol versions meet: every system that ``elf`` runs on has its libraries.
@@ -76,7 +81,7 @@ def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
 def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """Find a C++ runtime inside a file that shares texts, streams or exceptions with torch or other C++ libraries.
 
-    A library with a C interface may keep its own.
+    A library with a C interface may keep its own. Who grafts a library of others did not link it: that is a warning.
     """
     shares = binary.is_module or any(symbol.startswith("_Z") for symbol in binary.elf.undefined)
     shares = shares or owners.registers(binary.elf.undefined)
@@ -86,7 +91,8 @@ def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             "has the C++ runtime in it, beside the one that torch loads: numbers vanish from texts, and an exception "
             "ends the process"
         )
-        yield finding("static-runtime", binary.place, message, variant=subject.variant)
+        warning, remedy = (True, OF_A_GRAFT) if binary.graft else (None, None)
+        yield finding("static-runtime", binary.place, message, variant=subject.variant, warning=warning, remedy=remedy)
 
 
 def _searched(binary: AuditedBinary) -> set[str]:

@@ -30,6 +30,8 @@ class AuditedBinary:
     unopened: bool = False
     """The package opens it itself, perhaps instead of another file: neither the loader nor the audit opens it."""
     depth: int | None = None
+    graft: bool = False
+    """A library of others that the repair put beside the project's own."""
 
     @property
     def name(self) -> str:

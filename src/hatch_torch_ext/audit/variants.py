@@ -144,6 +144,7 @@ def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth:
         elf=elf.read(built.root / file.path),
         module=file.module,
         unopened=file.unopened,
+        graft=file.kind == "graft",
         unstripped=_unstripped(tree, file.path),
         depth=depth,
     )

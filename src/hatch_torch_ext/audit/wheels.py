@@ -251,6 +251,7 @@ def _subjects(
                 elf=elves[path].elf,
                 module=file.module,
                 unopened=file.unopened,
+                graft=file.kind == "graft",
                 depth=(elves[path].depth or 0) + 1,
             )
             for path, file in sorted(item.files.items())
