@@ -209,7 +209,8 @@ def test_what_linked_targets_say_is_read_once_each(tmp_path: Path) -> None:
         '  math(EXPR before "${number} - 1")\n  foreach(each RANGE ${before})\n'
         "    target_link_libraries(t${number} INTERFACE t${each} stdc++fs)\n  endforeach()\nendforeach()\n"
         "target_link_libraries(t0 INTERFACE n::t24 Torch::Python)\n"
-        "_torch_ext_written_by_linked(t24 written)\n_torch_ext_linked_targets(t24 linked)\n_torch_ext_links_python(t24 links)\n"
+        "_torch_ext_written_by_linked(t24 written)\n_torch_ext_linked_targets(t24 linked)\n"
+        "_torch_ext_links_python(t24 links)\n"
         'list(LENGTH linked count)\nfile(WRITE ${CMAKE_BINARY_DIR}/result "${count} ${links} ${written}")\n',
     )
     count, links, written = (build / "result").read_text(encoding="utf-8").split(" ", 2)
