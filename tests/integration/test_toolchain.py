@@ -694,8 +694,8 @@ def test_nvccs_flags_of_the_process_for_this_machine_are_left_out(
     assert found is not None
     assert found.variables == (
         ("CUDAFLAGS", "-maxrregcount=64"),
-        ("NVCC_PREPEND_FLAGS", "-lineinfo"),
         ("NVCC_APPEND_FLAGS", "-Xcompiler=-DA"),
+        ("NVCC_PREPEND_FLAGS", "-lineinfo"),
     )
     assert (
         "matrix.2.11: NVCC_PREPEND_FLAGS: -ccbin=/usr/bin/g++ is not for aarch64, and is left out here" in crossing.said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -53,9 +54,10 @@ def site(environment: Path) -> Path:
 
 
 def set_torch(prefix: Path, source: str = TORCH, cuda: str | None = None) -> None:
-    """Put a tiny torch into an environment."""
+    """Put a tiny torch into an environment; no compiled file stays: two of one second and one size look alike."""
     folder = next((prefix / "lib").glob("python*/site-packages")) / "torch"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     (folder / "__init__.py").write_text(source)
     (folder / "version.py").write_text(VERSION.format(cuda=cuda))
 
