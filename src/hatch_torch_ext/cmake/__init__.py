@@ -91,7 +91,8 @@ def build(
     files = _files(job.prefix)
     if not files:
         raise CompileError(entry.name, failures.nothing_installed(reply, source=config.source, log=job.log))
-    for project, places in replies.of_dependencies(reply, job.prefix, root=config.root, build=job.build).items():
+    roots = (config.root, config.source)
+    for project, places in replies.of_dependencies(reply, job.prefix, roots=roots, build=job.build).items():
         report(
             f"{entry.name}: the install rules of {project}, which the project brings in, put {escape.few(places)} into "
             "the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"

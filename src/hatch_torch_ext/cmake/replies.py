@@ -140,15 +140,17 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
     return tuple(sorted(found))
 
 
-def of_dependencies(reply: Reply, prefix: Path, *, root: Path, build: Path) -> dict[str, list[str]]:
+def of_dependencies(reply: Reply, prefix: Path, *, roots: Sequence[Path], build: Path) -> dict[str, list[str]]:
     """Return project -> what its own install rules left in ``prefix``, for the projects that are dependencies.
 
-    They are in the build folder (FetchContent), outside of the author's ``root``, or in a folder for dependencies.
+    They are in the build folder (FetchContent), outside of the author's ``roots`` (the project's folder, and that of
+    CMakeLists.txt, which may be elsewhere), or in a folder for dependencies.
     """
     found: dict[str, set[str]] = {}
     for rule in reply.rules:
-        own = rule.folder.is_relative_to(root) and not rule.folder.is_relative_to(build)
-        if rule.destination is None or (own and VENDORED.isdisjoint(rule.folder.relative_to(root).parts)):
+        root = next((each for each in roots if rule.folder.is_relative_to(each)), None)
+        own = root is not None and not rule.folder.is_relative_to(build)
+        if rule.destination is None or (root and own and VENDORED.isdisjoint(rule.folder.relative_to(root).parts)):
             continue
         names = [*rule.targets, *(name for name, _ in (*rule.files, *rule.folders))]
         places = [Path(os.path.normpath(prefix / rule.destination / name)) for name in names]
