@@ -202,6 +202,8 @@ class Site:
         """Install the package with its loader, as the wheel of ``variants`` does, beside a small torch."""
         layout = merge.merge(variants, package=self.package, distribution="my-pkg")
         folder = self.root / "site" / Path(*self.package.split("."))
+        for compiled in [*self.root.joinpath("site").rglob("__pycache__")]:  # of one second and one size, it would stay
+            shutil.rmtree(compiled)
         for file in layout.files:
             (folder / file.target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file.source, folder / file.target)
