@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from oracle.workshop import Built
 
-COUNT = 10
+COUNT = 6
 """Projects in every run; the command of ``run.py`` has as many as there are."""
 
 
