@@ -152,6 +152,7 @@ def emulated(arm64: Path, packages: Path, wheel: Path, code: str, *, tmp_path: P
     )
 
 
+@pytest.mark.performs('take `sdk = "thin"`, or build this')
 def test_one_build_gives_a_wheel_for_each(made: Path) -> None:
     """Each is tagged for its machine, holds its files alone, is clean, and names the policy that it meets."""
     assert len(list(made.iterdir())) == 2
@@ -226,6 +227,7 @@ def test_auditwheel_agrees(made: Path, machine: str, tmp_path: Path) -> None:
         assert sorted(after.read(record).splitlines()) == sorted(before.read(record).splitlines())
 
 
+@pytest.mark.performs("into the option `cross.")
 def test_it_is_right_under_emulation(made: Path, arm64: Path, site: Path, tmp_path: Path) -> None:
     """aarch64's torch loads the variant for aarch64, and the operators return the right values."""
     done = emulated(arm64, site, of(made, "aarch64"), USE, tmp_path=tmp_path)

@@ -138,6 +138,7 @@ def test_everything_is_opened_and_a_crash_is_a_finding(
     assert found == [("generic-namespace", "d.so")]
 
 
+@pytest.mark.performs("Compile it against the same torch release", "Link the library that is missing")
 def test_what_was_compiled_anew_opens(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """The library that was missing is linked, and a call is made as this torch declares it: both files open."""
     compiled(tmp_path / "libthere.so", "int not_there(void) { return 0; }", "-Wl,-soname,libthere.so")
@@ -182,6 +183,7 @@ static auto registered = torch::class_<Counter>(SPACE, "Counter").def(torch::ini
 """
 
 
+@pytest.mark.performs("Register each class once")
 @pytest.mark.slow
 def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """CASE 75: the process dies, and the finding says of what; under a name of its own each of both opens."""
@@ -250,6 +252,7 @@ _C = types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True, _dispatch_get_all_op_nam
 """
 
 
+@pytest.mark.performs("Install one, such as", "Name the Python itself")
 def test_a_python_without_torch(tmp_path: Path) -> None:
     """A path that is none, and a Python without torch, are errors with a remedy; an environment is its Python."""
     assert opening.probe(tmp_path / "python") is None
@@ -279,6 +282,7 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
     assert audit.audit_wheel(path, open_with=python) == ()
 
 
+@pytest.mark.performs("Repair that installation")
 def test_a_python_whose_torch_is_broken(tmp_path: Path) -> None:
     """CASE 124: a torch that cannot be imported is told as such, with Python's words; mended, it is used."""
     path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)

@@ -46,6 +46,7 @@ def test_functions_that_torchs_runtime_has(subject: Subject) -> None:
     assert found(subject) == []
 
 
+@pytest.mark.performs("Compile with a toolkit of torch's own CUDA")
 def test_functions_that_it_lacks(subject: Subject) -> None:
     """What nvcc calls by itself counts as well; the message names function and version, however it came about."""
     message = "needs __cudaGetKernel, which the runtime of torch's CUDA 12.4 does not have"

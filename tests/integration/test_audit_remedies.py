@@ -82,6 +82,7 @@ def toolkit(cuda13_wheels: Path, tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.performs("Link the library: {}.")
 def test_the_lines_that_link_a_cuda_library(toolkit: Path, tmp_path: Path) -> None:
     """CASE 41: a function of cuRAND without cuRAND: a fault, and the two lines of its remedy link the library."""
     project = tmp_path / "project"
@@ -116,6 +117,7 @@ def test_the_line_for_a_library_without_a_target_of_cmake(function: str, soname:
     assert judged(build / "libsum.so") == []
 
 
+@pytest.mark.performs("Compile everything with the _GLIBCXX")
 def test_a_helper_with_the_other_string(tmp_path: Path) -> None:
     """CASE 67: the finding recognises a hidden static helper of the other ABI; with one flag for both, it is gone."""
     main = "#include <string>\nint helper(const std::string&); int user() { return helper(std::string(99, 'x')); }"
@@ -142,6 +144,7 @@ __attribute__((constructor)) static void registers(void) { torch_library_def("my
 """
 
 
+@pytest.mark.performs("Where a static library registers")
 def test_registrations_that_the_linker_drops(tmp_path: Path) -> None:
     """CASE 73: of a static library only what is called is linked; both remedies, and the source, bring it back."""
     sources = {"ops.c": DEFINES, "glue.c": "int glue(void) { return 1; }", "torch.c": "void torch_library_def() {}"}
@@ -184,6 +187,7 @@ void f(double x) {
 """
 
 
+@pytest.mark.performs("Link the C++ runtime dynamically")
 @pytest.mark.parametrize(
     "options",
     [
@@ -201,6 +205,7 @@ def test_a_cpp_runtime_of_its_own(options: tuple[str, ...], tmp_path: Path) -> N
     assert "static-runtime" not in codes
 
 
+@pytest.mark.performs("link that one")
 def test_a_cpp_runtime_in_a_library_of_others(tmp_path: Path) -> None:
     """The author did not link what is grafted: a warning, until another build of the library is linked."""
     static = compiled(tmp_path, "liba.so", "-static-libstdc++", f__cpp=THROWS)
@@ -219,6 +224,7 @@ def test_a_cpp_runtime_behind_a_c_interface(tmp_path: Path) -> None:
     assert "static-runtime" not in {each.code for each in checked(library)}
 
 
+@pytest.mark.performs("Add the source that defines it")
 def test_a_forgotten_extern_c(tmp_path: Path) -> None:
     """CASE 41: a launcher that is C on one side alone; `extern "C"` on the other mends it."""
     (tmp_path / "user.c").write_text("void launch(float *); void user(void) { launch(0); }")
@@ -252,6 +258,7 @@ def test_a_name_in_torchs_scopes_that_no_header_has(tmp_path: Path) -> None:
     assert said() == []
 
 
+@pytest.mark.performs("-ftls-model=initial-exec")
 def test_static_thread_local_storage(tmp_path: Path) -> None:
     """What no process has room for is a fault, what some have none for a warning; the usual model has no limit."""
     source = "static __thread char kept[%s] %s; char *f(void) { return kept; }"
@@ -281,6 +288,7 @@ def test_static_thread_local_storage(tmp_path: Path) -> None:
     assert opened(4000)
 
 
+@pytest.mark.performs("Pass -ffast-math")
 def test_subnormal_numbers(tmp_path: Path) -> None:
     """What -ffast-math links makes the whole process calculate otherwise; given to the compiler alone, it does not."""
     lines = "cmake_minimum_required(VERSION 3.18)\nproject(m C)\nadd_library(m SHARED m.c)\n"
@@ -300,6 +308,7 @@ def test_subnormal_numbers(tmp_path: Path) -> None:
     assert said("target_compile_options(m PRIVATE -ffast-math)") == ([], "True")
 
 
+@pytest.mark.performs("the name that its PyInit_")
 def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
     """CASE 50: the properties that the remedy names give the file the module's name."""
     (tmp_path / "m.c").write_text("void *PyInit__C(void) { return 0; }")
@@ -347,6 +356,7 @@ NO_NOTE = ".globl f\nf: ret\n"
 NOTE = '.section .note.GNU-stack,"",@progbits\n'
 
 
+@pytest.mark.performs("-Wl,-z,noexecstack")
 def test_an_executable_stack(tmp_path: Path) -> None:
     """Assembler files say nothing of the stack: the linker's option of the remedy, or the section, takes it away."""
 
@@ -364,6 +374,7 @@ def test_an_executable_stack(tmp_path: Path) -> None:
     assert linked(NO_NOTE + NOTE) == []
 
 
+@pytest.mark.performs("-fPIC")
 def test_code_that_is_not_position_independent(tmp_path: Path) -> None:
     """A static library without -fPIC goes into a shared one: both the option and CMake's variable mend it."""
     (tmp_path / "helper.c").write_text("static int kept; int *helper(void) { return &kept; }", encoding="utf-8")
@@ -383,6 +394,7 @@ def test_code_that_is_not_position_independent(tmp_path: Path) -> None:
     assert checked(built(tmp_path, lines.replace("-fno-pie ", ""), f"-D{variable}") / "libuser.so") == []
 
 
+@pytest.mark.performs('Set debug-symbols = "strip"')
 @pytest.mark.parametrize("mend", ["strip", "-s"])
 def test_symbols_that_were_left(mend: str, site: Site, tmp_path: Path) -> None:
     """What an author kept is no finding of a build; of another wheel's file it is, and both ways out end it."""
@@ -396,6 +408,7 @@ def test_symbols_that_were_left(mend: str, site: Site, tmp_path: Path) -> None:
         assert site.audit(site.repair(config=config), config) == []
 
 
+@pytest.mark.performs("-ffile-prefix-map")
 def test_folders_of_the_builder(tmp_path: Path) -> None:
     """`__FILE__` holds the folder; the option of the remedy replaces its name."""
     (tmp_path / "f.c").write_text("const char *f(void) { return __FILE__; }", encoding="utf-8")
@@ -411,6 +424,7 @@ def test_folders_of_the_builder(tmp_path: Path) -> None:
     assert said(f"{option}={tmp_path}=src") == []
 
 
+@pytest.mark.performs("Use paths that begin with $ORIGIN")
 @pytest.mark.parametrize("entry", ["/opt/torch/lib", "lib", "$ORIGIN:", "$ORIGIN/../../../../x"])
 def test_paths_to_libraries(entry: str, site: Site) -> None:
     """Every kind of bad RPATH is gone with paths that stay inside site-packages, with none, and by the repair."""
@@ -425,6 +439,7 @@ def test_paths_to_libraries(entry: str, site: Site) -> None:
     assert site.audit(site.repair(), site.config()) == []
 
 
+@pytest.mark.performs("ook's repair does so.")
 def test_what_the_repair_leaves_out(site: Site) -> None:
     """Libraries of torch, CUDA, OpenMP and the process lie in the install tree: in the variant there is no finding."""
     names = ("libc10.so", "libcudart-d0da41ae.so.12", "libgomp.so.1", "libX11.so.6", "libtcmalloc.so.4")
@@ -438,6 +453,7 @@ def test_what_the_repair_leaves_out(site: Site) -> None:
     assert [file.path.rpartition("/")[2] for file in built.variant.files] == ["libops.so"]
 
 
+@pytest.mark.performs("patchelf --replace-needed")
 def test_versions_of_a_library_that_is_not_needed(tmp_path: Path) -> None:
     """One half of a library's name was changed: patchelf, as the remedy calls it, changes both."""
     (tmp_path / "map").write_text("ONE { global: *; };", encoding="utf-8")
@@ -457,6 +473,7 @@ def test_versions_of_a_library_that_is_not_needed(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={"LD_LIBRARY_PATH": str(tmp_path)})
 
 
+@pytest.mark.performs("Link Python::Module")
 def test_libpython(tmp_path: Path) -> None:
     """Python::Python links the library, Python::Module does not."""
     library = compiled(tmp_path, "libpython3.11.so.1.0", "-Wl,-soname,libpython3.11.so.1.0", p__c="void *PyInit_x;")
@@ -496,6 +513,7 @@ PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }
 """
 
 
+@pytest.mark.performs("Build the module with the Python", "Build the module without the limited API")
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older headers lack the function")
 def test_the_python_of_a_module_and_the_limited_api(tmp_path: Path) -> None:
     """A module of a newer function than it promises: without the promise, or with a definition of it, none is left."""
@@ -522,6 +540,7 @@ def test_the_python_of_a_module_and_the_limited_api(tmp_path: Path) -> None:
     assert {each.code for each in packed} == {"python-tag"}
 
 
+@pytest.mark.performs("name and build it for each Python")
 def test_pybind11_under_the_limited_api(torch_cpu_python: Path, tmp_path: Path) -> None:
     """The same module, named and packed for its Python, is as it should be."""
     command = [str(torch_cpu_python), "-c", "import sysconfig as s; print(*map(s.get_path, ('include', 'purelib')))"]
@@ -539,6 +558,7 @@ def test_pybind11_under_the_limited_api(torch_cpu_python: Path, tmp_path: Path) 
     assert said(named, "cp311") == set()
 
 
+@pytest.mark.performs("-fopenmp", "compile with GCC")
 def test_openmp(site: Site, tmp_path: Path) -> None:
     """GCC's -fopenmp needs a runtime that torch has, and the repair leads there; Clang's needs one that it lacks."""
     source = "void f(int *x) {\n#pragma omp parallel for\nfor (int i = 0; i < 9; i++) x[i] = i; }"
@@ -563,6 +583,7 @@ def test_openmp(site: Site, tmp_path: Path) -> None:
         site.repair()
 
 
+@pytest.mark.performs("Compile against the torch release that it is for", "Where TORCH_EXT_STABLE_ABI is ON")
 def test_symbols_of_torch(site: Site) -> None:
     """What torch lacks, what another library has, what is not stable: each is mended by what it says."""
     exports = {

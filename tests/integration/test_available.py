@@ -142,6 +142,7 @@ def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixt
     assert line in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.performs("add to the matrix:")
 def test_the_edit_serves_all(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
     """The lines that the command prints, pasted: everything that there is is served, and nothing is left to add."""
     assert cli.main(["matrix", "--available"]) == 0
@@ -223,6 +224,7 @@ def test_the_tables_agree_with_the_default_index() -> None:
     assert list(builds.differences(there)) == []
 
 
+@pytest.mark.performs("write a release line of torch", "add `--available`", "add `--github`")
 def test_what_is_new_is_added_where_the_matrix_is(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
     """`--new` exits with 1 and the list; `--add` edits the file, keeps its comments, and then nothing new is left."""
     file = Path("pyproject.toml")
@@ -263,6 +265,7 @@ def extended(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.performs("Add this where the matrix is made", "give either `--add torch=X.Y`")
 def test_an_extension_that_fails_leaves_all_as_it_was(address: str, tmp_path: Path) -> None:
     """A release that no index has; a matrix that a plugin makes, with the lines to add; a download that fails.
 

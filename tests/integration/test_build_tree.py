@@ -128,6 +128,7 @@ install(TARGETS ops LIBRARY DESTINATION .)
 """
 
 
+@pytest.mark.performs("linked to stubs whatever the SDK: give the answer")
 def test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable(bench: Workbench, tmp_path: Path) -> None:
     """It would take the stubs' failure for the project's answer; with the answer given, as told, nothing is tried."""
     source = tmp_path / "project" / "csrc"

@@ -110,6 +110,7 @@ def test_top_level_includes_of_the_author_run_beside_ours(way: str, bench: Workb
     ]
 
 
+@pytest.mark.performs("Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE")
 def test_a_project_that_displaces_our_file_is_refused_and_both_remedies_work(bench: Workbench, tmp_path: Path) -> None:
     """CMAKE_PROJECT_INCLUDE_BEFORE, set in the project: what we hold it to would not be held. The message helps."""
     text = """
@@ -357,6 +358,7 @@ BY_FUNCTION = "pybind11_add_module(pybind MODULE version.cpp)"
 BY_VARIABLE = "add_library(pybind MODULE version.cpp)\ninclude_directories(${pybind11_INCLUDE_DIRS})\n"
 
 
+@pytest.mark.performs("torch's own pybind11")
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [BY_FUNCTION, BY_VARIABLE])
 def test_torchs_own_pybind11_comes_first_for_what_links_torch(
@@ -416,6 +418,7 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "-qm", "all")
 
 
+@pytest.mark.performs("git clone --recurse-submodules", "submodule update --init")
 def test_a_submodule_that_is_not_checked_out_is_named_and_the_command_helps(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +477,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
 """
 
 
+@pytest.mark.performs('Set `sdk = "environment"`', 'set `sdk = "environment"`')
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["torchgen", "functorch", "sympy"])
 def test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so(

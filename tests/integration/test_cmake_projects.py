@@ -63,6 +63,7 @@ def test_variables_joined_by_hand(sdk: str, bench: Workbench, request: pytest.Fi
     assert_clean(tree, "libvariables.so")
 
 
+@pytest.mark.performs("Leave out torch/extension.h")
 def test_operators_and_classes_by_the_target_torch(bench: Workbench) -> None:
     """A library that links the target `torch` registers an operator and a class in that torch's process.
 

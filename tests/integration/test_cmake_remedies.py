@@ -60,6 +60,7 @@ def codes(tree: InstallTree, name: str) -> list[str]:
     return [found.code for found in python.check(Subject(variant="label", binaries=(file,), ours=True))]
 
 
+@pytest.mark.performs("and only what is installed goes into the wheel")
 def test_the_line_that_installs(make: Make) -> None:
     """Libraries are built and not installed: the line of the message, as it stands, installs them."""
     lines = "add_library(first SHARED a.c)\nadd_library(second MODULE a.c)\n"
@@ -86,6 +87,7 @@ install(TARGETS mine LIBRARY DESTINATION .)
 """
 
 
+@pytest.mark.performs("EXCLUDE_FROM_ALL in")
 def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_path: Path) -> None:
     """CASE 82: headers and the like of a fetched project are told; EXCLUDE_FROM_ALL leaves them out, and it is quiet.
 
@@ -115,6 +117,7 @@ def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_
     assert library[0].is_relative_to(tree.log.parent / "build" / "_deps")
 
 
+@pytest.mark.performs("and the project has no shared library or module")
 def test_the_lines_of_a_library(make: Make) -> None:
     """A project without any shared library: its lines, with a source of that name, make one that links torch."""
     lines = "add_library(core STATIC a.c)\n"
@@ -125,6 +128,7 @@ def test_the_lines_of_a_library(make: Make) -> None:
     assert tree.files == ("libmy_ops.so",)
 
 
+@pytest.mark.performs("Use a relative destination")
 def test_the_destination(make: Make) -> None:
     """An absolute destination is made the relative one of the message."""
     lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION {})\n"
@@ -133,6 +137,7 @@ def test_the_destination(make: Make) -> None:
     assert make(lines.format(relative)).files == ("libops.so",)
 
 
+@pytest.mark.performs("Correct this in the project's sources")
 def test_sources_that_are_corrected(make: Make) -> None:
     """The error of the compiler names file and line; the next build compiles what was mended."""
     lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION .)\n"
@@ -142,6 +147,7 @@ def test_sources_that_are_corrected(make: Make) -> None:
     assert make(lines, a_c="int a(void) { return 1; }").files == ("libops.so",)
 
 
+@pytest.mark.performs("raise the limit of the container")
 def test_a_compiler_that_gets_too_little_memory(make: Make) -> None:
     """The sources are not to blame; the limit is raised, or the file is split, and the next build compiles."""
     limited = 'set(CMAKE_C_COMPILER_LAUNCHER sh -c "ulimit -v {} && exec \\"$0\\" \\"$@\\"")\n'
@@ -170,6 +176,7 @@ install(TARGETS ops DESTINATION .)
     assert make(lines, once_sh=once).files == ("libops.so",)
 
 
+@pytest.mark.performs("correct the version in CMakeLists.txt")
 def test_the_version_that_a_project_asks_for(make: Make) -> None:
     """The version in CMakeLists.txt is made the entry's own."""
     lines = "find_package(Torch {} REQUIRED)\nfile(WRITE ${{CMAKE_BINARY_DIR}}/a.txt)\n"
@@ -179,6 +186,7 @@ def test_the_version_that_a_project_asks_for(make: Make) -> None:
     assert make(lines.format(ENTRY.torch_requirement.removeprefix("torch==").removesuffix(".*"))).files == ("a.txt",)
 
 
+@pytest.mark.performs("give it sources of its own")
 def test_sources_of_a_stable_entry(make: Make, thin: Workbench) -> None:
     """Sources of its own where the variable of the message is ON; or an entry without `abi`."""
     thin.entry = replace(ENTRY, stable_abi=True)
@@ -195,6 +203,7 @@ def test_sources_of_a_stable_entry(make: Make, thin: Workbench) -> None:
     assert make(lines.format("ops.cpp"), on=thin).files == ("libops.so",)
 
 
+@pytest.mark.performs("link Torch::Python")
 def test_headers_of_python_in_a_library(make: Make) -> None:
     """Torch::Python has them, and the library is then for one Python, as the audit says.
 
@@ -212,6 +221,7 @@ def test_headers_of_python_in_a_library(make: Make) -> None:
     assert f"#include <{header}>\n" in (PACKAGES / "operators" / "operators.cpp").read_text(encoding="utf-8")
 
 
+@pytest.mark.performs("or build it for each Python")
 def test_pybind11_with_the_limited_api(make: Make) -> None:
     """A module that CMake builds for the limited API, on torch's pybind11; for its own Python it builds."""
     lines = (
@@ -228,6 +238,7 @@ def test_pybind11_with_the_limited_api(make: Make) -> None:
     assert name.startswith("m.cpython-")
 
 
+@pytest.mark.performs('`cmake.torch-package = "upstream"` out')
 def test_torchs_own_package_without_a_toolkit(bench: Workbench, tmp_path: Path) -> None:
     """A torch for CUDA stops its own CMake package where there is no toolkit; without the option, ours answers."""
     share = bench.sdk.prefix / "share" / "cmake"
@@ -243,6 +254,7 @@ def test_torchs_own_package_without_a_toolkit(bench: Workbench, tmp_path: Path) 
     assert bench.build("names", cmake=QUICK).files == ("variables.txt",)
 
 
+@pytest.mark.performs("let CMake write below")
 def test_what_cmake_writes_into_the_sources(make: Make, bench: Workbench) -> None:
     """A generated file is told, and below the folder of the message it is nobody else's."""
     lines = 'file(WRITE "{}/made.c" "int a(void) {{ return 1; }}")\nadd_library(ops SHARED "{}/made.c")\n'
@@ -257,6 +269,7 @@ def test_what_cmake_writes_into_the_sources(make: Make, bench: Workbench) -> Non
     assert not (bench.config.source / "made.c").exists()
 
 
+@pytest.mark.performs("See that the disk has space")
 def test_a_description_that_cannot_be_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake wrote it on a full disk: cut off. The same command again, when there is space, builds."""
     lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION .)\n"
@@ -274,6 +287,7 @@ def test_a_description_that_cannot_be_read(make: Make, monkeypatch: pytest.Monke
     assert make(lines).files == ("libops.so",)
 
 
+@pytest.mark.performs("Rename that folder")
 @pytest.mark.parametrize("letter", [";", "$"])
 def test_a_folder_that_is_renamed(letter: str, bench: Workbench, tmp_path: Path) -> None:
     """The same project under another name is built."""
@@ -289,6 +303,7 @@ def test_a_folder_that_is_renamed(letter: str, bench: Workbench, tmp_path: Path)
     assert bench.build("csrc").files == ("a.txt",)
 
 
+@pytest.mark.performs("-march=native")
 @pytest.mark.parametrize("where", ["CMakeLists.txt", "CXXFLAGS"])
 def test_a_library_for_this_processor_alone(where: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag is found wherever it was written; with the one of the remedy, it is for all users' processors."""

@@ -88,6 +88,7 @@ def set_torch(image: Path, version: str) -> None:
         cached.unlink()
 
 
+@pytest.mark.performs("to keep it, type instead")
 def test_a_vendors_torch(typed: Callable[..., process.Completed]) -> None:
     """The package comes without a torch; it loads by permission, as the check of the page says, and not without."""
     typed(block("A vendor's torch"))

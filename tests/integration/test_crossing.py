@@ -79,6 +79,7 @@ def test_what_is_compiled_is_run_by_qemu(crossed: Workbench, tmp_path: Path) -> 
     assert built(crossed, tmp_path / "p", text + LIBRARY).is_file()
 
 
+@pytest.mark.performs("give its answer in the option")
 def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake asks for the answer; the message says what would give it, and where to write it."""
     text = 'include(CheckCXXSourceRuns)\ncheck_cxx_source_runs("int main() { return 0; }" RUNS)\n'
@@ -103,6 +104,7 @@ def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypa
     assert "`apt-get install qemu-user-static`" in str(caught.value)
 
 
+@pytest.mark.performs("give the variables of its answers")
 def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: Path) -> None:
     """CMake itself does not run it, and names the variables of its answers; given by the option, it goes on."""
     file = tmp_path / "theirs.cmake"
@@ -120,6 +122,7 @@ def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: 
     assert built(crossed, tmp_path / "p", text + LIBRARY).is_file()
 
 
+@pytest.mark.performs("is not a valid flag for")
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-mavx2", "-march=native", "-m64"])
 def test_a_flag_for_x86_is_told_with_its_line(crossed: Workbench, tmp_path: Path, flag: str) -> None:
@@ -135,6 +138,7 @@ def test_a_flag_for_x86_is_told_with_its_line(crossed: Workbench, tmp_path: Path
     assert built(crossed, tmp_path / "p", LIBRARY + guarded).is_file()
 
 
+@pytest.mark.performs("is a header only for x86")
 def test_intrinsics_are_told(crossed: Workbench, tmp_path: Path) -> None:
     """A header of x86's intrinsics ends in the macro that guards it."""
     with pytest.raises(CompileError, match=r"`immintrin\.h` is a header only for x86 processors: .* `#if defined\(__x"):
@@ -151,6 +155,7 @@ def test_flags_of_the_process_for_this_processor_are_left_out(
     assert "matrix.2.13: CXXFLAGS: -march=x86-64-v2 -m64 is not for aarch64, and is left out here" in crossed.reports
 
 
+@pytest.mark.performs("by the option cross.")
 def test_headers_of_python_that_are_not_there(crossed: Workbench, tmp_path: Path) -> None:
     """CMake finds a Python, so that a library is built; what includes its headers ends with what to install."""
     text = "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)\n"
@@ -277,6 +282,7 @@ def test_a_sysroot(crossed: Workbench, arm64: Path, tmp_path: Path) -> None:
     assert elf.read(built(crossed, tmp_path / "p", text + LIBRARY, cross=cross)).machine == "aarch64"
 
 
+@pytest.mark.performs("by the option `cross.{machine}", "by the option `cross.{}.cxx`")
 def test_clang_compiles_for_it(crossed: Workbench, tmp_path: Path) -> None:
     """Clang gets its target as an option, and finds the C library of Debian's cross compiler."""
     if shutil.which("clang++") is None or shutil.which("aarch64-linux-gnu-ld", path="/usr/bin") is None:

@@ -208,6 +208,7 @@ def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
     assert fatbin.archs(cpu.build(config, name="matrix.cpu").prefix / "libkernels.so") == ()
 
 
+@pytest.mark.performs('give the entry `cuda = ["cpu"]`')
 def test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu(bench: Bench) -> None:
     """An index gives torch for CUDA where none was asked for: both ways on are named, and `cuda = "cpu"` works."""
     _with_torch_libraries(bench)
@@ -282,6 +283,7 @@ def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
     assert "CUDA 12" in failure.value.message
 
 
+@pytest.mark.performs("check_language(CUDA)")
 def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
     """A toolkit that is there does not help when torch has no CUDA."""
     bench = replace(bench, sdk=replace(bench.sdk, cuda=None, version="2.13.0+cpu"))
@@ -330,6 +332,7 @@ def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> No
     assert "libcudart.so.12" in needed(tree.prefix / "libkernels.so")
 
 
+@pytest.mark.performs("take a newer toolkit of CUDA")
 @pytest.mark.slow
 def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
     """Nvcc 12.4 has no `--compress-mode`: an error with its version, before anything is compiled."""

@@ -84,6 +84,7 @@ def test_a_file_without_its_symbols_is_loaded(user: used.User) -> None:
     )
 
 
+@pytest.mark.performs("If that was meant (patchelf, objcopy): python")
 def test_a_patched_file_is_renewed_by_the_command_of_the_error(user: used.User) -> None:
     """Case 78: the error says changed, not damaged; after `--renew` it loads, and an uninstall leaves nothing."""
     path = library(user)
@@ -113,6 +114,7 @@ def test_a_changed_need_is_named(user: used.User) -> None:
     assert user.load().stdout == LOADED
 
 
+@pytest.mark.performs("is cut short or damaged. Repair it")
 def test_a_file_that_is_cut_short_is_refused(user: used.User) -> None:
     """Neither load() nor `--renew` takes it; reinstalled, it loads."""
     path = library(user)
@@ -170,6 +172,7 @@ def package(site: Path, vendor: Path) -> None:
     (site / "torch" / "version.py").write_text("__version__ = '2.8.0'\ncuda = hip = None\n", encoding="utf-8")
 
 
+@pytest.mark.performs("or start the process with LD_LIBRARY_PATH", "Start it with LD_LIBRARY_PATH")
 def test_a_library_on_another_entry_of_the_path_is_named_with_the_way_out(tmp_path: Path) -> None:
     """Case 77: an error of load() and one of `--check`, for a program, name the folder; started with it, both work."""
     site, folder = tmp_path / "site", tmp_path / "other" / "vendor" / "lib"

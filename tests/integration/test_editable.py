@@ -180,6 +180,7 @@ def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author
     assert f"\n  uv pip install --reinstall --no-deps -e '{author.root}'\n" in shown
 
 
+@pytest.mark.performs("Compile it: ")
 def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> None:
     """Sources with only another time are not stale; changed ones give a warning, and `pip install -e` compiles them."""
     author.install()
@@ -284,6 +285,7 @@ def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case:
     assert (temporary / f"hatch-torch-ext-{os.geteuid()}").is_dir() is (not places)
 
 
+@pytest.mark.performs("Make it writable", "or install it into an")
 def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> None:
     """The error comes before anything is compiled; it names the folder, its owner, and what to do.
 
@@ -386,6 +388,7 @@ def test_uv_keeps_what_compiles(author: Author, wheelhouse: Path) -> None:
     assert run(*imported) == "4\n"
 
 
+@pytest.mark.performs("compile it by hand", "pip install 'hatch-torch-ext[build]'")
 @pytest.mark.slow
 def test_rebuild_without_the_plugin_says_what_to_do(author: Author) -> None:
     """An install in isolation leaves no plugin behind: both remedies of the message work.

@@ -73,6 +73,7 @@ def test_reads_the_matrix_as_hatch_resolves_it(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.performs("add `linux` to its")
 def test_entries_for_other_systems_are_passed_over(tmp_path: Path) -> None:
     """`platforms` of an entry mean here what they mean to hatch."""
     overrides = '[tool.hatch.envs.matrix.overrides]\nmatrix.torch.platforms = [{ value = "macos", if = ["2.9"] }]\n'
@@ -85,6 +86,7 @@ def test_entries_for_other_systems_are_passed_over(tmp_path: Path) -> None:
     assert environments.read(project(tmp_path, PROJECT + added), "plain", project_name="my-pkg").variables
 
 
+@pytest.mark.performs("a variable `torch` with")
 def test_a_matrix_without_entries(tmp_path: Path) -> None:
     """It is told as that, and not as a matrix for other systems; with a value for torch it has an entry."""
     table = '[[tool.hatch.envs.matrix.matrix]]\npython = ["3.11"]\ntorch = ["2.8", "2.9"]\n'
@@ -107,6 +109,7 @@ def test_an_environment_without_a_matrix_is_one_entry(tmp_path: Path) -> None:
     assert matrix.dependencies == {"plain": ("torch==2.9.*",)}
 
 
+@pytest.mark.performs("Add `[tool.hatch.envs.")
 def test_no_such_environment(tmp_path: Path) -> None:
     """The message names the option, the environments that exist, and what to add."""
     with pytest.raises(ConfigurationError) as caught:
@@ -124,6 +127,7 @@ def test_no_such_environment(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.performs("install the built wheel in a script")
 def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp_path: Path) -> None:
     """It would start the same build again, for ever."""
     text = PROJECT.replace("skip-install = true\n", "", 1).replace('"packaging"', '"My_Pkg"')
@@ -141,6 +145,7 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
     assert len(environments.read(project(tmp_path, text + scripts), "matrix", project_name="my-pkg").variables) == 2
 
 
+@pytest.mark.performs("Take that dependency out")
 def test_a_dependency_that_requires_the_project(tmp_path: Path, wheelhouse: Path) -> None:
     """The project's build would start itself again: it stops, and without that dependency the environment is made."""
     system = '[build-system]\nrequires = ["hatchling"{}]\nbuild-backend = "hatchling.build"\n'
@@ -212,6 +217,7 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
     assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
 
 
+@pytest.mark.performs("which makes none of hatch")
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
     """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""
@@ -268,6 +274,7 @@ def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> N
     assert not (made.site_packages / "torch").exists()
 
 
+@pytest.mark.performs("comes from a folder or a repository")
 def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
     """The thin SDK reads wheels: the setting of the message installs that torch, and compiles against it."""
     source = tmp_path / "torch-source"
@@ -296,6 +303,7 @@ def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
     assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
+@pytest.mark.performs("Correct the environment's dependencies")
 def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(tmp_path: Path) -> None:
     """The entry, hatch's words, and what to correct: the environment is ours, no command of the author's shows it."""
     with pytest.raises(EnvironmentCreationError) as caught:
@@ -403,6 +411,7 @@ def test_an_environment_is_finished_when_what_it_should_hold_is_there(tmp_path: 
     assert (made.site_packages / "packaging").is_dir()
 
 
+@pytest.mark.performs("remove the environment with", "take it out")
 @pytest.mark.slow
 def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -438,6 +447,7 @@ def torches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.performs("before the build", "export PIP_CONSTRAINT", "unset {}")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 @pytest.mark.parametrize("where", ["variable", "file"])
@@ -475,6 +485,7 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
     assert made.removal == "hatch env remove plain"
 
 
+@pytest.mark.performs("Remove the environment")
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 @pytest.mark.parametrize("damage", ["", "share"])
 def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
@@ -495,6 +506,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
     assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
+@pytest.mark.performs("to see it alone")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def text(wheel: Path, name: str) -> str:
         return archive.read(path).decode()
 
 
+@pytest.mark.performs("as they were, or release")
 @pytest.mark.slow
 def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) -> None:
     """The wheel is that of one build of all, but for its build number; the old variants are the same bytes.

@@ -73,6 +73,7 @@ def views(user: used.User) -> list[Path]:
 BUILD_IT = "Build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
 
 
+@pytest.mark.performs("Build it for this torch, once")
 def test_a_build_is_offered_before_another_torch_and_the_command_builds(user: used.User) -> None:
     """Nothing is built unasked; the command of the error builds once, and every later import loads that build."""
     lines = last_lines(user.load())
@@ -125,6 +126,7 @@ def test_a_variant_that_fits_goes_first(user: used.User) -> None:
     assert not user.cache.exists()
 
 
+@pytest.mark.performs("pip install -U {}")
 def test_a_newer_release_that_serves_it(tmp_path: Path, shared: Path) -> None:
     """The command of the error, unchanged, takes the release that has a variant for this torch."""
     text = plain.PROJECT.format(releases='"2.8"')
@@ -143,6 +145,7 @@ def test_a_newer_release_that_serves_it(tmp_path: Path, shared: Path) -> None:
     assert user.load().stdout == "torch2.9_cpu_cxx11_x86_64 42\n"
 
 
+@pytest.mark.performs("put `_variants.load()` into a `try`")
 def test_a_package_that_goes_on_without_a_variant(tmp_path: Path, shared: Path) -> None:
     """As ``init`` says where setup.py builds nothing without CUDA: the rest of the package is there for any torch."""
     tried = "\ntry:\n    choice = _variants.load()\nexcept ImportError:\n    choice = None\n"
@@ -201,6 +204,7 @@ plot = ["matplotlib"]
 """
 
 
+@pytest.mark.performs("add it there")
 def test_an_extra_of_the_authors_own_without_the_builder(tmp_path: Path, shared: Path) -> None:
     """It is named, with what it lacks; with that requirement in it, there is nothing to say."""
     extra = '[project.optional-dependencies]\nbuild = ["ninja"]\n[tool.hatch.build.targets.wheel.hooks'
@@ -215,6 +219,7 @@ def test_an_extra_of_the_authors_own_without_the_builder(tmp_path: Path, shared:
     assert "to install the extra `build`" not in " ".join(done.stderr.split())
 
 
+@pytest.mark.performs("Type: {}", 'pip install "{}[build]"')
 def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wheel: Path, wheelhouse: Path) -> None:
     """The command of the error, unchanged, installs the builder and not torch, and the build works."""
     user = used.User(tmp_path, builder=False)
@@ -234,6 +239,7 @@ def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wh
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
 
 
+@pytest.mark.performs("unless needed, or")
 def test_the_linkers_error_is_seen_and_its_output_kept(user: used.User) -> None:
     """The first error is in the ImportError, and the file that it names holds all; without the flag it builds."""
     said = "\n".join(last_lines(user.load(TORCH_EXT_BUILD="1", LDFLAGS="-lgone")))
@@ -292,6 +298,7 @@ def test_ctrl_c_ends_the_builder_too(user: used.User) -> None:
     assert said.count("Traceback") == 1, said
 
 
+@pytest.mark.performs("Repair it: ", "pip install --force-reinstall", "pip install --force-reinstall --no-deps {}")
 def test_sources_that_were_changed_are_not_compiled(user: used.User, wheel: Path) -> None:
     """The command of the error restores them."""
     source = user.site / "my_pkg" / "_torch_ext" / "sources" / "csrc" / "plain.c"
@@ -412,6 +419,7 @@ def test_a_stale_lock_file_locks_nothing(user: used.User) -> None:
     assert (done.stdout, "waiting" in done.stderr) == (LOADED, False)
 
 
+@pytest.mark.performs("Name a folder of your own")
 def test_without_a_home_the_error_names_a_way_out(user: used.User) -> None:
     """No HOME, and a user without an entry in the list of users: a folder can be named, and that works.
 
@@ -476,6 +484,7 @@ def test_a_full_folder_of_temporary_files(user: used.User) -> None:
     assert done.stdout == LOADED, done.stderr
 
 
+@pytest.mark.performs("Free some space; or")
 def test_a_full_disk_of_the_cache(user: used.User) -> None:
     """The error says so before anything else; with space, or in another folder, the build works."""
     user.cache.mkdir(mode=0o700)
@@ -588,6 +597,7 @@ def test_the_builder_imports_nothing_of_hatch() -> None:
     assert process.run([sys.executable, "-c", program]).stdout == "[]\n"
 
 
+@pytest.mark.performs("Install torch", "pip install torch")
 def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path, shared: Path) -> None:
     """No environment at all: the wheel is for any machine, holds sources alone, and needs no permission."""
     text = used.PYPROJECT.format(releases="").partition("[tool.hatch.envs.matrix]")[0]
@@ -622,6 +632,7 @@ def command(user: used.User, *arguments: str) -> process.Completed:
     return process.run(words, cwd=user.root, env_changes=given, check=False)
 
 
+@pytest.mark.performs("Let every user of this installation read it")
 def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> None:
     """Where the variant that loads was built here, all of the wheel's go, and doctor finds nothing wrong."""
     assert command(user, "prune", "my-pkg").returncode == 1
@@ -637,6 +648,7 @@ def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> N
     assert command(user, "doctor").returncode == 0
 
 
+@pytest.mark.performs("to a folder that every user of this installation reads")
 def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
     """Where what loads was built into this user's own cache, the variants stay for others; the message's way helps."""
     home = {"TORCH_EXT_CUDA_DRIVER": "none", "XDG_CACHE_HOME": str(user.root / "home"), "TORCH_EXT_BUILD_CACHE": None}

@@ -10,7 +10,8 @@ import pytest
 from hatch_torch_ext.init import migrating
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-setuptools.md").read_text(encoding="utf-8")
-TABLE = PAGE.split("## What becomes of each argument")[1].split("Not carried over")[0]
+TABLE = PAGE.split("## What becomes of each argument")[1].split("torch's own `BuildExtension` adds")[0]
+ADDED = PAGE.split("torch's own `BuildExtension` adds")[1].split("Not carried over")[0]
 ROWS = [
     (argument, [each for each in re.findall(r"`([^`]+)`", cmake) if each != "target_compile_options"])
     for argument, cmake in re.findall(r"^\| `([^`]+)` \| (.+) \|$", TABLE, re.MULTILINE)
@@ -73,6 +74,17 @@ def test_every_row_of_the_table(tmp_path: Path) -> None:
         if line not in (written if line.startswith("find_package") else _target(written, f"row{n}"))
     ]
     assert missing == []
+
+
+def test_what_torchs_own_command_adds(tmp_path: Path) -> None:
+    """Each definition of the second table stands in CMakeLists.txt."""
+    extension = '        CUDAExtension("my_pkg._C", ["a.cpp", "k.cu"]),'
+    sources = {"a.cpp": "#include <torch/torch.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n", "k.cu": ""}
+    files = {"setup.py": SETUP.format(extensions=extension), **sources, "my_pkg/__init__.py": ""}
+    written = text_of(migrating.migrate(project(tmp_path / "p", files)), "CMakeLists.txt")
+    lines = re.findall(r"`(-D\w+|target_compile_definitions[^`]+)`", ADDED)
+    assert len(lines) == 5
+    assert [line for line in lines if line not in written] == []
 
 
 def _target(written: str, name: str) -> str:

@@ -117,6 +117,7 @@ def test_a_library_that_is_nowhere_is_refused(site: Site) -> None:
     )
 
 
+@pytest.mark.performs("or name it in `exclude`")
 def test_excluded_libraries_are_left_alone(site: Site) -> None:
     """`exclude` leaves NEEDED as it is, and nothing is grafted."""
     lost = compile_library(site.root / "lost" / "liblost.so.3", "void lost(void) {}")
@@ -174,6 +175,7 @@ def _vendored(site: Site) -> Config:
     return site.config(exclude=("libvendor.so*",))
 
 
+@pytest.mark.performs("or name it in `exclude`.")
 def test_what_exclude_leaves_to_users_is_known_to_every_audit(site: Site, tmp_path: Path) -> None:
     """`exclude` is in the manifest: the audits of the build, of the wheel and on another machine report nothing."""
     config = _vendored(site)
@@ -232,6 +234,7 @@ def test_a_runtime_of_which_a_process_has_one_is_not_copied(site: Site, name: st
     assert site.audit(built, trusted) == []
 
 
+@pytest.mark.performs("LD_PRELOAD=", "preload the library")
 def test_a_sanitizer_works_where_its_runtime_is_preloaded(site: Site) -> None:
     """What the message says is done: a library with AddressSanitizer opens under LD_PRELOAD, and finds the overflow."""
     runtime = subprocess.check_output(["gcc", "-print-file-name=libasan.so"], text=True).strip()

@@ -114,6 +114,7 @@ def test_what_hatch_refuses_is_one_sentence(change: tuple[str, str], said: str, 
     assert not set("│╭╰") & set(output)
 
 
+@pytest.mark.performs("`packages = [")
 def test_a_package_that_hatchling_would_leave_out_is_refused(tmp_path: Path) -> None:
     """Hatchling looks for the project's name, and with files of a hook inside it does not miss the package."""
     root = project(tmp_path, PROJECT.replace('source = "csrc"', 'source = "csrc"\npackage = "other.ops"'))
@@ -138,6 +139,7 @@ def test_a_build_started_by_a_build_stops(tmp_path: Path) -> None:
     assert "This build was started by a build of the same kind" in done.stdout + done.stderr
 
 
+@pytest.mark.performs("remove it.")
 def test_a_generated_file_in_the_sources_is_refused(tmp_path: Path) -> None:
     """An author's ``_variants.py`` would be shadowed by the generated one: an error."""
     root = project(tmp_path)
@@ -166,6 +168,7 @@ STOP = {"HATCH_TORCH_EXT_ONLY": "matrix.nothing"}
 """Ends a build once the project was looked at, before anything is made."""
 
 
+@pytest.mark.performs("`artifacts = [")
 def test_a_package_that_git_ignores(tmp_path: Path) -> None:
     """Hatchling would leave it out silently: the error names the line, and both remedies put it into the wheel."""
     root = project(tmp_path)
@@ -200,6 +203,7 @@ def test_a_package_that_is_excluded(tmp_path: Path) -> None:
     ) in said
 
 
+@pytest.mark.performs("write `hooks.torch-ext`")
 def test_the_hooks_name_with_an_underscore(tmp_path: Path) -> None:
     """One sentence that names the right one, not hatchling's traceback."""
     root = project(tmp_path, PROJECT.replace("hooks.torch-ext", "hooks.torch_ext"))

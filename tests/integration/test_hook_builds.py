@@ -231,6 +231,7 @@ def test_what_another_build_configured_into_the_sources_is_configured_again(proj
             assert f"made for {release}".encode() in archive.read(library)
 
 
+@pytest.mark.performs("add the line `/build/` to .gitignore")
 def test_an_sdist_never_holds_the_work(project: Project) -> None:
     """Without a .gitignore, the work folder is in the user's cache, with a note; `hatch clean` finds it there."""
     (project.root / ".gitignore").unlink()
@@ -249,6 +250,7 @@ def test_an_sdist_never_holds_the_work(project: Project) -> None:
     assert (project.root / "build" / "torch-ext" / "matrix.2.9").is_dir()
 
 
+@pytest.mark.performs('or write `exclude = ["/build"]`')
 def test_a_project_in_a_folder_that_its_gitignore_names(project: Project) -> None:
     """CASE 87: hatchling then disregards the whole file, `/build/` in it too; the remedy is another, and works."""
     above = project.root.parent.name
@@ -303,6 +305,7 @@ def test_the_command_line_resumes_as_hatch_does(project: Project, reference: str
     assert project.digest("../out") == reference
 
 
+@pytest.mark.performs("run the same command again")
 def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
     """No cut-off wheel stays in `dist`, the last line says what to do, and doing it gives the wheel."""
     dist = project.root / "dist"
@@ -330,6 +333,7 @@ def test_a_full_disk_while_hatchling_writes_the_wheel(project: Project) -> None:
     assert project.wheel()
 
 
+@pytest.mark.performs("free some space")
 @pytest.mark.parametrize(
     ("left", "message"),
     [
@@ -463,6 +467,7 @@ def test_the_work_folder_is_held_until_the_wheel_is_packed(project: Project, ref
     assert project.digest("out") == reference
 
 
+@pytest.mark.performs("name another folder with {}")
 def test_a_cache_in_a_folder_that_cmake_cannot_take(project: Project, reference: str) -> None:
     """It is refused by name before anything is fetched; another folder is named, and the build gives the same bytes."""
     usual = str(project.environ["HATCH_TORCH_EXT_CACHE"])
@@ -525,6 +530,7 @@ def test_a_file_of_the_package_that_cmake_installs_too(project: Project) -> None
     assert not list(project.root.glob("dist/*"))
 
 
+@pytest.mark.performs("write below `[tool.hatch")
 def test_a_package_that_lies_where_hatchling_is_told(project: Project) -> None:
     """`packages` names another folder than the root or `src`: the hook looks there too."""
     (project.root / "src").rename(project.root / "python")

@@ -172,6 +172,7 @@ def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes | None, messag
     assert message in str(raised.value)
 
 
+@pytest.mark.performs("then run `init` again")
 def test_a_setup_that_downloads(tmp_path: Path) -> None:
     """What it fetches, put into its place, is not fetched: the remedy of the message, performed."""
     text = (
@@ -188,6 +189,7 @@ def test_a_setup_that_downloads(tmp_path: Path) -> None:
     assert recording.record(root)[0].extensions[0].include_dirs == ("third",)
 
 
+@pytest.mark.performs("Make a folder `{}` with", "where a file says it, name that file")
 def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None:
     """The remedies of both messages, performed: the folder that is named, and the version that hatchling reads."""
     text = (
@@ -224,6 +226,7 @@ def test_a_setup_that_hangs(tmp_path: Path) -> None:
         recording.record(root, timeout=5)
 
 
+@pytest.mark.performs("add `--with")
 def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
     """The remedy of a missing import works; a package that no index has is reported as such."""
     text = "import iniconfig\nfrom setuptools import setup\nsetup(name=iniconfig.__name__)\n"
@@ -236,6 +239,7 @@ def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
         recording.record(root, extra=["no-such-package-of-ours"])
 
 
+@pytest.mark.performs("leave `--cpu` out")
 def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
     """One recording is enough: a note gives the line at which setup.py refuses the other, and every entry has CUDA."""
     text = (
@@ -268,6 +272,7 @@ def test_a_setup_that_builds_nothing_without_cuda(tmp_path: Path) -> None:
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
 
 
+@pytest.mark.performs("--argument")
 def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
     """Extensions that are declared by a word on the command line: the remedy of the message, performed."""
     text = (
@@ -353,6 +358,7 @@ def test_a_setup_whose_schemes_are_functions(tmp_path: Path) -> None:
     assert "by hand: the option `version_scheme` of setuptools-scm is code" in said.stderr
 
 
+@pytest.mark.performs("Move `{}.py` to")
 def test_a_module_that_is_no_package(tmp_path: Path) -> None:
     """An extension beside a single module needs a package: the module becomes one, as the message says."""
     text = (
@@ -476,6 +482,7 @@ setup(name="pkg", version="1", license="MIT", packages=["pkg"],
 """
 
 
+@pytest.mark.performs("Next: hatch build", "import it from there")
 def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
     """``--dry-run`` writes nothing; ``init`` writes; a second one is refused; what it wrote is built and imported.
 
@@ -520,6 +527,7 @@ PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&def); }
 """
 
 
+@pytest.mark.performs("`init --split --force`")
 @pytest.mark.slow
 def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
     """`--split`: the wheel has a library for every Python and a module that calls it; without, one module."""

@@ -50,6 +50,7 @@ def test_entries_with_cuda_are_for_the_cuda_of_the_index(choices: Choices, tmp_p
             assert compilers[table["cuda"][1]] == f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*"
 
 
+@pytest.mark.performs("Choose another.")
 @pytest.mark.parametrize("name", ["", "9lives", "a b", "class", "torch", "json", "../up", "-x"])
 def test_names_that_are_none(name: str, tmp_path: Path) -> None:
     """Nothing is written for them; another is taken."""
@@ -59,6 +60,7 @@ def test_names_that_are_none(name: str, tmp_path: Path) -> None:
     assert fresh.create("another", tmp_path, Choices())
 
 
+@pytest.mark.performs("choose another name", "run `init` without")
 def test_a_folder_with_files_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_folder_with_files_is_left_alone(
     assert cli.main(["init", "--dry-run"]) == 0
 
 
+@pytest.mark.performs("run `init` in the folder")
 def test_init_where_there_is_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

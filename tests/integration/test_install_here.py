@@ -83,6 +83,7 @@ def test_without_isolation_it_is_built_for_the_torch_that_is_there(sdist: Path, 
     assert user.load().stdout == "torch2.13_cpu_cxx11_x86_64 42\n"
 
 
+@pytest.mark.performs("--no-cache-dir --no-binary")
 @pytest.mark.slow
 def test_another_torch_later_is_told_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
     """An installer would keep the wheel that it built; the command that the error gives builds again."""
@@ -116,6 +117,7 @@ def test_uv_without_isolation(sdist: Path, tmp_path: Path) -> None:
     assert variants(user) == ["torch2.13_cpu_cxx11_x86_64"]
 
 
+@pytest.mark.performs("install torch first")
 def test_asked_for_by_name(sdist: Path, tmp_path: Path) -> None:
     """`current` is the torch that is installed, in a front end that installs nothing too; without one, an error.
 

@@ -141,6 +141,11 @@ print(json.dumps({
 """
 
 
+@pytest.mark.performs(
+    "`{}` has no `__init__.py`, which `kernels` imports",
+    "its Python has no place for the name of the operators: add",
+    "TORCH_LIBRARY({}, m) -> TORCH_LIBRARY_EXPAND({}, m)",
+)
 def test_versions_side_by_side(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
     """`kernels` loads two versions into one process, beside the installed wheel: each with operators of its own.
 

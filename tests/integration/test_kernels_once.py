@@ -127,6 +127,7 @@ def test_the_authors_own_launcher_stays(place: str, torches: Path, tmp_path: Pat
     assert project.cached() == [None]
 
 
+@pytest.mark.performs("set `compiler-launcher` to `none`")
 @pytest.mark.slow
 def test_an_index_without_ccache(torches: Path, tmp_path: Path) -> None:
     """The build works without ccache, with a note once a day; each remedy of the note ends it."""

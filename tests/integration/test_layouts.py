@@ -51,6 +51,7 @@ def names(project: Project) -> list[str]:
         return sorted(name for name in archive.namelist() if ".dist-info/" not in name)
 
 
+@pytest.mark.performs("install again after a change", "let CMake install the package's files")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
@@ -109,6 +110,7 @@ def test_code_that_brings_no_package(make: Make) -> None:
     assert not list(project.root.glob("dist/*"))
 
 
+@pytest.mark.performs("take one of them out")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
@@ -145,6 +147,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/py/" DESTINATION "my_pkg" REGEX "/(none
     assert project.build().returncode == 0
 
 
+@pytest.mark.performs("`variant-data = [")
 def test_a_file_that_differs_between_entries(make: Make) -> None:
     """The second entry is not compiled, whether the first was built just now or by an earlier build."""
     rule = """
@@ -254,6 +257,7 @@ def test_a_project_that_sets_the_install_prefix(make: Make) -> None:
         assert sum(name.endswith("/libplain.so") for name in names(project)) == 1
 
 
+@pytest.mark.performs("or import it from")
 def test_python_files_beside_the_package(make: Make) -> None:
     """A package that CMake installs into site-packages under another name goes inside of the package, with a note."""
     rule = """
@@ -280,6 +284,7 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
     assert {"other/__init__.py", "my_pkg/mine.py"} < set(names(project))
 
 
+@pytest.mark.performs("include it", "include the folder in the sdist")
 def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
     """The line that the warning gives includes them, and the warning is gone."""
     project = make({"src/my_pkg/__init__.py": INIT, ".gitignore": "/build/\n/dist/\ncsrc/\n"})
@@ -295,6 +300,7 @@ def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
         assert "my_pkg-1/csrc/CMakeLists.txt" in archive.getnames()
 
 
+@pytest.mark.performs("the project has the file, write")
 def test_a_source_that_the_sdist_lacks(make: Make) -> None:
     """A build from the sdist says which file was not packed; the line that it gives packs it."""
     project = make({"src/my_pkg/__init__.py": INIT, ".gitignore": "/build/\n/dist/\n*.c\n"})
@@ -325,6 +331,7 @@ def test_a_source_that_the_sdist_lacks(make: Make) -> None:
     assert "`csrc/in.c` is not in this sdist: " in said(from_the_sdist())
 
 
+@pytest.mark.performs("add it to the `dependencies` of the hatch environment", "add that package to the dependencies")
 @pytest.mark.slow
 def test_a_python_package_that_cmake_runs_is_added(make: Make, tmp_path: Path) -> None:
     """What CMake's Python lacks is named; among the environment's `dependencies`, as the message says, it is there."""
@@ -348,6 +355,7 @@ execute_process(COMMAND ${Python_EXECUTABLE} -c "import needed_here" COMMAND_ERR
     assert done.returncode == 0, said(done)
 
 
+@pytest.mark.performs("FETCHCONTENT_SOURCE_DIR_")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["URL /nowhere/vendor.tar.gz", "GIT_REPOSITORY /nowhere/vendor.git"])
 def test_sources_that_cmake_cannot_fetch(make: Make, tmp_path: Path, way: str) -> None:
@@ -398,6 +406,7 @@ def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.performs("export PYTHONUTF8=1", "rename the folder")
 def test_a_path_that_python_cannot_read(make: Make) -> None:
     """If Python's file system encoding is ASCII, a path with other letters is an error; both remedies build there."""
     project = make({"src/my_pkg/__init__.py": INIT}, folder="pr\u00f6jekt \u00e4")
@@ -413,6 +422,7 @@ def test_a_path_that_python_cannot_read(make: Make) -> None:
     assert done.returncode == 0, said(done)
 
 
+@pytest.mark.performs("put it on PATH")
 def test_a_python_that_hatch_cannot_get(make: Make) -> None:
     """The entry names it, and the others are built; left out by `skip`, the wheel is made."""
     project = make({"src/my_pkg/__init__.py": INIT})

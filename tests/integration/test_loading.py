@@ -381,6 +381,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.performs("Start a new one")
 def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """Case 31: the same library at two places is registered once; another build of it is an error that names both.
 
@@ -419,6 +420,7 @@ print(torch.ops.loading_ops.twice(torch.ones(1)).item())
 """
 
 
+@pytest.mark.performs("Use the two in separate processes", "pip uninstall")
 def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """Two libraries that open one namespace end the process: an error prevents it, whichever was loaded first.
 
@@ -535,6 +537,7 @@ def linked(folder: Path, source: str, *arguments: str) -> Path:
     return folder / "libit.so"
 
 
+@pytest.mark.performs("GLIBC_TUNABLES=")
 def test_static_thread_local_storage_is_explained(torch: Torch, tmp_path: Path) -> None:
     """torch2trt#563: other libraries took the room. The variable of glibc that the message names gives more."""
     install(torch.site, "my_pkg", linked(tmp_path, LARGE))
@@ -545,6 +548,7 @@ def test_static_thread_local_storage_is_explained(torch: Torch, tmp_path: Path) 
     assert torch.run("-c", "import my_pkg; print('it works')", **{name: value}).stdout == "it works\n"
 
 
+@pytest.mark.performs("Install into another folder")
 def test_a_folder_that_forbids_programs_is_explained(torch: Torch, tmp_path: Path) -> None:
     """pytorch#123054, sam2#360: site-packages on a mount without `exec`; in another folder the package works."""
     other = tmp_path / "other"
@@ -581,6 +585,7 @@ def test_an_older_cxx_library_is_explained(torch: Torch, tmp_path: Path) -> None
     assert line.endswith("In a conda environment: conda install -c conda-forge 'libstdcxx-ng>=14'")
 
 
+@pytest.mark.performs("pyinstaller --collect-all")
 def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch, binaries: Path) -> None:
     """pyinstaller#7803: PyInstaller took the Python files alone; the command of the remedy takes all."""
     place = install(torch.site, "my_pkg", binaries / "libops.so") / "it" / "libops.so"
@@ -638,6 +643,7 @@ def test_workers_have_the_operators(torch: Torch, binaries: Path, tmp_path: Path
     assert torch.run(str(program)).stdout.splitlines() == ["fork [2.0, 6.0]", "spawn [2.0, 6.0]", "[[[0.0], [2.0]]]"]
 
 
+@pytest.mark.performs("install the package unpacked")
 def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """No library can be opened inside an archive: the message names the archive, and what to do; unpacked, it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")
@@ -669,6 +675,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.performs("use the main one")
 def test_a_sub_interpreter_is_refused(torch: Torch, binaries: Path) -> None:
     """The error comes before torch is imported, which does not work there; in the main interpreter it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")

@@ -183,6 +183,7 @@ def test_added_to_another_project_it_brings_torch(tmp_path: Path, isolated: dict
     assert not (root / "build").exists()
 
 
+@pytest.mark.performs("Add it to pyproject.toml")
 def test_our_backend_gives_metadata_alone(tmp_path: Path) -> None:
     """``prepare_metadata`` writes the hook's dependencies, also for pip, for which hatchling's backend has none."""
     root = write(tmp_path, own=["packaging"], optional='[project.optional-dependencies]\nfast = ["pluggy"]')
@@ -283,6 +284,13 @@ BAD = [
 ]
 
 
+@pytest.mark.performs(
+    "Add `[{}]`",
+    "Correct the environments in pyproject.toml",
+    "Take it out of `[project]`",
+    "add `dynamic =",
+    "set `skip-install = true`",
+)
 @pytest.mark.parametrize(("changes", "message", "remedy"), BAD)
 def test_bad_input_is_one_sentence_and_its_remedy_helps(
     changes: list[tuple[str, str]], message: str, remedy: list[tuple[str, str]], tmp_path: Path
@@ -312,6 +320,9 @@ def test_only_the_sdist_knows_the_metadata_that_it_was_made_with(tmp_path: Path)
     assert json.loads(here.stdout) == ["torch<2.9,>=2.8"]
 
 
+@pytest.mark.performs(
+    "hatchling takes metadata from it: remove that file", "if another tool than hatchling wrote it, remove"
+)
 @pytest.mark.parametrize(("required", "refused"), [("torch<2.8,>=2.7", True), ("torch>=2.4", False)])
 def test_metadata_of_another_tool(required: str, *, refused: bool, tmp_path: Path) -> None:
     """A PKG-INFO by setuptools has the say until it is removed: the message says so, and the matrix has it then."""
@@ -429,6 +440,7 @@ def matrix_of(root: Path) -> process.Completed:
     return process.run([sys.executable, "-m", "hatch_torch_ext", "matrix"], cwd=root, check=False)
 
 
+@pytest.mark.performs("Correct it, such as", "Let the matrix say it everywhere", "Take the requirement out")
 def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
     """Without an index and without compiling: notes and warnings, and the errors of the metadata with status 1."""
     root = write(tmp_path)
@@ -464,6 +476,7 @@ def test_the_matrix_command_says_what_a_build_would(tmp_path: Path) -> None:
     assert "matrix.2.31: torch 2.31 is newer than 2." in said(matrix_of(root))
 
 
+@pytest.mark.performs("is a requirement of the build and not of the wheel")
 def test_torch_among_the_requirements_of_the_build(tmp_path: Path) -> None:
     """Two tables have the same name and option: an error for torch in the build hook's names the right table."""
     root = write(tmp_path)
@@ -488,6 +501,7 @@ def test_dynamic_dependencies_that_nothing_supplies(tmp_path: Path) -> None:
     assert matrix_of(root).stderr == ""
 
 
+@pytest.mark.performs("since the matrix says which torch", "Take it out.")
 def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:
     """A redundant requirement, one of an extra that no user could install, and a partial wheel: each has a message."""
     extra = '[project.optional-dependencies]\nold = ["torch<2"]'

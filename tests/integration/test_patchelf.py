@@ -50,6 +50,7 @@ def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"patchelf could not change {file}: ")
 
 
+@pytest.mark.performs('set `debug-symbols = "keep"`')
 def test_a_missing_strip_is_said(tmp_path: Path) -> None:
     """Without binutils the message names the option that does without."""
     with pytest.raises(PatchError) as caught:

@@ -154,6 +154,7 @@ def test_libraries_in_the_packages_sources_are_found(site: Site) -> None:
     assert answer(folder / LABEL / "libops.so") == 7
 
 
+@pytest.mark.performs("Let CMake install what it is for")
 @pytest.mark.parametrize(
     ("rpath", "why"),
     [
@@ -217,6 +218,7 @@ TOLD = (
 )
 
 
+@pytest.mark.performs("let CMake install the file and name it in `variant-data`")
 def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
     """Data goes into the package unless `variant-data` names it: a library that may look beside itself is told."""
     literal = '"data/kernel.ptx"'  # a variable, so that no compiler makes numbers of the text

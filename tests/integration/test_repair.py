@@ -85,6 +85,7 @@ def test_cuda_symbols_make_a_cuda_variant(cuda_site: Site) -> None:
     assert "libc10_cuda.so" in file_of(built, "libops.so").needed
 
 
+@pytest.mark.performs("leave the CUDA sources out")
 def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
     """A torch without CUDA cannot serve a file that uses c10::cuda; the message names file, symbol and remedy."""
     site.add("libops.so", CUDA_CALL)
@@ -145,6 +146,7 @@ def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
     assert "e: libcudart-d0da41ae.so.12 is left out: torch or the driver provides it" in cuda_site.said
 
 
+@pytest.mark.performs("compile with the toolkit")
 def test_the_runtime_of_another_cuda_is_refused(cuda_site: Site) -> None:
     """A file that uses CUDA 11's runtime is refused for a torch with CUDA 12's."""
     cudart = compile_library(cuda_site.root / "toolkit" / "libcudart.so.11.0", "void cudaMalloc(void) {}")
@@ -286,6 +288,7 @@ def test_what_leads_to_one_library(site: Site) -> None:
     )
 
 
+@pytest.mark.performs("Let CMake install that file")
 def test_a_cmake_package_in_the_packages_sources(site: Site) -> None:
     """CASE 86: it is in the wheel as it is, and leads to nothing, so it is told; installed by CMake, it leads there."""
     site.add("lib/libops.so", TORCH_CALL)
@@ -322,6 +325,7 @@ def test_data_headers_and_archives(site: Site) -> None:
     ]
 
 
+@pytest.mark.performs("install the file that it names")
 def test_versioned_links_are_one_file(site: Site) -> None:
     """libk.so -> libk.so.1 -> libk.so.1.2 is one file, under the name that others need it by, with a hash in it."""
     library = site.add("lib/libk.so.1.2", "void k(void) {}", soname="libk.so.1")
@@ -396,6 +400,7 @@ def test_a_link_that_leads_nowhere_is_refused(site: Site) -> None:
     )
 
 
+@pytest.mark.performs("install(TARGETS <yours>")
 def test_an_empty_install_is_refused(site: Site) -> None:
     """Without a library there is no variant; what the line in the message installs is one."""
     site.prefix.mkdir(parents=True)
@@ -408,6 +413,7 @@ def test_an_empty_install_is_refused(site: Site) -> None:
     assert len(site.repair().variant.files) == 1
 
 
+@pytest.mark.performs("build it again", "leave it out")
 def test_a_truncated_library_is_refused(site: Site) -> None:
     """A file that is ELF by name and magic only gives one clean error that names it."""
     library = site.add("libops.so", TORCH_CALL)
@@ -424,6 +430,7 @@ def test_a_truncated_library_is_refused(site: Site) -> None:
     assert len(site.repair().variant.files) == 2
 
 
+@pytest.mark.performs("--no-as-needed")
 def test_versions_of_a_library_that_the_linker_left_out(site: Site) -> None:
     """NEEDED lacks the library that has the versions: linked with the options of the message, it is there."""
     versions = site.root / "k.map"
@@ -483,6 +490,7 @@ def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None
     assert separate.exists() == (mode == "split")
 
 
+@pytest.mark.performs("{} or set it to `{}`")
 def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
     """The message names the file and the very symbol that the policy asked for does not promise."""
     versions = site.root / "libm.map"
@@ -505,6 +513,7 @@ def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
         assert merged.tag == "py3-none-manylinux_2_34_x86_64"
 
 
+@pytest.mark.performs("compile it for that")
 def test_a_library_of_another_machine_is_refused(site: Site) -> None:
     """An aarch64 library in an x86-64 variant is named, with both machines."""
     library = site.add("libops.so", TORCH_CALL)
@@ -523,6 +532,7 @@ def test_a_library_of_another_machine_is_refused(site: Site) -> None:
     assert len(site.repair().variant.files) == 2
 
 
+@pytest.mark.performs("give it another", "install one of them elsewhere", "rename the file in the sources")
 def test_names_that_no_wheel_can_have_or_that_it_needs(site: Site) -> None:
     """The loader's own name, one of control characters, two files for one place: under other names they are there."""
     site.add("libops.so", TORCH_CALL)

@@ -545,6 +545,7 @@ def test_the_modules_that_a_full_torch_would_bring_are_known(builder: Builder, i
     assert sdk.left_out == ("functorch", "nvidia", "sympy", "torchgen", "typing_extensions")
 
 
+@pytest.mark.performs("Correct the matrix")
 def test_no_such_release(builder: Builder, index: Index) -> None:
     """The nearest releases that do exist are named, in their order."""
     for version in ("2.4.1", "2.13.0", "2.9.1"):
@@ -573,6 +574,7 @@ def test_a_build_of_torchs_own_index(builder: Builder, requirement: str, index_u
     )
 
 
+@pytest.mark.performs("kip {}")
 def test_no_wheel_for_this_python(builder: Builder, index: Index) -> None:
     """The Pythons that the release has are named."""
     index.files.clear()
@@ -616,6 +618,7 @@ def test_index_refused(builder: Builder, index: Index, fault: str | int, message
     assert builder.fails() == f"matrix.2.8: {message}".replace("URL", f"{index.simple}/torch/")
 
 
+@pytest.mark.performs("correct `index-url` and `extra-index-url` of the hook")
 @pytest.mark.parametrize("address", ["http://host:abc/simple", "http://user:S3CRET@[::1/simple?token=S3CRET"])
 def test_an_address_that_cannot_be_read(builder: Builder, index: Index, address: str) -> None:
     """The settings name it, without the password; nothing is asked. A correct one is asked."""
@@ -700,6 +703,7 @@ def test_fields_and_local_version(builder: Builder, index: Index) -> None:
     assert sdk.version == "2.8.0+cu128"
 
 
+@pytest.mark.performs("write the address without it")
 def test_unknown_field(builder: Builder, index: Index) -> None:
     """A field that the entry has no variable for is an error before anything is asked."""
     message = builder.fails(index_url=f"{index.url}/whl/{{cuda}}")
@@ -713,6 +717,7 @@ def test_unknown_field(builder: Builder, index: Index) -> None:
     assert builder.acquire(index_url=f"{index.url}/whl/{{cuda}}", cuda="12.8").version == "2.8.0+cu128"
 
 
+@pytest.mark.performs("Fetch it again")
 def test_a_wheel_on_disk_that_is_fetched_again(builder: Builder, index: Index) -> None:
     """Cut off, damaged inside, or another than the hash says: fetched again, it is used."""
     file = builder.folder / NAME
@@ -815,6 +820,7 @@ def test_symbols_have_a_bound(builder: Builder, index: Index) -> None:
     assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=100_000_000)
 
 
+@pytest.mark.performs('set `audit-symbols = "cached"`')
 def test_symbols_refused(builder: Builder, index: Index) -> None:
     """Symbols that cannot be fetched are an error that says how to do without."""
     sdk = builder.acquire()
@@ -862,7 +868,7 @@ def child(builder: Builder, *, limit: int = 0) -> subprocess.Popen[str]:
             print(error)
         print("done", flush=True)
     """
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-B", "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -885,6 +891,7 @@ def test_killed_at_any_moment(builder: Builder, index: Index) -> None:
     assert tree(builder.acquire().prefix) == expected
 
 
+@pytest.mark.performs("ame another folder with HATCH_TORCH_EXT_CACHE")
 def test_disk_full(builder: Builder) -> None:
     """A full disk gives a message and leaves no partial files; the next run succeeds."""
     process = child(builder, limit=100_000)  # the largest header is 130 kB

@@ -30,6 +30,14 @@ def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     return once("shards", lambda folder: make_wheels(folder / "wheels", [f"{release}.0" for release in RELEASES]))
 
 
+@pytest.mark.performs(
+    "Merge the parts first",
+    "`hatch-torch-ext merge`",
+    "give one of them",
+    "name the wheels that do",
+    "run `hatch build`",
+    "uild both ",
+)
 @pytest.mark.slow
 def test_two_machines_give_the_wheel_of_one(tmp_path: Path, shared: Path) -> None:
     """Each works in another folder; a part of a changed project is refused, and so is a single part."""

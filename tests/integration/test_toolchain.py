@@ -197,6 +197,7 @@ def test_a_tool_without_a_package_is_found_in_the_environment(machine: Machine) 
     assert machine.find(None).ninja.path == path
 
 
+@pytest.mark.performs("hatch-torch-ext installs its own")
 @pytest.mark.parametrize(
     ("name", "version", "minimum"),
     [("cmake", "3.22.1", "3.26"), ("ninja", "1.10.2", "1.11"), ("patchelf", "0.15.0", "0.17.2")],
@@ -261,6 +262,7 @@ def test_a_tool_that_is_nowhere(environment: Environment) -> None:
     )
 
 
+@pytest.mark.performs("or set CXX to the path of one")
 def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command of this distribution that installs one; or one that is not on PATH is named by its path."""
     compiler = Path(shutil.which("c++") or "")
@@ -276,6 +278,7 @@ def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.find(None).cxx.path == compiler
 
 
+@pytest.mark.performs("Correct CXX, or {}")
 def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """CXX is what to correct, or to unset where the machine has a compiler: nothing was searched for, or on PATH."""
 
@@ -321,6 +324,7 @@ def test_the_hatch_environment_names_compiler_and_toolkit(machine: Machine, monk
     assert (found.cuda.source, found.cuda.root) == ("CUDA_HOME", home)
 
 
+@pytest.mark.performs("set CXX to one of them", "Set CXX to one that does")
 def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that fails, and one that is neither GCC nor Clang."""
     monkeypatch.setenv("CXX", str(script(machine.config.root / "cc1", "exit 1")))
@@ -341,6 +345,7 @@ def test_a_compiler_that_is_none(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert machine.find(None).cxx.version.startswith("GNU ")
 
 
+@pytest.mark.performs("set the option to `auto`")
 def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """`auto` takes ccache, else sccache, else a downloaded ccache; a named launcher must exist; `none` uses none."""
     folder = machine.config.root / "launchers"
@@ -365,6 +370,7 @@ def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.find(None, compiler_launcher="fastcache").cache == CompilerCache(program=installed)
 
 
+@pytest.mark.performs("`cuda-home = ")
 def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each place is preferred to those before it: the system, CUDA_PATH, CUDA_HOME, the option, the environment."""
     folder = machine.config.root
@@ -424,6 +430,7 @@ def test_the_systems_toolkit_is_of_another_cuda_than_torch(machine: Machine) -> 
     assert machine.cuda("11.8", cuda_home=option.removeprefix("/")).version == "11.8"
 
 
+@pytest.mark.performs("Install one: `pip install", "to the dependencies of the hatch environment, or")
 def test_the_requirement_that_brings_a_compiler(machine: Machine, cuda13_wheels: Path) -> None:
     """What the message says to add is what the wheels of this folder were installed by; a toolkit is in them."""
     (requirement,) = re.findall(r'Add "([^"]+)" to the dependencies', machine.problem("13.0"))
@@ -458,6 +465,7 @@ def test_no_toolkit_at_all(machine: Machine) -> None:
     assert "without CUDA" in (machine.find(None).cuda_problem or "")
 
 
+@pytest.mark.performs("correct the option")
 def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
     """What was asked for is not replaced by something else."""
     toolkit(machine.system / "cuda-13.0", "13.0")
@@ -479,6 +487,7 @@ def test_wheels_that_are_not_whole(machine: Machine) -> None:
     )
 
 
+@pytest.mark.performs("without spaces")
 def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
     """CMake splits the folders of nvcc's libraries at spaces: an error before anything is compiled."""
     programs(part(toolkit(machine.environment.site_packages / "nvidia" / "cu13", "13.0")))
@@ -497,6 +506,7 @@ def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
     assert find(work.with_name("my-project")).cuda is not None
 
 
+@pytest.mark.performs("take a newer CUDA toolkit")
 @pytest.mark.parametrize("where", ["CXX", "CUDAHOSTCXX", "cmake.define"])
 def test_a_host_compiler_that_nvcc_does_not_support(
     where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
@@ -528,6 +538,7 @@ def test_a_host_compiler_that_nvcc_does_not_support(
     assert machine.cuda(**options).host == older
 
 
+@pytest.mark.performs("take the setting out")
 def test_a_host_compiler_that_is_taken_all_the_same(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nvcc's own flag for it is honoured; one that is not there is a setting to take out."""
     toolkit(machine.system / "cuda-13.0", "13.0", gnu=13)
@@ -544,6 +555,7 @@ def test_a_host_compiler_that_is_taken_all_the_same(machine: Machine, monkeypatc
     assert machine.cuda().host == machine.find(None).cxx.path
 
 
+@pytest.mark.performs("Change `archs`")
 def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
     """Those of the option for this CUDA, else of torch's wheels and PTX, as far as nvcc knows them, with a note."""
     toolkit(machine.system / "cuda-13.0", "13.0", "sm_75 sm_80 sm_90")
@@ -559,6 +571,7 @@ def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
     assert not [line for line in machine.said if "nvcc" in line or "CUDA" in line]
 
 
+@pytest.mark.performs("set TORCH_CUDA_ARCH_LIST")
 @pytest.mark.parametrize(("arch", "shown"), [("7.0", "7.0"), ("9.0f", "9.0f"), ("12.0+PTX", "12.0+PTX")])
 def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: str, shown: str) -> None:
     """What it has is listed; an old one, a suffix that does not exist, a new one."""
@@ -575,6 +588,7 @@ def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: st
     assert machine.cuda(archs=(("", tuple(had.split(", "))),), environment="").archs[-1].name == "9.0"
 
 
+@pytest.mark.performs("leave them out of `archs`")
 @pytest.mark.slow
 def test_families_need_a_cmake_that_knows_them(machine: Machine) -> None:
     """CMake would end with the bare value and no reason."""
@@ -724,6 +738,7 @@ def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monke
     )
 
 
+@pytest.mark.performs("Set CXX to another one", 'set `ignore` to ["static-runtime"]')
 def test_a_compiler_that_links_the_cpp_runtime_statically(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,6 +759,7 @@ def test_a_compiler_that_links_the_cpp_runtime_statically(
     assert machine.find(None).cxx.path == Path(found[1])
 
 
+@pytest.mark.performs("an exception ends the process. Set ")
 def test_a_host_compiler_that_links_the_cpp_runtime_statically(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -767,6 +783,7 @@ def test_a_host_compiler_that_links_the_cpp_runtime_statically(
     assert machine.cuda().host == Path(setting[1])
 
 
+@pytest.mark.performs("Take -static-libstdc++ out")
 @pytest.mark.parametrize("variable", ["LDFLAGS", "CXXFLAGS"])
 def test_flags_that_link_the_cpp_runtime_statically(
     variable: str, machine: Machine, monkeypatch: pytest.MonkeyPatch

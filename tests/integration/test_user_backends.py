@@ -176,6 +176,7 @@ def test_the_cpu_build_is_explained(
     assert (plan.backend, plan.because) == ("cpu", (why,))
 
 
+@pytest.mark.performs("update it to {} or newer")
 def test_a_newer_driver_is_the_way_out(whl: Path, here: TargetPython) -> None:
     """The driver that the message names runs a CUDA build."""
     assert ours(whl, here, a_machine("525.60.13", "A100"), "torch>=2.9").torch == ("torch==2.14.0+cu126",)

@@ -146,6 +146,7 @@ def test_a_driver_that_is_too_old(
     assert said["problems"] == [f"torch's build for CUDA 13.0 has no code for {named}"]
 
 
+@pytest.mark.performs("update the driver")
 def test_a_driver_that_cannot_compile_ptx(
     environment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -361,6 +362,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
+@pytest.mark.performs("Install the torch")
 def test_nothing_is_pruned_where_nothing_fits(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,6 +377,7 @@ def test_nothing_is_pruned_where_nothing_fits(
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 0
 
 
+@pytest.mark.performs("Reinstall it")
 def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is a problem with a remedy, which helps; the package still counts as installed."""
     install(environment, wheel)
@@ -405,6 +408,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     again(problem)
 
 
+@pytest.mark.performs("Name another")
 def test_another_python_is_named(
     environment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_torchvision_comes_with_its_torch(
     assert versions(environment) == {"torch": "2.8.0+cu128", "torchvision": "0.23.0+cu128", "helper": "1.0"}
 
 
+@pytest.mark.performs("leave it out, or name another torch")
 def test_no_torchvision_for_that_torch(
     environment: Path,
     indexes: tuple[str, str],
@@ -224,6 +225,7 @@ def test_a_backend_for_other_gpus(
     assert "# my-pkg serves it with its variant torch2.9_cpu_cxx11_x86_64: its operators run on the CPU\n" in said
 
 
+@pytest.mark.performs("Take another Python")
 def test_nothing_serves_everything(
     environment: Path,
     indexes: tuple[str, str],
@@ -267,6 +269,7 @@ def test_find_links(
     assert versions(environment) == {"torch": "2.8.0+cu128", "my-pkg": "1.0", "helper": "1.0"}
 
 
+@pytest.mark.performs("give a mirror of it, or a folder with")
 @pytest.mark.usefixtures("indexes")
 def test_without_an_index(
     environment: Path,
@@ -377,6 +380,7 @@ def test_files_of_requirements_and_projects_are_of_the_second_step(
     assert versions(environment) == {"torch": "2.9.1+cpu", "helper": "1.0"}
 
 
+@pytest.mark.performs("is not a requirement ({}): write", "by its version only: write")
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -412,6 +416,7 @@ def test_a_package_from_an_address(
     assert f"'{asked}'" in said.splitlines()[-1]
 
 
+@pytest.mark.performs("give `cu130`")
 def test_wrong_words(
     environment: Path, indexes: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_stable_entry_serves_what_comes_later() -> None:
     assert (found.kind, found.unused) == ("narrower", ("2.8",))
 
 
+@pytest.mark.performs("require one")
 def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     """Each is named, with what to write, either way of which gives the metadata a requirement."""
     with pytest.raises(ConfigurationError) as caught:

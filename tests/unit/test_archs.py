@@ -34,6 +34,7 @@ def test_torch_notation_is_read_and_written(text: str, arch: Arch) -> None:
     assert arch.name == text
 
 
+@pytest.mark.performs("write it as torch does")
 @pytest.mark.parametrize("text", ["", "sm_90", "90", "9", "9.0b", "9.0+ptx", "9.0 ", "0.5", "٩.0", "9.10", "all"])
 def test_anything_else_is_refused(text: str) -> None:
     """The message quotes what was written and shows the notation, which is read."""
@@ -134,6 +135,7 @@ def test_the_newest_of_a_default_has_ptx_besides() -> None:
     assert archs.with_fallback(()) == ()
 
 
+@pytest.mark.performs("option `archs` had no effect")
 def test_archs_without_cuda_code_are_said() -> None:
     """The warning comes only when the option is set and no variant holds device code; either remedy ends it."""
     configured = (("", ("8.0",)),)

@@ -141,6 +141,7 @@ def test_two_libraries_of_one_source_with_a_macro_for_the_namespace(make: Making
     ]
 
 
+@pytest.mark.performs("Use TORCH_LIBRARY once")
 def test_overloads_of_one_operator(make: Making) -> None:
     """An operator may have its overloads in several files; one overload in two files is a fault."""
     opens = b"_ZL33TORCH_LIBRARY_FRAGMENT_init_pkg_0RN5torch7LibraryE"

@@ -115,6 +115,7 @@ def test_package_files_are_held_against_the_manifest(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.performs("the wheel again")
 def test_a_wheel_that_is_built_again(tmp_path: Path) -> None:
     """Whatever was done to a wheel behind its RECORD and manifest: built again, it has no findings."""
     place = f"my_pkg/_torch_ext/{LABEL}/libmy_ops.so"
@@ -189,6 +190,7 @@ def test_faults_name_their_variant(tmp_path: Path) -> None:
     assert (item.code, item.variant) == ("unstable-symbol", label)
 
 
+@pytest.mark.performs("or name the wheel by the policy that is really met")
 def test_a_tag_below_the_symbols(tmp_path: Path) -> None:
     """CASE 14: a tag that promises less than the files need is found, naming symbol and version."""
     data = library(undefined=("pthread_create",), versions={"libc.so.6": ("GLIBC_2.17", "GLIBC_2.34")})
@@ -211,6 +213,7 @@ def test_symbols_beyond_every_policy(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.performs("Name the wheel by the platform", "so that its WHEEL file says")
 def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
     """A compiled file in a wheel that says `any`, or that says it is pure, is found."""
     path = wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name="a-1-py3-none-any.whl", pure=True)
@@ -225,6 +228,7 @@ def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
     assert found(wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name=name, pure=False)) == []
 
 
+@pytest.mark.performs("Build it for the machine")
 def test_the_wrong_machine(tmp_path: Path) -> None:
     """A file for another machine than the wheel's tag is found; one wheel may name several tags."""
     path = wheels.write(
@@ -235,6 +239,7 @@ def test_the_wrong_machine(tmp_path: Path) -> None:
     assert found(wheels.write(tmp_path, right, name=path.name)) == []
 
 
+@pytest.mark.performs("raise `max-size`")
 def test_a_wheel_over_its_budget(tmp_path: Path) -> None:
     """CASE 16: over `max-size`, the largest parts are named."""
     noise = bytes((value * value * 7919 >> 5) & 255 for value in range(300_000))
@@ -331,6 +336,7 @@ def test_what_is_no_wheel(tmp_path: Path) -> None:
 LOADS = b"from my_pkg import _variants\n\n_variants.load()\n"
 
 
+@pytest.mark.performs("Write `from")
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -497,6 +503,7 @@ def test_libraries_that_lie_elsewhere(text: str, line: int | None) -> None:
     assert imported({"__init__": text}, elsewhere=("my_pkg/libx.so",)) == []
 
 
+@pytest.mark.performs("Import it as `", "Remove the import where", "Remove what opens the library")
 def test_a_wheel_whose_package_imports_what_it_lacks(tmp_path: Path) -> None:
     """Both are warnings about the wheel; what the remedies say makes them vanish."""
     data = library()
@@ -522,6 +529,7 @@ def test_a_package_without_init() -> None:
     assert list(audit.check_loading("my_pkg", {"my_pkg/__init__.py": "", "my_pkg/large.py": None})) == []
 
 
+@pytest.mark.performs("Require the torch that it needs")
 @pytest.mark.parametrize(
     ("requires", "found"),
     [

@@ -85,6 +85,7 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
         assert sorted(names) == sorted(each.name for each in entries)
 
 
+@pytest.mark.performs("write a value of the matrix differently")
 def test_values_with_a_comma_or_a_space() -> None:
     """A job names its entries by globs, which commas and spaces separate; entries that only these tell apart fail."""
     entries = [entry("a-1, 2"), entry("a-1,,3"), entry("b[x]")]
@@ -97,6 +98,7 @@ def test_values_with_a_comma_or_a_space() -> None:
     assert github.builds([*entries, entry("a-1;2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
 
 
+@pytest.mark.performs("=IMAGE`")
 def test_an_entry_without_an_image() -> None:
     """Either of the two images that the message names is enough."""
     given = "13=i"
@@ -112,6 +114,7 @@ def test_an_entry_without_an_image() -> None:
         assert [job["image"] for job in jobs(f"{given} {added}")] == ["IMAGE"]
 
 
+@pytest.mark.performs("write NAME=VALUE", "take fewer `--shards`")
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -147,6 +150,7 @@ def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
         assert len(github.builds(entries, count=256, images={"*": "i"}, runners={"x86_64": "r"})) == 256
 
 
+@pytest.mark.performs("replace it with `--force`")
 def test_ci_init_writes_three_workflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +208,7 @@ def test_in_a_subfolder_of_a_repository(
     assert look["steps"][-1]["env"]["BRANCH"].startswith("python-ops-torch-")
 
 
+@pytest.mark.performs("reads no workflow from a link: remove it")
 def test_a_link_as_a_workflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +243,7 @@ def test_a_tag_of_the_version(
     assert capsys.readouterr().out == "name=my-pkg\nversion=1.2\n"
 
 
+@pytest.mark.performs("tag the commit in which the version is")
 @pytest.mark.parametrize("tag", ["v1.3", "v1.2rc1", "release", "v"])
 def test_a_tag_of_another_version(
     tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -263,6 +269,7 @@ def project_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
+@pytest.mark.performs("(the oldest and the newest), or globs")
 def test_entries_that_a_run_is_for() -> None:
     """All, globs, or the oldest and the newest; what is left out is missing nowhere."""
     entries = [replace(entry(name), torch=name) for name in ("2.9", "2.8", "2.13", "2.10")]

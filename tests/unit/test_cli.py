@@ -63,6 +63,7 @@ def test_an_unknown_code_is_told_before_the_wheel_is_read(tmp_path: Path, capsys
     assert said.err == "hatch-torch-ext: There is no audit code `rpaths` to ignore; did you mean `rpath`?\n"
 
 
+@pytest.mark.performs("Give the path of a wheel")
 @pytest.mark.parametrize("command", ["audit", "inspect"])
 def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another file, a cut one, none at all: status 1, and one line on stderr that ends in what to do, which helps."""
@@ -92,6 +93,7 @@ def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert main([command, str(path)]) == 0
 
 
+@pytest.mark.performs("run the command for each")
 def test_several_wheels_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One answer is one wheel's: the command for each gives it."""
     path = wheel(tmp_path)
@@ -100,6 +102,7 @@ def test_several_wheels_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["audit", "--json", str(path)]) == 0
 
 
+@pytest.mark.performs("run this in the folder")
 def test_outside_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder without a project is named; in that of the project the same is read."""
     hook = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
@@ -184,6 +187,7 @@ SYSTEM = '[build-system]\nrequires = ["hatchling", "hatch-torch-ext"]\nbuild-bac
 RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
 
 
+@pytest.mark.performs("add {} to pyproject.toml", "write {}")
 @pytest.mark.parametrize(
     ("table", "said"),
     [
@@ -218,6 +222,7 @@ def test_a_table_that_nothing_reads(
     assert "Option `environment` for build hook `torch-ext` names `matrix`" in capsys.readouterr().err
 
 
+@pytest.mark.performs("Add {}.", "Write {}.")
 @pytest.mark.parametrize(
     ("system", "said"),
     [

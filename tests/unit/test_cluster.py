@@ -85,6 +85,7 @@ def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) ->
     assert list(caught.value.problems) == [f"The worker tcp://b:1 on far {told}"]
 
 
+@pytest.mark.performs("move the folder into the project")
 def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     """The folder is named; moved into the project, and named as `source`, it is sent."""
     root = tmp_path / "python"
@@ -143,6 +144,7 @@ def test_what_a_build_needs_travels(tmp_path: Path) -> None:
         assert archive.getnames() == sorted(SENT)
 
 
+@pytest.mark.performs("is not sent to workers")
 def test_a_file_that_was_not_sent_is_named_where_a_worker_misses_it(tmp_path: Path) -> None:
     """With the line that sends it; done as it says, the file travels."""
     root = write(tmp_path, {**SENT, **KEPT_HERE})

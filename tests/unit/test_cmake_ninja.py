@@ -13,6 +13,7 @@ from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import ninja, slots
 
 
+@pytest.mark.performs("Leave it out of the CUDA flags")
 @pytest.mark.parametrize(
     ("flags", "word"),
     [

@@ -388,6 +388,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (found["old"]["kind"], found["old"]["modules"], found["old"]["compiled"]) == ("wheel", 3, 2)
 
 
+@pytest.mark.performs("Build or fetch the distribution again", "Build or fetch the sdist again", "Give a wheel (.whl)")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -420,6 +421,7 @@ def test_bad_input(tmp_path: Path, make: object, words: str) -> None:
         assert compare.compare(given, new).new.place == str(new)
 
 
+@pytest.mark.performs("Give one of the .dist-info folders", "Install the distribution again", "Install it by pip or uv")
 def test_a_folder_of_several_distributions(tmp_path: Path) -> None:
     """One of its .dist-info folders is given; an installation that lacks a file, or a RECORD, is installed again."""
     folder = tmp_path / "a" / "b" / "c"

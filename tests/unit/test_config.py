@@ -240,6 +240,7 @@ def test_wrong_values_are_all_told_at_once(project: Path) -> None:
     ]
 
 
+@pytest.mark.performs("without quotes")
 @pytest.mark.parametrize(
     ("text", "unknown", "remedy"),
     [
@@ -317,6 +318,12 @@ def test_cross_compilers_by_machine(project: Path) -> None:
     ]
 
 
+@pytest.mark.performs(
+    "remove the option",
+    "give the address as `hatch-torch-ext build --dask ADDRESS`",
+    "set the environment variable `CCACHE_MAXSIZE`",
+    "set `CCACHE_MAXSIZE`",
+)
 def test_options_of_before_say_what_to_write(project: Path) -> None:
     """An option that is gone stops the build with what takes its place, and nothing else is wrong then."""
     before = "strip = false\nmax-download = '1 GB'\ncompiler-cache-size = 1\ndask = 'tcp://a:1'"
@@ -337,6 +344,7 @@ def test_options_of_before_say_what_to_write(project: Path) -> None:
     ]
 
 
+@pytest.mark.performs("correct or remove it")
 def test_a_brace_that_is_no_field(project: Path) -> None:
     """The option is named without its address, which may hold a password; without the brace it is right."""
     fault = (

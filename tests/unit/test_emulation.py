@@ -65,6 +65,7 @@ def test_the_folder_has_no_python(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.performs("or name a sysroot by the option")
 def test_the_c_library_is_missing(tmp_path: Path) -> None:
     """A Python alone does not run: its C library may lie beside it, in the sysroot, or where Debian has it."""
     program(tmp_path / "root" / "usr" / "bin" / "python3.11")

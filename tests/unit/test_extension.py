@@ -74,6 +74,7 @@ def refused(read: Part, *, distribution: str = "my-pkg", version: str = "1.0") -
     return str(caught.value)
 
 
+@pytest.mark.performs("name the wheel that was published", "name that one", "check out the sources of")
 def test_only_a_whole_wheel_of_this_project_is_extended(tmp_path: Path) -> None:
     """Another project's, another version's, a partial, a cut, a pruned and a newer one, each with what to do."""
     name = f"my_pkg-1.0-{wheels.TAG}.whl"
@@ -114,6 +115,7 @@ def test_the_head_of_the_manifest_is_read(tmp_path: Path) -> None:
             parts.read(head(whole.wheel.path, {origin.FIELD: nonsense}), folder=folder)
 
 
+@pytest.mark.performs("--trust-sources")
 def test_other_sources_are_refused_by_name(tmp_path: Path) -> None:
     """An option, a folder below the sources, a file of the package; a folder that an sdist lacks does not count.
 
@@ -147,6 +149,7 @@ def test_other_sources_are_refused_by_name(tmp_path: Path) -> None:
         check(HERE)
 
 
+@pytest.mark.performs("Extend that wheel, or name another")
 def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
     """The tag stays; the number counts on; a wheel with other contents is not replaced, and nothing is left over."""
     out = tmp_path / "out"
@@ -190,6 +193,7 @@ def named(*found: Entry) -> list[str]:
     return [each.name for each in found]
 
 
+@pytest.mark.performs("To add what it leaves out, change it first")
 def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> None:
     """Entries with one result are one variant: none of them is new; a release that is named is compared by its entries.
 
@@ -259,6 +263,7 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert (list(out.iterdir()), wheel.read_bytes()) == ([wheel], b"other")
 
 
+@pytest.mark.performs("Release a new version that requires more")
 def test_what_does_not_belong_together(tmp_path: Path) -> None:
     """A variant that is there, a newer platform, another requirement, a pin of torch: no wheel would be right."""
     old = part(tmp_path / "old")
@@ -279,6 +284,7 @@ def test_what_does_not_belong_together(tmp_path: Path) -> None:
         extension.layout(pinned, [part(tmp_path / "pinned-new", NEW, "2.9", requires=["torch<2.9"])])
 
 
+@pytest.mark.performs("build for it, too, or name it")
 def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
     """Each by what was built for its machine; one for which nothing was built would serve less than the others."""
     old = part(tmp_path / "old")
@@ -325,6 +331,7 @@ def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> No
     assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
 
 
+@pytest.mark.performs("write `NAME==VERSION`", "name the file itself", "and name the file")
 def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each tag the highest build number; other projects, versions and forms are not among them."""
     names = [

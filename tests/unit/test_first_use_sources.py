@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.performs("move it below")
 def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     """No sdist has them; moved into the project, and named as `source`, they are taken along."""
     root = tmp_path / "python"

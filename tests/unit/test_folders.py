@@ -50,6 +50,7 @@ def test_places_in_the_root(tmp_path: Path) -> None:
     assert folders.source(Options(raw={}, problems=[]), tmp_path) == tmp_path
 
 
+@pytest.mark.performs("create it", "create one")
 def test_nothing_to_be_found(tmp_path: Path) -> None:
     """Where nothing is found, the places that were looked at are named, and the option that settles it.
 
@@ -80,6 +81,7 @@ def test_nothing_to_be_found(tmp_path: Path) -> None:
         (tmp_path / place / "CMakeLists.txt").unlink()
 
 
+@pytest.mark.performs("name the folder that holds", "name the one that holds")
 @pytest.mark.parametrize(
     ("source", "fault"),
     [

@@ -67,6 +67,7 @@ def test_policies(value: str, expected: str | None) -> None:
     assert grammar.policy(value) == expected
 
 
+@pytest.mark.performs("leave the machine out")
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [

@@ -52,6 +52,7 @@ def test_what_is_used_instead_is_said_once(home: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.performs("set HOME to a folder that it can write")
 @pytest.mark.parametrize("way", ["HOME", "variables"])
 def test_what_is_said_to_set_is_enough(way: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another HOME, or the variables that are listed: nothing is replaced, and nothing is said."""
@@ -96,6 +97,7 @@ def test_environments_are_where_the_configuration_says(home: Path) -> None:
     assert "hatch with its defaults" not in said[0]
 
 
+@pytest.mark.performs("or name another file with {}")
 @pytest.mark.parametrize(
     ("text", "output", "at_fault"),
     [

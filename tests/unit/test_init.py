@@ -457,6 +457,7 @@ def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.performs("in the hook's table")
 def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     """The folder of that project is named, not one of somebody else's, and how it is built: beside others, or alone.
 
@@ -672,6 +673,7 @@ def test_what_shares_a_line_stays(tmp_path: Path, line: str, changed: str) -> No
     assert notes == ()
 
 
+@pytest.mark.performs("cannot be cut out: change it by hand")
 def test_what_cannot_be_cut_out_is_noted(tmp_path: Path) -> None:
     """A continued line that would end the file is left as it is, with its number; changed by hand, nothing is left."""
     (tmp_path / "pkg").mkdir()
@@ -934,6 +936,7 @@ def test_the_matrix_has_a_script_for_the_projects_own_tests(tmp_path: Path) -> N
     assert scripts == [[wheel, tests], [wheel, f"{install} pkg", tests]]
 
 
+@pytest.mark.performs("`--force` replaces it")
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     """A CMake project that is there is the author's; the diff shows what would come."""
     (tmp_path / "CMakeLists.txt").write_text("old\n", encoding="utf-8")

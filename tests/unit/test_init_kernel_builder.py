@@ -261,6 +261,7 @@ def test_tests_that_fetch_the_kernel(tmp_path: Path) -> None:
     assert environment["dependencies"] == ["torch=={matrix:torch}.*", "kernels", "numpy", "pytest"]
 
 
+@pytest.mark.performs("is yours now: remove the line")
 def test_files_that_are_there(tmp_path: Path) -> None:
     """A header of kernel-builder's is replaced, another one stays; lines of .gitignore that hide ours are noted."""
     root = project(tmp_path, SMALL)
@@ -327,6 +328,13 @@ def test_every_fault_at_once(tmp_path: Path) -> None:
     assert "[kernel.x] depends on `mkl`" in found
 
 
+@pytest.mark.performs(
+    "name one by `--torch`",
+    "name what the kernel is for, as",
+    "is not there: add the Python package",
+    "which is not there: fetch or add it",
+    "which is not known here: compile without it",
+)
 def test_what_is_refused_is_mended(tmp_path: Path) -> None:
     """What the sentences say to do lets the kernel be carried over."""
     root = project(tmp_path, SMALL + '\n[kernel.x]\nbackend = "cpu"\ndepends = []\nsrc = ["a.cpp"]\n')

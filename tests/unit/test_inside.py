@@ -53,6 +53,7 @@ def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
     assert entry.folder not in RESERVED
 
 
+@pytest.mark.performs("write it without")
 @pytest.mark.parametrize(
     ("value", "why", "without"),
     [

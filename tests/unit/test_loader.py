@@ -283,6 +283,7 @@ def test_every_python_explains(version: str, tmp_path: Path) -> None:
     assert "\n  it: rejected: built for torch 2.8, found no torch\n" in table.stdout
 
 
+@pytest.mark.performs("Rename it, or take its folder")
 @pytest.mark.parametrize("name", ["torch.py", "torch/note.txt", "torch/__init__.py", "torch/version.py"])
 def test_what_hides_torch_is_named(name: str, tmp_path: Path) -> None:
     """A file or a folder called torch, on the path before the real one; renamed, as the message says, it is gone."""
@@ -412,6 +413,7 @@ LIBRARY_FILES = (
 )
 
 
+@pytest.mark.performs("._variants --path")
 def test_a_library_that_registers_nothing_has_a_path_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -506,6 +508,7 @@ def test_the_users_traceback_ends_in_one_line_of_the_loader(error: str, tmp_path
     assert done.stderr.count("Error: ") == 1, done.stderr
 
 
+@pytest.mark.performs("which knows more, is missing or damaged: pip")
 @pytest.mark.parametrize("fault", ["missing", "cut short", "empty"])
 def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_path: Path) -> None:
     """Without help.py the error has the facts, the reasons, and what brings the file back; so has the command."""
@@ -624,6 +627,7 @@ NEW_ABI = variant("torch2.6_cpu_cxx11", "2.6")
 CU128 = f" --index-url {releases.TORCH_INDEX}/cu128"
 
 
+@pytest.mark.performs("Install a torch that", 'pip install{} "{}"{}')
 @pytest.mark.parametrize(
     ("here", "variants", "remedy"),
     [
@@ -681,6 +685,7 @@ def test_the_remedy_is_the_nearest_torch(
     assert module.choose().variant is not None
 
 
+@pytest.mark.performs("Use a build of")
 @pytest.mark.parametrize(
     ("here", "only", "build"),
     [
@@ -748,6 +753,7 @@ def test_what_users_read_fits_their_screen(user: str, tmp_path: Path) -> None:
     assert lines[-2] == f"  {command}"
 
 
+@pytest.mark.performs("Use a Python that")
 def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Path) -> None:
     """No torch of any release would do: the Pythons that would, else another machine."""
     text = refusal(tmp_path / "1", {}, variant("a", "2.10", python="cp312"), variant("b", "2.10", python="cp313"))
@@ -960,6 +966,7 @@ def test_a_pruned_variant_that_would_fit_is_no_missing_file(tmp_path: Path) -> N
     assert newer == "Or a newer release, if there is one:"
 
 
+@pytest.mark.performs("Take this pre-release of torch")
 def test_a_vendors_torch_is_kept(tmp_path: Path) -> None:
     """Case 80: for a pre-release of the release that a variant is for, the opt-in is first, and pip keeps it."""
     vendor = {"torch": "2.9.0a0+145a3a7bda.nv25.10", "backend": "CUDA 13.0"}

@@ -132,6 +132,7 @@ def test_requirement_that_keeps_to_the_variable(value: str, requirement: str) ->
     assert entry.torch == value[:3]
 
 
+@pytest.mark.performs("require {}")
 @pytest.mark.parametrize(
     ("value", "requirement", "problem"),
     [
@@ -151,6 +152,14 @@ def test_requirement_that_contradicts_the_variable(value: str, requirement: str,
     assert expand({"a": {"torch": value}}, {"a": [required]})
 
 
+@pytest.mark.performs(
+    "correct it",
+    "keep one",
+    "keep only one",
+    "make them agree",
+    "or leave `abi` out here",
+    "to the environment's `dependencies`",
+)
 def test_all_problems_of_all_entries_at_once() -> None:
     """Every fault of every entry is reported, with the entry and a remedy; unreadable lines first."""
     envs = {
@@ -208,6 +217,7 @@ def test_all_problems_of_all_entries_at_once() -> None:
     assert len(expand(envs, pins)) == len(envs)
 
 
+@pytest.mark.performs("give it `torch =")
 def test_matrix_without_any_torch() -> None:
     """Where no entry requires torch, one sentence says so instead of one for each entry; written so, it is a matrix."""
     remedy = f'requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} in `dependencies`'
@@ -297,6 +307,7 @@ def test_nothing_selected(only: list[str], skip: list[str], said: str) -> None:
     )
 
 
+@pytest.mark.performs("take the pair out of the matrix")
 def test_torch_that_was_never_built_for_that_cuda() -> None:
     """An impossible pair is an error that lists the possible ones, unless `skip` names it; minors may differ."""
     found = entries("2.8-cu130", "2.8-cu121", "2.9-cu118", "2.14-cu118", "2.40-cu118", torch=[], cuda=[])
@@ -323,6 +334,7 @@ def test_exact_build_of_torch_is_trusted() -> None:
     assert matrix.select(found) == found
 
 
+@pytest.mark.performs("Leave one out with `skip`", "name the others in `skip`")
 def test_two_entries_of_one_label() -> None:
     """Entries that differ only in an author's variable are an error, which names the variable; `skip` resolves it."""
     found = entries("2.8-fast", "2.8-small", "2.9-fast", torch=[], flavour=[])

@@ -230,6 +230,7 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         assert layout.tag == "py3-none-manylinux_2_5_x86_64"
 
 
+@pytest.mark.performs("take the option `manylinux` out")
 @pytest.mark.parametrize(
     ("version", "remedy"),
     [
@@ -260,6 +261,7 @@ def test_requirement_covers_the_matrix_and_nothing_else(tmp_path: Path) -> None:
     assert merge.merge(variants, package="pkg", distribution="d").requires == "torch>=2.8,<2.10"
 
 
+@pytest.mark.performs("leave at least one entry")
 def test_no_variant_is_refused(tmp_path: Path) -> None:
     """A wheel without a variant is not a wheel of ours; with that of one entry it is."""
     with pytest.raises(MergeError) as caught:
@@ -268,6 +270,7 @@ def test_no_variant_is_refused(tmp_path: Path) -> None:
     assert merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d").variants
 
 
+@pytest.mark.performs("install this file elsewhere")
 def test_a_place_that_belongs_to_the_variants(tmp_path: Path) -> None:
     """CMake cannot install over a variant; elsewhere it can."""
     for place, refused in (("_torch_ext/a/x.so", True), ("lib/x.so", False)):

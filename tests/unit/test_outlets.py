@@ -201,6 +201,7 @@ def test_exact_wheels_merge_to_the_fat_wheel(fat: Path, tmp_path: Path) -> None:
     assert merging.merge_wheels(parts, out=tmp_path / "back").read_bytes() == fat.read_bytes()
 
 
+@pytest.mark.performs("one release after the other")
 def test_a_release_is_added_to_an_index(fat: Path, tmp_path: Path) -> None:
     """Older releases stay on every page."""
     exact.index([fat], out=tmp_path / "ix")
@@ -262,6 +263,7 @@ def test_what_a_kill_left_in_an_index_is_made_whole(fat: Path, tmp_path: Path) -
     assert [path.name for path in out.rglob("*") if path.name.startswith(".")] == [".torch-ext-index"]
 
 
+@pytest.mark.performs("move it to another folder")
 def test_other_wheels_in_an_index(fat: Path, tmp_path: Path) -> None:
     """A wheel that no call of ours put there is named, and what to do with it."""
     out = tmp_path / "index"
@@ -276,6 +278,7 @@ def test_other_wheels_in_an_index(fat: Path, tmp_path: Path) -> None:
         exact.index([fat], out=out)
 
 
+@pytest.mark.performs("Make room there")
 @pytest.mark.parametrize("command", ["variants", "index", "merge"])
 def test_a_full_disk_is_not_the_wheels_fault(command: str, fat: Path, tmp_path: Path) -> None:
     """What cannot be unpacked for want of room says so, and leaves no wheel; with room, it is unpacked."""
@@ -284,9 +287,8 @@ def test_a_full_disk_is_not_the_wheels_fault(command: str, fat: Path, tmp_path: 
     )
     run += "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)); sys.exit(cli.main(sys.argv[1:]))"
     out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, "-c", run, command, str(fat), "-o", str(out)], capture_output=True, text=True, check=False
-    )
+    line = [sys.executable, "-B", "-c", run, command, str(fat), "-o", str(out)]  # -B: no compiled file of ours cut off
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"{fat}: cannot be unpacked into " in done.stderr
     assert "File too large. Make room there, or name another folder with TMPDIR" in done.stderr
@@ -316,6 +318,7 @@ def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.performs("Name the fat wheel")
 def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
     """Both outlets take the fat wheel, and say so."""
     (_, variant), *_ = variantwheels.cut(fat, out=tmp_path / "out").wheels
@@ -362,6 +365,7 @@ def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
     assert "do not come from the same sources: `my_pkg/zz.py` is not the same in them" in str(caught.value)
 
 
+@pytest.mark.performs("leave one of the wheels out")
 def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
     """Both wheels are named; nothing is written; without one of them they are joined."""
     (_, one), *others = variantwheels.cut(fat, out=tmp_path / "cut").wheels
@@ -376,6 +380,7 @@ def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
         assert joined.read_bytes() == fat.read_bytes()
 
 
+@pytest.mark.performs("name the parts")
 def test_nothing_to_merge(fat: Path, tmp_path: Path) -> None:
     """Without parts there is a sentence; with them named, a wheel."""
     with pytest.raises(MergeError) as caught:
@@ -390,6 +395,7 @@ def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
         exact.index([fat, fat.with_name(fat.name.replace("1.0", "1.1"))], out=tmp_path / "ix")
 
 
+@pytest.mark.performs("name an empty folder", "name another with `-o`")
 def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> None:
     """Nothing is written among them, nor over a file; an empty folder is taken, and that of an index, again."""
     (tmp_path / "mine").mkdir()
@@ -403,6 +409,7 @@ def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> Non
     assert exact.index([fat], out=tmp_path / "empty") == exact.index([fat], out=tmp_path / "empty")
 
 
+@pytest.mark.performs("Build the wheel again")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -503,6 +510,7 @@ def test_a_wheel_of_another_name_is_not_merged(
     assert "wheel-name" not in {item.code for item in audit.audit_wheel(given)}
 
 
+@pytest.mark.performs("Give the file its published name", "fetch the wheel again")
 @pytest.mark.parametrize("command", ["index", "audit", "inspect"])
 def test_a_wheel_that_was_not_fetched_whole(
     command: str, fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -530,6 +538,7 @@ def test_a_wheel_that_was_not_fetched_whole(
     assert cli.main([command, str(named.rename(fetched)), *rest]) == (command == "audit")
 
 
+@pytest.mark.performs("leave one of them out of the matrix")
 def test_variants_of_one_name_in_an_index(tmp_path: Path) -> None:
     """No file takes another's place: which variants they are is told, and without one of them there is an index."""
     both = [described(f"torch{torch}_cpu_cxx11_x86_64", torch=torch) for torch in ("2.28", "22.8")]
@@ -548,6 +557,7 @@ def test_variants_of_one_name_in_an_index(tmp_path: Path) -> None:
     assert [each.version for each in exact.index([one], out=tmp_path / "ix")] == ["1.0+pt228cpu"]
 
 
+@pytest.mark.performs("`hatch-torch-ext variants`")
 def test_variant_wheels_are_audited(fat: Path, tmp_path: Path) -> None:
     """The name's label is compared with variant.json; nothing else is found in them that the fat wheel has not."""
     before = {finding.code for finding in audit.audit_wheel(fat)}
@@ -583,6 +593,7 @@ def test_a_cut_wheel_says_where_the_other_variants_are(fat: Path, tmp_path: Path
     assert "was cut" not in said[fat]
 
 
+@pytest.mark.performs("leave architectures or entries out")
 def test_max_size_says_which_form_fits(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The status is 1 where not even the smallest form fits; without an entry, or its architectures, it may."""
     assert cli.main(["variants", str(fat), "-o", str(tmp_path / "a"), "--max-size", "100MB"]) == 0

@@ -172,6 +172,7 @@ def test_merge_gives_the_wheel_back(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert again.read_bytes() == fat.read_bytes()
 
 
+@pytest.mark.performs("is damaged: run `hatch-torch-ext kernels` again", "fetch the repository again, or run")
 def test_a_repository_that_was_changed_gives_no_wheel(tmp_path: Path) -> None:
     """A file that is gone or was edited is named; after `kernels` ran again, the wheel is there."""
     fat = wheel(tmp_path)
@@ -192,6 +193,7 @@ def test_a_damaged_record(tmp_path: Path, record: str) -> None:
         kernels.wheel_of(tmp_path / "out", out=tmp_path / "again")
 
 
+@pytest.mark.performs("names no wheel: run")
 def test_a_record_leads_nowhere_else(tmp_path: Path) -> None:
     """A name that is not that of a wheel is refused before anything is written."""
     kernels.write(wheel(tmp_path), out=tmp_path / "out")
@@ -201,6 +203,7 @@ def test_a_record_leads_nowhere_else(tmp_path: Path) -> None:
         kernels.wheel_of(tmp_path / "out", out=tmp_path / "again")
 
 
+@pytest.mark.performs("kernels` made: name wheels")
 def test_merging_other_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A folder that is not a kernel repository, or one beside wheels, is named."""
     assert cli.main(["merge", str(tmp_path), "-o", str(tmp_path / "again")]) == 1
@@ -209,6 +212,7 @@ def test_merging_other_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a kernel repository is merged by itself" in capsys.readouterr().err
 
 
+@pytest.mark.performs("`from . import` and the names", "{}: change {} line{}")
 def test_absolute_imports_are_told_with_their_lines(tmp_path: Path) -> None:
     """Each line, with what to write instead; with that written, a kernel is made."""
     bad = {
@@ -264,6 +268,7 @@ def test_operators_of_one_name_in_every_build(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "build" / name / "_torch_ext" / CPU / "libx.so").read_bytes() == files[f"{CPU}/libx.so"]
 
 
+@pytest.mark.performs("register them all under one name")
 def test_two_namespaces(tmp_path: Path) -> None:
     """A kernel has one name for its operators; with one, or with the wheel's names kept, it is made."""
     files = {f"{CPU}/libx.so": library("my_pkg"), f"{CPU}/liby.so": library("my_more")}
@@ -275,6 +280,7 @@ def test_two_namespaces(tmp_path: Path) -> None:
     assert kernels.write(again, out=tmp_path / "2" / "out").variants
 
 
+@pytest.mark.performs("on the limited API of 3.{} (`Python_add_library")
 def test_modules_for_one_python(tmp_path: Path) -> None:
     """Modules on the full API, or on the limited API of a Python newer than 3.9, are named with what to do."""
     for python in ("cp311", "cp313t", "abi3-cp310"):
@@ -287,6 +293,12 @@ def test_modules_for_one_python(tmp_path: Path) -> None:
     assert kernels.write(fat, out=tmp_path / "out").variants
 
 
+@pytest.mark.performs(
+    "are for glibc: leave its entry out",
+    "build it for a release, or leave its entry out",
+    "would both be `{}`: leave one of the entries out",
+    "add `license` to [project], or give `--license`",
+)
 def test_what_is_not_for_the_hub(tmp_path: Path) -> None:
     """musl, a pre-release of torch, two variants of one folder, two packages, no licence: all at once."""
     built = [
@@ -308,6 +320,7 @@ def test_what_is_not_for_the_hub(tmp_path: Path) -> None:
         assert words in text
 
 
+@pytest.mark.performs("give `--name` another", "give one with `--name`")
 def test_names_of_kernels(tmp_path: Path) -> None:
     """The Hub's names are lower-case words with dashes; `--name` gives another, and `--kernel-version` a version."""
     fat = wheel(tmp_path)
@@ -318,6 +331,7 @@ def test_names_of_kernels(tmp_path: Path) -> None:
     assert all(identifier.startswith("_other_name_cpu_") for _, identifier, _ in made.variants)
 
 
+@pytest.mark.performs("is a folder: name the wheel, as")
 def test_wheels_that_are_not_finished(tmp_path: Path) -> None:
     """A part, a wheel of another project, a folder, and sources for a build at first use are refused by their names."""
     origin = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
@@ -332,6 +346,7 @@ def test_wheels_that_are_not_finished(tmp_path: Path) -> None:
         kernels.write(tmp_path, out=tmp_path / "out")
 
 
+@pytest.mark.performs("it holds sources for a build at first use", "it holds no compiled variant: build it")
 def test_sources_for_a_build_at_first_use(tmp_path: Path) -> None:
     """A kernel is never built by its users: sources are refused, and so is a wheel that has nothing else."""
     part = parts.read(wheel(tmp_path), folder=tmp_path)
@@ -421,6 +436,7 @@ def test_what_users_should_know(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert read.python_depends == ["einops"]
 
 
+@pytest.mark.performs("name another file with `--header`")
 def test_the_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--header` writes registration.h once, and `kernels` without a wheel says what it takes."""
     target = tmp_path / "registration.h"

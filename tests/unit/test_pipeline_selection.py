@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values.entry import Entry
 
 
+@pytest.mark.performs("add entries without the variable `machine`")
 def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
     """The error names this machine; with an entry that names it too, or none, that entry is built."""
     here = platform.machine()

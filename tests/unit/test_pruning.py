@@ -163,6 +163,7 @@ def test_another_package_s_name(site: Path) -> None:
     assert installed.distribution == "my_pkg"
 
 
+@pytest.mark.performs("Give labels that are there")
 def test_a_label_to_keep_that_is_not_there(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Beside one that is right, too, it is refused before anything is removed; with a label of the message it works."""
     command = ["prune", "my-pkg", "--target", str(site), "--keep"]

@@ -87,6 +87,7 @@ def test_credentials() -> None:
     assert found.credentials("https://three.example/torch.whl") is None
 
 
+@pytest.mark.performs("into .netrc")
 def test_netrc(tmp_path: Path) -> None:
     """.netrc serves where no address has credentials; a broken one is as good as none."""
     (tmp_path / ".netrc").write_text("machine one.example login me password secret\n")
@@ -168,6 +169,7 @@ def test_other_settings(tmp_path: Path) -> None:
     assert read({"PIP_PROXY": ""}).proxy is None
 
 
+@pytest.mark.performs("Check PIP_")
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [

@@ -106,6 +106,7 @@ def test_refuses(prefix: Path, code: str, answer: str) -> None:
     assert ask(prefix, code) == answer
 
 
+@pytest.mark.performs("Set it to the toolkit's folder")
 def test_a_toolkit_that_is_named(prefix: Path) -> None:
     """With CUDA_HOME set, as the refusal says, there is a toolkit; a torch without CUDA has none, and says why."""
     code = "from torch.utils.cpp_extension import include_paths; print(include_paths('cuda')[-1])"

@@ -74,6 +74,7 @@ def test_a_variant_serves_no_other_minor(torch: str) -> None:
     assert why(facts(torch=torch), variant()) == f"built for torch 2.8, found {torch}"
 
 
+@pytest.mark.performs("TORCH_EXT_PRERELEASE=1")
 @pytest.mark.parametrize("suffix", SNAPSHOTS)
 def test_snapshots_need_the_opt_in(suffix: str) -> None:
     """A pre-release, whoever built it: no exact variant unless the user says so."""

@@ -53,6 +53,7 @@ def part(
     return wheels.ours(folder, [(variant, files)], partial=partial, name=f"my_pkg-1.0+part1of2-{wheels.TAG}.whl")
 
 
+@pytest.mark.performs("write `1/")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -94,6 +95,7 @@ def test_a_split_by_what_entries_took(tmp_path: Path) -> None:
     assert History.named(None, "abcd", root=tmp_path) is None
 
 
+@pytest.mark.performs("name {}, which does", "leave `--times` out")
 @pytest.mark.parametrize("place", ["build/torch-ext", "store/work/{}"])
 def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
     """The message names the file of this project, wherever its work lies, which then is taken; else none is needed."""

@@ -371,6 +371,7 @@ def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
     assert store.opened(root).root == root
 
 
+@pytest.mark.performs("name a folder of your own with {}")
 def test_no_work_where_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def test_the_variable_names_it(wrapper: Path, monkeypatch: pytest.MonkeyPatch) -
     assert uv.find() == package.find_uv_bin()
 
 
+@pytest.mark.performs("set it to uv's path, or unset it")
 def test_a_name_that_is_not_a_program(wrapper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the variable, not a command that cannot be started; both of its remedies help."""
     monkeypatch.setenv("HATCH_UV", "/nowhere/uv")
@@ -52,6 +53,7 @@ def test_a_name_that_is_not_a_program(wrapper: Path, monkeypatch: pytest.MonkeyP
     assert uv.find() == package.find_uv_bin()
 
 
+@pytest.mark.performs("pip install uv, or set {} to")
 def test_without_any_uv(wrapper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is not installed: the uv that started this process, then that of PATH, then an error."""
     monkeypatch.setitem(sys.modules, "uv", None)
