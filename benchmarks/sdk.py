@@ -24,8 +24,7 @@ import uv
 
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import thin
-from hatch_torch_ext.values.entry import Entry
-from hatch_torch_ext.values.environment import Interpreter
+from hatch_torch_ext.values import Entry, Interpreter
 
 RELEASES = ("2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.11.0", "2.12.0", "2.13.0", "2.15.0")
 FULL = ("2.8.0", "2.11.0", "2.15.0")

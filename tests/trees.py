@@ -15,10 +15,7 @@ import values
 import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values.environment import Environment, Interpreter
-from hatch_torch_ext.values.job import InstallTree
-from hatch_torch_ext.values.sdk import Sdk
-from hatch_torch_ext.values.toolchain import Tool, Toolchain
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Sdk, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

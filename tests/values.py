@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,13 +12,10 @@ import values
 from hatch_torch_ext import cmake
 from hatch_torch_ext.cmake import slots
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values import Environment, Interpreter
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.job import InstallTree
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, InstallTree, Sdk, Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""

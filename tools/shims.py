@@ -19,8 +19,7 @@ from pathlib import Path
 
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import thin
-from hatch_torch_ext.values.entry import Entry
-from hatch_torch_ext.values.environment import Interpreter
+from hatch_torch_ext.values import Entry, Interpreter
 
 RELEASES = ("2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15")
 OUT = Path(__file__).resolve().parent.parent / "src" / "hatch_torch_ext" / "facts" / "shims.json"

@@ -17,14 +17,14 @@ import uv
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import stubs as link_stubs
-from hatch_torch_ext.values.toolchain import Tool, Toolchain
+from hatch_torch_ext.values import Tool, Toolchain
 from trees import Site, make_stubs
 from workbench import ENTRY, PACKAGES, QUICK, Workbench, environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values import Environment
 
 
 @pytest.fixture(scope="session")

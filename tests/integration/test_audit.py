@@ -25,8 +25,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.values.environment import Environment, Interpreter
-from hatch_torch_ext.values.job import InstallTree
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding

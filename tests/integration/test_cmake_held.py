@@ -19,7 +19,7 @@ from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.sdk import facade as sdk_facade
 from hatch_torch_ext.sdk import facts as sdk_facts
 from hatch_torch_ext.sdk import stubs as link_stubs
-from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
+from hatch_torch_ext.values import CudaToolkit, Tool
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:

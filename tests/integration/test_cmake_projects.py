@@ -16,11 +16,11 @@ from hatch_torch_ext.audit import python
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.config import CMakeConfig
-from hatch_torch_ext.values.toolchain import CompilerCache
+from hatch_torch_ext.values import CompilerCache
 from workbench import ENTRY, PACKAGES, QUICK
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values import InstallTree
     from workbench import Workbench
 
 

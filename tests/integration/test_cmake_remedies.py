@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values import InstallTree
     from workbench import Workbench
 
     Make = Callable[..., InstallTree]

@@ -17,7 +17,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import Cross
 from hatch_torch_ext.sdk import stubs
 from hatch_torch_ext.toolchain import crosscompiler, tools
-from hatch_torch_ext.values.environment import Environment
+from hatch_torch_ext.values import Environment
 from workbench import QUICK
 
 if TYPE_CHECKING:

@@ -18,13 +18,10 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import slots
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.values.environment import Environment, Interpreter
-from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values import Environment, Interpreter, Sdk
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.job import InstallTree
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, InstallTree, Toolchain
 
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 

@@ -25,7 +25,7 @@ from hatch_torch_ext.base.errors import ConfigurationError, EnvironmentCreationE
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import thin
-from hatch_torch_ext.values.entry import Entry, Matrix
+from hatch_torch_ext.values import Entry, Matrix
 
 PROJECT = """
 [project]

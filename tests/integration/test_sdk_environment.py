@@ -13,7 +13,7 @@ import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.elf import read as read_elf
 from hatch_torch_ext.sdk import check, environment, exports, stubs
-from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values import Environment, Interpreter
 
 LINKERS = [name for name in ("bfd", "gold", "lld", "mold") if shutil.which(f"ld.{name}")]
 ENTRY = values.entry(

@@ -13,7 +13,7 @@ import pytest
 import values
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import check, thin
-from hatch_torch_ext.values.environment import Interpreter
+from hatch_torch_ext.values import Interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

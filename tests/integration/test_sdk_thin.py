@@ -26,14 +26,13 @@ from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk import check, exports, thin
 from hatch_torch_ext.store import upkeep
-from hatch_torch_ext.values.environment import Interpreter
+from hatch_torch_ext.values import Interpreter
 from loopback import Index, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Entry, Sdk
 
 NAME = f"torch-2.8.0-{fake_torch.TAG}.whl"
 LIMITS = Limits(attempts=3, backoff=0.01)

@@ -20,9 +20,7 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.values.environment import Environment, Interpreter
-from hatch_torch_ext.values.sdk import Sdk
-from hatch_torch_ext.values.toolchain import CompilerCache, CudaToolkit, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, CudaToolkit, Environment, Interpreter, Sdk, Tool, Toolchain
 from workbench import CUDA13
 
 ENTRY = values.entry(name="matrix.2.11", torch_requirement="torch==2.11.*")

@@ -15,8 +15,7 @@ from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, stubs
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Environment, Sdk
 
 SOURCE = Path(__file__).resolve().parent.parent / "packages" / "wrong_abi"
 OLD = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"

@@ -20,14 +20,13 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facade, facts
-from hatch_torch_ext.values.toolchain import CompilerCache, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Tool, Toolchain
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Environment, Sdk
 
 Way = Literal["plain", "thin", "environment"]
 WAYS: tuple[Way, ...] = ("plain", "thin", "environment")

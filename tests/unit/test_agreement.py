@@ -15,7 +15,7 @@ from hatch_torch_ext.matrix import agreement, expand, serving
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 def entry(torch: str | None, *, stable: bool = False, cuda: str | None = None) -> Entry:

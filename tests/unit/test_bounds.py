@@ -24,7 +24,7 @@ from hatch_torch_ext.facts import builds
 from hatch_torch_ext.matrix import coverage
 from hatch_torch_ext.remote.index import IndexFile
 from hatch_torch_ext.user import packages
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

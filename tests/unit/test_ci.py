@@ -17,7 +17,7 @@ from hatch_torch_ext.cli import main
 from hatch_torch_ext.pipeline import github
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent

@@ -14,10 +14,7 @@ from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values.environment import Environment, Interpreter
-from hatch_torch_ext.values.job import Job
-from hatch_torch_ext.values.sdk import Sdk
-from hatch_torch_ext.values.toolchain import CompilerCache, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

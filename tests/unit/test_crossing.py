@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hatch_torch_ext import environments
 from hatch_torch_ext.config import Cross
-from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values import Environment, Interpreter
 
 
 def environment(prefix: Path) -> Environment:

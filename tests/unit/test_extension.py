@@ -24,7 +24,7 @@ from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwhe
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
 from hatch_torch_ext.resolve import published
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values import Entry
 from loopback import serving
 
 if TYPE_CHECKING:

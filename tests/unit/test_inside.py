@@ -12,7 +12,7 @@ import values
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.matrix import expand
-from hatch_torch_ext.values.entry import RESERVED
+from hatch_torch_ext.values import RESERVED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 PIN = '"torch=={matrix:torch}.*"'
 

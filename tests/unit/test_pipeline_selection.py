@@ -16,7 +16,7 @@ from hatch_torch_ext.pipeline import selection
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 @pytest.mark.performs("add entries without the variable `machine`")

@@ -9,7 +9,7 @@ import pytest
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import redact
 from hatch_torch_ext.environments import remembering
-from hatch_torch_ext.values.entry import Matrix
+from hatch_torch_ext.values import Matrix
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ import pytest
 import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.sdk import check, facts, narrowed, stubs
-from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 NEW = facts.NEW_ABI_SYMBOL.decode()
 OLD = facts.OLD_ABI_SYMBOL.decode()

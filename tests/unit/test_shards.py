@@ -24,7 +24,7 @@ from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.memory import History, Took
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 ORIGIN = {"sources": "5", "configuration": "c", "builder": "b", "machines": []}
 

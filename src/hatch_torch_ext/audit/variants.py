@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.job import InstallTree
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import CudaToolkit
+    from hatch_torch_ext.values import CudaToolkit, Environment, InstallTree, Sdk
 
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix.coverage import Block, Coverage
     from hatch_torch_ext.resolve.available import Published
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 NEW = "new"
 """In place of a release: all that are newer than the newest of the matrix."""

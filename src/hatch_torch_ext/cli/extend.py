@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

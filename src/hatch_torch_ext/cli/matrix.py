@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.matrix.coverage import BackendCoverage, Coverage
     from hatch_torch_ext.resolve.available import Published
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 IMAGES = "*=quay.io/pypa/manylinux_2_28_{machine}"

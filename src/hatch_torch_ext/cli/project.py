@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hatchling.builders.wheel import WheelBuilder
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 def say(line: str) -> None:

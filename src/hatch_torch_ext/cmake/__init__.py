@@ -35,17 +35,14 @@ from hatch_torch_ext.cmake import (
     written,
 )
 from hatch_torch_ext.cmake.slots import Share
-from hatch_torch_ext.values.job import InstallTree, Job
+from hatch_torch_ext.values import InstallTree, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.cmake.slots import Slots, Turn
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
 
 NOTES = "torch_ext_notes.txt"
 RUN_PATH = "torch_ext_run_path.txt"

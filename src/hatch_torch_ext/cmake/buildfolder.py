@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.cmake.replies import Inputs
     from hatch_torch_ext.cmake.written import State
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 FILE = "torch_ext.json"
 """Holds ``key`` (what the folder was made of), ``found_by`` (by which variables CMake found what its cache has),

@@ -11,8 +11,7 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.facts import archs
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, Toolchain
 
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
 """Given to CMake for every place that it searches: it then finds no other toolkit, and its error contains this."""

@@ -12,8 +12,7 @@ from hatch_torch_ext.cmake import cuda, package, toolchainfile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Entry, Job
 
 POLICY_FLOOR = "3.5"  # CMake 4 refuses projects that ask for less
 LIBRARY_OF_PYTHON = (

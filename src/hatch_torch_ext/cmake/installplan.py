@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hatch_torch_ext.cmake.replies import Reply
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 _RULE = re.compile(r'^ *file\(INSTALL DESTINATION ("[^"\n]*") TYPE DIRECTORY ([^\n]*)$', re.MULTILINE)
 """A rule as CMake writes it into cmake_install.cmake: one line, the folders quoted, then what is left out."""

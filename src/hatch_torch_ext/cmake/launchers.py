@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.cmake.slots import Slots
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 LANGUAGES = ("C", "CXX", "CUDA")
 CACHES = ("ccache", "sccache")

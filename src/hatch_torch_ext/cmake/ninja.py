@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from hatch_torch_ext.cmake.slots import Slots
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 JOBSERVER_SINCE = Version("1.13.2")
 """1.13.0 is a client too, but exits with 0 when it is interrupted."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hatch_torch_ext.config.declaration import CMakeConfig
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 
 def mapped(job: Job) -> tuple[tuple[Path, str], ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 # A build's front end sets these for its own Python (pip's isolated environments use PYTHONPATH), and DESTDIR or the
 # user's generator would affect the install tree.

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.values.job import Job
-    from hatch_torch_ext.values.toolchain import CrossTarget
+    from hatch_torch_ext.values import CrossTarget, Job
 
 _Q = "['\u2018\u2019]"  # the quotes of compilers depend on the locale
 _FOREIGN_FLAG = re.compile(

@@ -15,7 +15,7 @@ from hatch_torch_ext.facts import project
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hatch_torch_ext.values.job import Job
+    from hatch_torch_ext.values import Job
 
 SHOWN = 3
 WRITES = "torch_ext_writes_into_sources"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hatch_torch_ext.config import Cross
-    from hatch_torch_ext.values.environment import Environment, Interpreter
+    from hatch_torch_ext.values import Environment, Interpreter
 
 
 def for_machine(environment: Environment, machine: str | None, cross: Cross | None, *, data: Path) -> Environment:

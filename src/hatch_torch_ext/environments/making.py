@@ -21,13 +21,13 @@ from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import constraints
-from hatch_torch_ext.values.environment import Environment, Interpreter
+from hatch_torch_ext.values import Environment, Interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
     Report: TypeAlias = Callable[[str], None]
 

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import homes, program
-from hatch_torch_ext.values.entry import Matrix
+from hatch_torch_ext.values import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

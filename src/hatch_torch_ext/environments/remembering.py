@@ -16,7 +16,7 @@ from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.environments import homes, own_hatch
 from hatch_torch_ext.environments.reading import read
 from hatch_torch_ext.store import opened, path
-from hatch_torch_ext.values.entry import Matrix
+from hatch_torch_ext.values import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.hooks import editable
     from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
     from hatch_torch_ext.pipeline import Product
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline import Product
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
     Sources = Mapping[str, tuple[int, int, str]]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 COMPILED = frozenset(
     {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}

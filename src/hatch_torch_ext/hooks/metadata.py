@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Selection
     from hatch_torch_ext.matrix.agreement import Agreement
-    from hatch_torch_ext.values.entry import Entry, Matrix
+    from hatch_torch_ext.values import Entry, Matrix
 
 TABLE = "tool.hatch.metadata.hooks.torch-ext"
 """The table of the hook's options in pyproject.toml; hatch.toml leaves out the first two words."""

@@ -14,7 +14,7 @@ from hatch_torch_ext.facts import releases
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

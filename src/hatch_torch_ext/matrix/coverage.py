@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from hatch_torch_ext.facts.builds import Build
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,13 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.labels import MACHINES, python_tag
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.facts.releases import Minor
-    from hatch_torch_ext.values.entry import Matrix
+    from hatch_torch_ext.values import Matrix
 
 PIN = '"torch=={matrix:torch}.*"'
 """The requirement that follows the `torch` variable, as an author writes it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values.entry import Entry
+from hatch_torch_ext.values import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.crew import Outcome
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.memory import RecordedVariant
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import TorchFolders
+    from hatch_torch_ext.values import Entry, TorchFolders
 
     Report = Callable[[str], None]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.pipeline.memory import History
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 MOST = 256
 """The most jobs of one matrix that GitHub accepts."""

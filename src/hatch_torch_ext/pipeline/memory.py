@@ -47,10 +47,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.stages import Result
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
 
 FILE = "memory.json"
 HISTORY = "history.json"

@@ -13,14 +13,14 @@ from hatch_torch_ext.base import redact
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.matrix import CURRENT
-from hatch_torch_ext.values.environment import TorchFolders
+from hatch_torch_ext.values import TorchFolders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.environments import InstalledTorch
-    from hatch_torch_ext.values.entry import Entry, Matrix
+    from hatch_torch_ext.values import Entry, Matrix
 
     Report = Callable[[str], None]
 

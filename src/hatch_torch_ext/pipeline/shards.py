@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.pipeline.memory import History
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 OF_THE_MACHINE = frozenset(
     {

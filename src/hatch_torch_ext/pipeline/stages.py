@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.slots import EntrySlots
     from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
 
     Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import TorchFolders
+    from hatch_torch_ext.values import Entry, TorchFolders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

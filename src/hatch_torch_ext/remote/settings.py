@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 BEST_MATCH = "unsafe-best-match"
 PUBLIC_INDEX = "https://pypi.org/simple"

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.repair.contents import Contents, Links, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Interpreter
-    from hatch_torch_ext.values.job import InstallTree
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, InstallTree, Interpreter, Sdk, Toolchain
 
 LICENCES = "_torch_ext/licenses"
 _LIMITED = re.compile(r"Py_LIMITED_API=(?:0[xX]([0-9A-Fa-f]{8})|3\b)")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.values.job import InstallTree
+    from hatch_torch_ext.values import InstallTree
 
 CUDA_MACHINE = "machine190"
 """A .cubin is an ELF file for a GPU: it is data of the variant, since ld.so does not open it."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import ExternalProvider
     from hatch_torch_ext.repair.provided import Provided
     from hatch_torch_ext.repair.search import Search
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Sdk
 
 
 class _Draft:

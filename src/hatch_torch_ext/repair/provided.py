@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hatch_torch_ext.facts.policy import Policy
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Sdk
 
 TORCH_FOLDER = "torch/lib"
 

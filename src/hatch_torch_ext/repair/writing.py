@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.repair.contents import Links, VariantBinary
     from hatch_torch_ext.repair.runpaths import Ties
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Toolchain
 
 _EXECUTABLE = 0o755
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.remote.settings import IndexSettings
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Interpreter
+    from hatch_torch_ext.values import Entry, Interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.facts.releases import TORCH_INDEX
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Entry, Sdk
 
 
 def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:

@@ -13,11 +13,10 @@ from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import facts, stubs
-from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment, TorchFolders
+    from hatch_torch_ext.values import Entry, Environment, TorchFolders
 
 PROBE = Path(__file__).parent.parent / "resources" / "probe.py"
 PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.remote.http import Source
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Sdk
 
 FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")

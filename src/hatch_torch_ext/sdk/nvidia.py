@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
     from hatch_torch_ext.sdk.thinrecord import ThinRecord
-    from hatch_torch_ext.values.environment import Interpreter
+    from hatch_torch_ext.values import Interpreter
 
 LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, which mostly wait

@@ -25,15 +25,14 @@ from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
 from hatch_torch_ext.sdk import exports, facade, facts, fetch, nvidia, stubs
 from hatch_torch_ext.sdk.environment import torch_include_dirs
 from hatch_torch_ext.sdk.thinrecord import LAYOUT, REAL, ThinRecord
-from hatch_torch_ext.values.sdk import Sdk
+from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.remote.archive import ArchiveMember
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Interpreter
+    from hatch_torch_ext.values import Entry, Interpreter
 
 WANTED = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"

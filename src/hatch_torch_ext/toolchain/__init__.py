@@ -6,16 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import compilercache, crosscompiler, cuda, tools
-from hatch_torch_ext.values.toolchain import CrossTarget, Tool, Toolchain
+from hatch_torch_ext.values import CrossTarget, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
+    from hatch_torch_ext.values import Entry, Environment, Sdk
 
 
 def find(

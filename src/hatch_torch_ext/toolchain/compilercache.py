@@ -20,7 +20,7 @@ from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.store import RecordError, record
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.values.toolchain import CompilerCache
+from hatch_torch_ext.values import CompilerCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

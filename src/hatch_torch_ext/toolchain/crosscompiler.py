@@ -18,13 +18,13 @@ from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.labels import MACHINES
 from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.values.toolchain import CrossTarget, Tool
+from hatch_torch_ext.values import CrossTarget, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
+    from hatch_torch_ext.values import Entry
 
 VENDORS = ("", "unknown-", "redhat-", "suse-", "conda-")
 """The middle of the names of cross compilers, between machine and system: Debian and Arch, crosstool-NG, others."""

@@ -31,16 +31,13 @@ from hatch_torch_ext.toolchain.cudafit import (
 )
 from hatch_torch_ext.toolchain.tools import TIMEOUT
 from hatch_torch_ext.toolchain.wheelroot import WheelRootError, cross_root, host_script, whole_root
-from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
+from hatch_torch_ext.values import CudaToolkit, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import CrossTarget
+    from hatch_torch_ext.values import CrossTarget, Entry, Environment, Sdk
 
 SYSTEM = Path("/usr/local")
 """The folder in which NVIDIA's installers put ``cuda-X.Y``."""

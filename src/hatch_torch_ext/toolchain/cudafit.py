@@ -14,15 +14,13 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import archs, variables
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler, links_runtime
-from hatch_torch_ext.values.toolchain import CudaToolkit, Tool
+from hatch_torch_ext.values import CudaToolkit, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values.environment import Environment
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import CrossTarget
+    from hatch_torch_ext.values import CrossTarget, Environment, Sdk
 
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""

@@ -23,12 +23,12 @@ from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.facts.content import has_cpp_runtime
-from hatch_torch_ext.values.toolchain import Tool
+from hatch_torch_ext.values import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.values.environment import Environment
+    from hatch_torch_ext.values import Environment
 
 COMPILERS = ("c++", "g++", "clang++")
 LAUNCHERS = ("ccache", "sccache")

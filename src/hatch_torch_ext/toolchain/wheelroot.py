@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.values.toolchain import Tool
+    from hatch_torch_ext.values import Tool
 
 PROGRAMS = (("bin/cudafe++", "nvcc"), ("nvvm/bin/cicc", "nvcc"))
 HEADERS = (

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.fallback import Fallback
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.values.entry import Entry
-    from hatch_torch_ext.values.environment import TorchFolders
-    from hatch_torch_ext.values.sdk import Sdk
-    from hatch_torch_ext.values.toolchain import Toolchain
+    from hatch_torch_ext.values import Entry, Sdk, Toolchain, TorchFolders
 
     Say = Callable[[str], None]
 
@@ -123,7 +120,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     from hatch_torch_ext import environments, matrix, toolchain
     from hatch_torch_ext.sdk import environment as sdk_environment
     from hatch_torch_ext.sdk import facts
-    from hatch_torch_ext.values.environment import TorchFolders
+    from hatch_torch_ext.values import TorchFolders
 
     fallback = _fallback(request)
     project = _unpacked(request, fallback, scratch / "project")
