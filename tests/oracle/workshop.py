@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import disk
 import workbench
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
@@ -109,10 +110,7 @@ class Workshop:
         package = root / "src" / PACKAGE
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
-        for file, text in files.items():
-            path = root / "csrc" / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        disk.write(root / "csrc", files)
         return root
 
     def build(self, way: Way, root: Path) -> Built:
