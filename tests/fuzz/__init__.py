@@ -1,0 +1,1 @@
+"""Fuzz targets: readers of foreign bytes, run for minutes by `python tests/fuzz/run.py`."""

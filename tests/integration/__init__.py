@@ -1,0 +1,1 @@
+"""Tests with real tools (hatch, CMake, compilers, patchelf) on tiny sources."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import disk
 from hatch_torch_ext.init import migrating
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-setuptools.md").read_text(encoding="utf-8")
@@ -32,7 +31,11 @@ setup(
 
 def project(root: Path, files: dict[str, str]) -> Path:
     """Write a project."""
-    return disk.write(root, files)
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
 
 
 def text_of(migration: migrating.Migration, name: str) -> str:

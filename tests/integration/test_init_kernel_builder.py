@@ -6,7 +6,6 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import disk
 from hatch_torch_ext.init import kernel_builder
 from hatch_torch_ext.outlets import kernels
 
@@ -71,7 +70,9 @@ def test_a_kernel_is_moved_in_and_compiled(bench: Workbench, torch_cpu_python: P
         "sign_cpu/include/sign.hpp": HEADER,
         "sign_cpu/sign.cpp": SOURCE,
     }
-    disk.write(root, files)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     kernel_builder.migrate(root, torch=["2.13"]).write(force=False)
     package = root / "torch-ext" / "my_sign"
     bench.config = replace(bench.config, root=root, package="my_sign", package_dir=package)

@@ -1,0 +1,1 @@
+"""Small CMake projects, built by plain CMake and by this project, and compared."""

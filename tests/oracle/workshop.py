@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import disk
 import workbench
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
@@ -110,7 +109,10 @@ class Workshop:
         package = root / "src" / PACKAGE
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
-        disk.write(root / "csrc", files)
+        for file, text in files.items():
+            path = root / "csrc" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         return root
 
     def build(self, way: Way, root: Path) -> Built:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import disk
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
 
 def tree(tmp_path: Path, files: dict[str, str]) -> list[str]:
     """Write files; return the compiler's command line for `csrc/k.cu`, as CMake writes it."""
-    disk.write(tmp_path, files)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     folders = [f"-I{tmp_path}/inc", "-isystem", f"{tmp_path}/torch/include", "-isystem", f"{tmp_path}/cuda"]
     return ["ccache", "nvcc", "-DX=1", *folders, "-x", "cu", "-c", f"{tmp_path}/csrc/k.cu", "-o", "CMakeFiles/k.cu.o"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent.parent
 DOCS = PROJECT / "docs"
 PAGES = sorted(path.relative_to(PROJECT).as_posix() for path in DOCS.rglob("*.md"))
+MAP = (PROJECT / "CONTRIBUTING.md", DOCS / "contributing" / "recipes.md")
 OTHERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "example_project/README.md"]
 
 
@@ -89,3 +91,35 @@ def test_readme_names_every_command() -> None:
         r"The command line `hatch-torch-ext` has (.+?);", (PROJECT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
     assert re.findall(r"`(\w+)`", sentence) == [command.__name__.rpartition(".")[2] for command in cli.COMMANDS]
+
+
+def test_the_page_of_modules_is_of_these_modules() -> None:
+    """A module was added, moved or described anew: `hatch run modules` writes the page."""
+    spec = importlib.util.spec_from_file_location("modules", PROJECT / "tools" / "modules.py")
+    assert spec is not None
+    assert spec.loader is not None
+    modules = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(modules)
+    assert modules.PAGE.read_text(encoding="utf-8") == modules.page(), "run `hatch run modules`"
+    rooms = {path.parent.name for path in modules.SOURCES.glob("*/__init__.py")} | {"resources"}
+    assert sorted({"", *rooms}) == sorted(modules.ROOMS)
+    listed = re.findall(r"`(\w+)/`", re.findall(r"(?s)\| room \|.*?\n\n", MAP[0].read_text(encoding="utf-8"))[0])
+    assert sorted(set(listed) & rooms) == sorted(rooms)
+
+
+@pytest.mark.parametrize("page", MAP, ids=lambda path: path.name)
+def test_the_map_names_what_is_there(page: Path) -> None:
+    """Each file that CONTRIBUTING.md and the recipes name exists, and a function that is named "in" a file is in it."""
+    places = [PROJECT, PROJECT / "src" / "hatch_torch_ext", PROJECT / "tests"]
+    text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
+    names = {path.name: path for place in places[1:] for path in place.rglob("*") if "__pycache__" not in path.parts}
+    missing = []
+    for word in re.findall(r"`([\w./-]*(?:/|\.(?:py|md|toml|json|cmake)))`", text):
+        paths = [place / word for place in places if (place / word).exists()]
+        if not paths and word not in names and not word.startswith((".", "cli/NAME")):
+            missing.append(word)
+    for name, word in re.findall(r"`(\w+)` (?:in|of) `([\w./]+\.py)`", text):
+        path = next((place / word for place in places if (place / word).exists()), names.get(word))
+        if path is None or not re.search(rf"\b{name}\b", path.read_text(encoding="utf-8")):
+            missing.append(f"{name} in {word}")
+    assert missing == []

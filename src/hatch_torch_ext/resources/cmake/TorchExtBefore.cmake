@@ -1,6 +1,6 @@
-# The first step of every project() call (CMAKE_PROJECT_INCLUDE_BEFORE): puts our files around those that the author
-# names in CMAKE_PROJECT_TOP_LEVEL_INCLUDES, wherever the author does: in the cache, a preset, the project, or a toolchain file,
-# which is read after this one. So that variable stays the author's own.
+# The first step of every project() call: puts our files around those that the author includes at the top level.
+# It is CMAKE_PROJECT_INCLUDE_BEFORE, so CMAKE_PROJECT_TOP_LEVEL_INCLUDES stays the author's own, wherever it is set: in the cache,
+# a preset, the project, or a toolchain file, which is read after this one.
 include("${CMAKE_CURRENT_LIST_DIR}/torch_ext_facts.cmake")
 foreach(_torch_ext_file IN LISTS TorchExt_INCLUDE_BEFORE) # the author's, which this one would displace
   include("${_torch_ext_file}")

@@ -1,6 +1,6 @@
-# CMake has one dependency provider, and the last one that is set wins. Where a file of the author's has set one (Conan's
-# does), ours goes before it and passes on what is not torch. CMake does not tell its name: it is read from the file. One
-# that no file names in plain words stays alone; Torch_DIR in the cache then leads to our package.
+# Our dependency provider, which answers find_package(Torch). CMake has only one, the last that is set: where a file of the
+# author's sets one (Conan's does), ours comes before it and passes on what is not torch. CMake has no name of it to ask for:
+# it is read from the file. One that no file names in plain words stays as it is; Torch_DIR in the cache then leads to our package.
 include_guard(GLOBAL)
 cmake_policy(PUSH)
 cmake_policy(VERSION 3.26) # ours, whatever the project asks for

@@ -1,3 +1,5 @@
+"""What the Python module `_C` computes."""
+
 import torch
 
 from fresh_package import _C

@@ -1,3 +1,5 @@
+"""What the operator computes, its gradients, and the inputs that it refuses."""
+
 import pytest
 import torch
 
