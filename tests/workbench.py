@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import values
 from hatch_torch_ext import cmake
-from hatch_torch_ext.cmake import slots
+from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import Environment, Interpreter
 
@@ -69,6 +69,6 @@ class Workbench:
             self.sdk,
             self.toolchain,
             work=self.work,
-            slots=slots.Fixed(jobs=1),
+            slots=launchers.Fixed(jobs=1),
             report=self.reports.append,
         )

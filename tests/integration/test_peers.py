@@ -19,7 +19,7 @@ from torch_abi_audit import demangle, torch_abi, torch_versions
 
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.audit import python
-from hatch_torch_ext.facts import owners, policy, releases, shims
+from hatch_torch_ext.facts import owners, policy, releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def test_the_lowest_torch_is_torch_abi_audits(files: tuple[ElfFile, ...]) -> Non
     lowest = {}
     for file in files:
         theirs = torch_abi_audit.inspect_extension(file.path).torch
-        ours = shims.lowest(file.undefined)
+        ours = releases.lowest_for(file.undefined)
         assert theirs.unknown_shim_symbols == ()
         if theirs.min_torch_version is None:
             assert ours is None
@@ -107,7 +107,7 @@ def test_the_table_of_functions_is_torch_abi_audits() -> None:
     """
     differing = {}
     for name, version in torch_versions.stable_shim_versions().items():
-        found = shims.lowest([name])
+        found = releases.lowest_for([name])
         ours = max(found.torch, (2, 9)) if found is not None else None
         if ours != version[:2]:
             differing[name] = ours

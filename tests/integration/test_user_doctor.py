@@ -17,8 +17,8 @@ import uv
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
-from hatch_torch_ext.facts import fallback
 from hatch_torch_ext.facts import variant as variants
+from hatch_torch_ext.facts.manifest import Fallback, fallback_to_json
 from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
 from trees import compile_library
@@ -256,7 +256,7 @@ def test_a_build_stands_before_another_torch(
 ) -> None:
     """Where the wheel holds its sources, a build costs less than a torch, and leaves the other packages alone."""
     install(environment, other(tmp_path, "sourced", "2.8"))
-    sources = fallback.to_json(fallback.Fallback(version="1.0", source=".", options={}, files=()))
+    sources = fallback_to_json(Fallback(version="1.0", source=".", options={}, files=()))
     manifest = site(environment) / "sourced/_torch_ext/manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "fallback": sources}))
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import workbench
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
-from hatch_torch_ext.cmake import slots
+from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -176,7 +176,7 @@ class Workshop:
                 sdk,
                 self.toolchain,
                 work=work,
-                slots=slots.Fixed(jobs=2),
+                slots=launchers.Fixed(jobs=2),
                 report=said.append,
             )
             built = repair.repair(

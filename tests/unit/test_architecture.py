@@ -183,12 +183,11 @@ def test_facts_stand_alone() -> None:
         ("facts.builds", "backend"),
         ("facts.builds", "labels"),
         ("facts.builds", "releases"),
-        ("facts.fallback", "variant"),
+        ("facts.manifest", "variant"),
         ("facts.labels", "backend"),
         ("facts.labels", "releases"),
         ("facts.registered", "releases"),
         ("facts.registered", "content"),
-        ("facts.shims", "releases"),
         ("facts.variant", "backend"),
     }
 
@@ -253,7 +252,7 @@ def uses(module: str) -> set[str]:
             id="hatchling",
         ),
         pytest.param({"httpx"}, {"remote.http"}, id="network"),
-        pytest.param({"json.load", "json.loads"}, {"facts.policy", "facts.shims"}, id="json"),  # own tables alone
+        pytest.param({"json.load", "json.loads"}, {"facts.policy", "facts.releases"}, id="json"),  # own tables alone
     ],
 )
 def test_only_some_may(names: set[str], allowed: set[str]) -> None:

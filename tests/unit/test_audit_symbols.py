@@ -9,7 +9,7 @@ import pytest
 
 from hatch_torch_ext.audit import python, symbols
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
-from hatch_torch_ext.facts import shims
+from hatch_torch_ext.facts import releases
 from subjects import Making
 
 if TYPE_CHECKING:
@@ -192,10 +192,10 @@ def test_a_name_defined_with_the_other_string(wanted: str, there: str, said: boo
 def test_the_lowest_torch_of_a_stable_binary(make: Making) -> None:
     """CASE 70: the functions say which torch they need; a promise of an older one is a fault that names both."""
     new, old = "torch_from_blob", "aoti_torch_get_dim"
-    assert shims.lowest([old, "memcpy"]) == shims.LowestTorch(torch=(2, 4), functions=(old,), unknown=())
-    found = shims.lowest([old, new, "aoti_torch_of_tomorrow"])
-    assert found == shims.LowestTorch(torch=(2, 11), functions=(new,), unknown=("aoti_torch_of_tomorrow",))
-    assert shims.lowest(["memcpy"]) is None
+    assert releases.lowest_for([old, "memcpy"]) == releases.LowestTorch(torch=(2, 4), functions=(old,), unknown=())
+    found = releases.lowest_for([old, new, "aoti_torch_of_tomorrow"])
+    assert found == releases.LowestTorch(torch=(2, 11), functions=(new,), unknown=("aoti_torch_of_tomorrow",))
+    assert releases.lowest_for(["memcpy"]) is None
     facts = {"stable_abi": True, "promised": "2.10"}
     message = f"needs {new} of torch 2.11, but the variant promises torch 2.10"
     assert make.one(undefined=(old, new), facts=facts, **NEEDS) == [("lowest-torch", message)]

@@ -11,7 +11,7 @@ import pytest
 import values
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import CompileError
-from hatch_torch_ext.cmake import definitions, failures, package, prefixes, replies, surroundings, written
+from hatch_torch_ext.cmake import definitions, failures, package, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
@@ -101,7 +101,7 @@ def test_facts_are_quoted_for_cmake() -> None:
 
 def test_later_maps_are_the_closer_ones(job: Job) -> None:
     """Compilers take the last map that matches: the work folder's come after the root that it lies in."""
-    assert prefixes.mapped(job) == (
+    assert package.mapped(job) == (
         (Path("/usr/include/python3.11"), "python/include"),
         (Path("/env"), "python"),
         (Path("/store/torch"), "torch"),
@@ -113,14 +113,14 @@ def test_later_maps_are_the_closer_ones(job: Job) -> None:
 
 def test_ccache_sees_relative_paths_below_what_project_and_work_share(job: Job) -> None:
     """With ccache the maps are relative, the same in every checkout; without it there are none."""
-    assert prefixes.base_dir(job) is None
-    assert prefixes.relative_maps(job) == []
+    assert package.base_dir(job) is None
+    assert package.relative_maps(job) == []
     cached = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))))
-    assert prefixes.base_dir(cached) == ROOT
-    assert prefixes.relative_maps(cached) == ["../torch=torch", "../../../..=."]
+    assert package.base_dir(cached) == ROOT
+    assert package.relative_maps(cached) == ["../torch=torch", "../../../..=."]
     assert surroundings.env_changes(cached)["CCACHE_BASEDIR"] == "/project"
     other = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/sccache"))))
-    assert prefixes.relative_maps(other) == []
+    assert package.relative_maps(other) == []
 
 
 def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
         folder=Path("/cache/matrix.2.11"),
         toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))),
     )
-    assert prefixes.base_dir(cached) is None
+    assert package.base_dir(cached) is None
     assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)
 
 

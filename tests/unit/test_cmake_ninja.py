@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.cmake import ninja, slots
+from hatch_torch_ext.cmake import launchers, ninja
 
 
 @pytest.mark.performs("Leave it out of the CUDA flags")
@@ -63,20 +63,20 @@ def test_what_a_program_prints_is_no_failure_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("1.12.1", slots.Clients.NONE),
-        ("1.13.2", slots.Clients.COMPILERS),
-        ("1.13.3", slots.Clients.NINJA),
-        ("1.14.0", slots.Clients.NINJA),
+        ("1.12.1", launchers.Clients.NONE),
+        ("1.13.2", launchers.Clients.COMPILERS),
+        ("1.13.3", launchers.Clients.NINJA),
+        ("1.14.0", launchers.Clients.NINJA),
     ],
 )
 def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
-    version: str, expected: slots.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, expected: launchers.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newer ones than 1.13.2 do (ninja's pull request 2726); an older one than 1.13.2 takes no part at all."""
     monkeypatch.setattr(ninja, "_only_compiles", lambda *_: True)
     (tmp_path / "build.ninja").write_text("", encoding="utf-8")
     job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=SimpleNamespace(version=version)), build=tmp_path)
-    assert ninja._clients(job, {}, slots.Fixed(jobs=2, serves=True)) is expected
+    assert ninja._clients(job, {}, launchers.Fixed(jobs=2, serves=True)) is expected
 
 
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
@@ -91,9 +91,9 @@ def test_a_file_that_was_not_begun_is_no_failure(tmp_path: Path, *, failed: bool
     job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=program), build=tmp_path, log=tmp_path / "log.txt")
     refused: list[str] = []
     server: Any = SimpleNamespace(running=1, started={}, refuse=lambda: refused.append(""))
-    share = slots.Share(arguments=("-j", "2"), server=server)
+    share = launchers.Share(arguments=("-j", "2"), server=server)
     with pytest.raises(ProcessError) as caught:
-        ninja._run(job, {}, share, slots.Fixed(jobs=2))
+        ninja._run(job, {}, share, launchers.Fixed(jobs=2))
     output = caught.value.output
     assert refused
     assert output.count("FAILED: ") == 1

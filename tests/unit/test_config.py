@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import CMakeConfig, Config, declaration
-from hatch_torch_ext.facts import fallback
+from hatch_torch_ext.facts import manifest
 from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_every_option_is_decided() -> None:
     found = {each.name for each in declaration.OPTIONS}
     no_bytes = {name for name in found if name.replace(".", "_").replace("-", "_") in memory.OPEN}
     assert len(no_bytes) == len(memory.OPEN)
-    compiles = {name for name in found if name.partition(".")[0] in fallback.OPTIONS}
+    compiles = {name for name in found if name.partition(".")[0] in manifest.OPTIONS}
     where_and_what = {
         *("environment", "package", "source", "sdk", "cross", "cuda-home", "cuda.compress", "compiler-launcher"),
         *("index-url", "extra-index-url", "manylinux", "audit-symbols"),

@@ -17,9 +17,8 @@ import wheels
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.cli import extend
-from hatch_torch_ext.facts import origin
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.facts.origin import Origin
+from hatch_torch_ext.facts.manifest import ORIGIN, Origin, origin_to_json
 from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwheels
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
@@ -105,14 +104,14 @@ def test_the_head_of_the_manifest_is_read(tmp_path: Path) -> None:
     """What `prune` removed, and what the wheel was built from, come from there; nonsense is refused."""
     whole = part(tmp_path / "whole")
     (tmp_path / "again").mkdir()
-    path = head(whole.wheel.path, {"pruned": ["x"], origin.FIELD: {**origin.to_json(HERE), "of a later version": 1}})
+    path = head(whole.wheel.path, {"pruned": ["x"], ORIGIN: {**origin_to_json(HERE), "of a later version": 1}})
     read = parts.read(path, folder=tmp_path / "again")
     assert (read.pruned, read.origin) == (("x",), HERE)
     for number, nonsense in enumerate(({}, {"version": "x"}, {"version": "1", "options": {"a": "b"}, "folders": {}})):
         folder = tmp_path / str(number)
         folder.mkdir()
         with pytest.raises(Exception, match="`origin"):
-            parts.read(head(whole.wheel.path, {origin.FIELD: nonsense}), folder=folder)
+            parts.read(head(whole.wheel.path, {ORIGIN: nonsense}), folder=folder)
 
 
 @pytest.mark.performs("--trust-sources")
@@ -370,7 +369,7 @@ def test_a_newer_manifest_names_what_reads_it(tmp_path: Path) -> None:
     whole = part(tmp_path / "whole")
     (tmp_path / "again").mkdir()
     made = {"version": "99.1", "options": {}, "folders": {}}
-    path = head(whole.wheel.path, {"variants": [{"new": 1}], origin.FIELD: made})
+    path = head(whole.wheel.path, {"variants": [{"new": 1}], ORIGIN: made})
     with pytest.raises(WheelError, match=r"hatch-torch-ext 99\.1 made it: `pip install 'hatch-torch-ext>=99\.1'`"):
         parts.read(path, folder=tmp_path / "again")
 

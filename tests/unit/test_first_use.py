@@ -8,8 +8,8 @@ import pytest
 
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.facts import fallback
-from hatch_torch_ext.facts.fallback import Fallback
+from hatch_torch_ext.facts import manifest
+from hatch_torch_ext.facts.manifest import Fallback
 from hatch_torch_ext.toolchain import cudafit, tools
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def test_a_fallback_survives_the_manifest() -> None:
         variables=(("kind", "x"),),
         env_vars=(("CFLAGS", "-O2"),),
     )
-    assert fallback.from_json(fallback.to_json(made)) == made
+    assert manifest.fallback_from_json(manifest.fallback_to_json(made)) == made
     for place in ("/etc/passwd", "../x", "csrc/../../x"):
-        data = {**fallback.to_json(made), "files": [{"path": place, "sha256": ""}]}
+        data = {**manifest.fallback_to_json(made), "files": [{"path": place, "sha256": ""}]}
         with pytest.raises(WheelError, match="is not a path below the sources"):
-            fallback.from_json(data)
+            manifest.fallback_from_json(data)

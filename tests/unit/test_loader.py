@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import loaders
 from hatch_torch_ext.facts import archs, content, releases
-from hatch_torch_ext.facts.partial import Partial
+from hatch_torch_ext.facts.manifest import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 from hatch_torch_ext.merge import Layout, PlacedVariant, loader
 

@@ -20,7 +20,7 @@ from kernels.variants import get_variants_local, parse_variant
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base.errors import MergeError, WheelError
-from hatch_torch_ext.facts.fallback import Fallback, Sources
+from hatch_torch_ext.facts.manifest import Fallback, Sources
 from hatch_torch_ext.outlets import kernels, merging, parts
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import wheels
 from hatch_torch_ext import audit
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.facts import partial as partials
-from hatch_torch_ext.facts.origin import Origin, differences
+from hatch_torch_ext.facts import manifest as partials
+from hatch_torch_ext.facts.manifest import Origin, differences
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.memory import History, Took
@@ -142,7 +142,7 @@ def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
         replace(config, jobs=3, only=("b",)), project={}, whole=[entry("a"), entry("b")], built=["b"]
     )
     assert jobs == replace(other, configuration=first.configuration)
-    assert partials.from_json(json.loads(json.dumps(partials.to_json(first)))) == first
+    assert partials.partial_from_json(json.loads(json.dumps(partials.partial_to_json(first)))) == first
 
 
 def test_the_origin_of_a_wheel_is_what_compilers_read(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_the_origin_of_a_wheel_is_what_compilers_read(tmp_path: Path) -> None:
 
 def test_the_version_of_a_part_is_local(tmp_path: Path) -> None:
     """An index refuses it; an author's own local part stays, there and back."""
-    assert partials.version("1.0", 3, 8) == "1.0+part3of8"
-    assert partials.version("1.0+mine", 3, 8) == "1.0+mine.part3of8"
+    assert partials.partial_version("1.0", 3, 8) == "1.0+part3of8"
+    assert partials.partial_version("1.0+mine", 3, 8) == "1.0+mine.part3of8"
     assert [partials.whole_version(each) for each in ("1.0+part3of8", "1.0+mine.part3of8", "1.0+mine")] == [
         "1.0",
         "1.0+mine",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding
-from hatch_torch_ext.facts.opening_calls import CTYPES, LOADS
 from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
 if TYPE_CHECKING:
@@ -184,3 +183,7 @@ def _made_of(tree: ast.Module, places: Collection[str]) -> set[str]:
 
 def _names(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+LOADS = {"torch.ops.load_library", "torch.classes.load_library", "ops.load_library", "classes.load_library"}
+CTYPES = {"ctypes.CDLL", "CDLL", "ctypes.cdll.LoadLibrary", "cdll.LoadLibrary", "ctypes.PyDLL"}

@@ -12,7 +12,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.base.errors import ElfError
-from hatch_torch_ext.facts import owners, policy, releases, shims, sonames
+from hatch_torch_ext.facts import owners, policy, releases, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -406,7 +406,7 @@ def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
 
 def _lowest(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
     """Compare the functions of the stable ABI that the file uses with the lowest torch that is promised."""
-    found = shims.lowest(symbol for symbol in binary.elf.undefined if symbol not in siblings)
+    found = releases.lowest_for(symbol for symbol in binary.elf.undefined if symbol not in siblings)
     if found is None or subject.promised is None:
         return
     if found.torch > releases.minor_of(subject.promised):
@@ -414,7 +414,7 @@ def _lowest(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -
         message = f"{needs}, but {subject.promise} torch {subject.promised}"
         yield finding("lowest-torch", binary.place, message, variant=subject.variant)
     if found.unknown and subject.exports is None and subject.stable_abi:
-        newest = releases.format_minor(shims.newest())
+        newest = releases.format_minor(releases.newest_of_shims())
         message = f"needs {some(found.unknown)}, which the stable ABI of no torch up to {newest} has"
         yield finding("missing-symbol", binary.place, message, variant=subject.variant)
 

@@ -18,10 +18,10 @@ from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ElfError, WheelError
-from hatch_torch_ext.facts import owners, releases, requirements
+from hatch_torch_ext.facts import owners, releases
 from hatch_torch_ext.facts.content import size
-from hatch_torch_ext.facts.fallback import SOURCES
-from hatch_torch_ext.wheel import listing
+from hatch_torch_ext.facts.manifest import SOURCES
+from hatch_torch_ext.wheel import listing, parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -386,7 +386,7 @@ def _torch_requirement(read: Wheel) -> SpecifierSet | None:
     for name, value in read.metadata("METADATA"):
         # Only a name that begins so can be torch's; the check saves the time to parse a hostile list.
         if name == "Requires-Dist" and value[:5].lower() == "torch":
-            requirement = requirements.parse(value)
+            requirement = parsed_requirement(value)
             if requirement is None or canonicalize_name(requirement.name) != "torch":
                 continue
             if "extra" not in str(requirement.marker or ""):

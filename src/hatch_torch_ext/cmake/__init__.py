@@ -20,27 +20,24 @@ from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import (
     buildfolder,
-    cuda,
     definitions,
     failures,
     installplan,
     launchers,
     ninja,
-    ninjalog,
     package,
-    prefixes,
     replies,
     surroundings,
     toolchainfile,
     written,
 )
-from hatch_torch_ext.cmake.slots import Share
+from hatch_torch_ext.cmake.launchers import Share
 from hatch_torch_ext.values import InstallTree, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hatch_torch_ext.cmake.slots import Slots, Turn
+    from hatch_torch_ext.cmake.launchers import Slots, Turn
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
 
@@ -100,7 +97,7 @@ def build(
         log=job.log,
         compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
         cuda_compiler=reply.compilers.get("CUDA"),
-        flags=replies.flags(reply, rename=prefixes.mapped(job)),
+        flags=replies.flags(reply, rename=package.mapped(job)),
         build_dirs=tuple(sorted({config.root, config.source, job.folder, environment.prefix, sdk.prefix})),
     )
 
@@ -122,7 +119,7 @@ def _compiled(
     job = run.job
     if distrusted := written.is_distrusted(job):
         turn.by_itself()
-        ninjalog.forget(job.build)
+        ninja.forget(job.build)
     before = written.snapshot(job)
     failure = None
     try:
@@ -180,7 +177,7 @@ def _steps(
     planned(entry.name, installplan.of(job, reply))
     if outside := ninja.outside(job, run.env):
         turn.by_itself()
-        ninjalog.forget(job.build, outside)  # another entry's would pass for this entry's own
+        ninja.forget(job.build, outside)  # another entry's would pass for this entry's own
     if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
         report(f"{entry.name}: {said}")
     run.compile(slots, report)
@@ -215,7 +212,7 @@ class _Runner:
 
     def _explained(self, step: str, command: Sequence[str], error: ProcessError) -> EntryError:
         output = error.output or str(error)
-        if (complaint := cuda.complaint(self.job.entry, self.job.toolchain, output)) is not None:
+        if (complaint := surroundings.complaint(self.job.entry, self.job.toolchain, output)) is not None:
             return complaint
         job = self.job
         if step == "compiling":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.cmake import cuda, package, toolchainfile
+from hatch_torch_ext.cmake import package, surroundings, toolchainfile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         package.BEFORE: job.package / "TorchExtBefore.cmake",
         **_torch(job),
         **_python(job),
-        **cuda.cache_entries(job.toolchain),
+        **surroundings.cuda_cache_entries(job.toolchain),
         **matrix_variables(job.entry),
         "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
     }

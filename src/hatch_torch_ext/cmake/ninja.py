@@ -11,13 +11,14 @@ from packaging.version import Version
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
-from hatch_torch_ext.cmake.slots import Clients, Share
+from hatch_torch_ext.cmake.launchers import Clients, Share
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
 
-    from hatch_torch_ext.cmake.slots import Slots
+    from hatch_torch_ext.cmake.launchers import Slots
     from hatch_torch_ext.values import Job
 
 JOBSERVER_SINCE = Version("1.13.2")
@@ -170,3 +171,37 @@ def _make_version(env: Mapping[str, str | None]) -> tuple[int, ...]:
         return MAKE_FIFO_SINCE  # there is none: the build will fail for another reason
     match = re.search(r"GNU Make (\d+)\.(\d+)", said)
     return tuple(int(part) for part in match.groups()) if match else MAKE_FIFO_SINCE
+
+
+LOG = ".ninja_log"
+_FIELDS = 5  # start, end, time of the output, output, hash of the command
+
+
+def log_lines(build: Path) -> list[str]:
+    """Return the lines of the log, none before Ninja's first run."""
+    try:
+        text = (build / LOG).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    return text.removesuffix("\n").split("\n")  # names of files may have other ends of lines in them
+
+
+def log_fields(line: str) -> list[str] | None:
+    """Return start and end in milliseconds, time of the output, output, and hash of the command; None for the title."""
+    found = line.split("\t")
+    return found if len(found) == _FIELDS else None
+
+
+def forget(build: Path, outputs: Collection[str] | None = None) -> None:
+    """Let Ninja write ``outputs`` again, by default all but objects.
+
+    It writes again what its log does not say that it wrote; nothing is removed.
+    """
+    if known := log_lines(build):
+        kept = [line for line in known if (said := log_fields(line)) is None or not _is_in(said[3], outputs)]
+        text = "".join(f"{line}\n" for line in kept)
+        (build / LOG).write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _is_in(output: str, outputs: Collection[str] | None) -> bool:
+    return not output.endswith((".o", ".obj")) if outputs is None else output in outputs

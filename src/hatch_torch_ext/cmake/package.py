@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from hatch_torch_ext.cmake import prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hatch_torch_ext.config.declaration import CMakeConfig
     from hatch_torch_ext.values import Job
+
+
+def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
+    """Return (folder, the name that replaces it); if several match, compilers take the last."""
+    config, environment = job.config, job.environment
+    pairs = [
+        (environment.interpreter.include, "python/include"),
+        (environment.prefix, "python"),
+        (job.sdk.prefix, "torch"),
+        (config.root, "."),
+    ]
+    if job.toolchain.cuda is not None:
+        pairs.insert(0, (job.toolchain.cuda.root, "cuda"))
+    if not config.source.is_relative_to(config.root):
+        pairs.append((config.source, config.source.name))
+    return (*pairs, (job.folder, "torch-ext"), (job.torch, "torch"))
+
+
+def base_dir(job: Job) -> Path | None:
+    """Return the folder below which ccache makes paths relative, so that other folders hit too; None without ccache."""
+    cache = job.toolchain.cache
+    if cache is None or not cache.ccache:
+        return None
+    common = Path(os.path.commonpath([job.config.root, job.config.source, job.folder]))
+    return None if common == Path(common.root) else common
+
+
+def relative_maps(job: Job) -> list[str]:
+    """Return the maps of folders for paths that ccache made relative.
+
+    Longer ones come last, since compilers take the last that matches. The entry's own folder, plain ``..``, would match
+    every path that leads out of it.
+    """
+    base = base_dir(job)
+    if base is None:
+        return []
+    below = [(old, new) for old, new in mapped(job) if old.is_relative_to(base) and old != job.folder]
+    maps = [(os.path.relpath(old, job.build), new) for old, new in below]
+    return [f"{old}={new}" for old, new in sorted(maps, key=lambda pair: (len(pair[0]), pair))]
+
 
 RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
 FACTS = "torch_ext_facts.cmake"
@@ -82,8 +121,8 @@ def _quoted(value: Value) -> str:
 
 def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     sdk, cuda = job.sdk, job.toolchain.cuda
-    absolute = [f"{old}={new}" for old, new in prefixes.mapped(job)]
-    relative = prefixes.relative_maps(job)
+    absolute = [f"{old}={new}" for old, new in mapped(job)]
+    relative = relative_maps(job)
     return [
         ("VERSION", _release(sdk.version)),
         ("ROOT", job.config.root),

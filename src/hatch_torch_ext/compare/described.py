@@ -11,7 +11,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.compare.difference import Difference, Topic, Verdict
-from hatch_torch_ext.facts import requirements
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -200,7 +200,7 @@ def _required(texts: Sequence[str]) -> dict[tuple[str, str], set[str]]:
     """Return (name, extra or "") -> requirements, each in one form and without the extra's marker."""
     found: dict[tuple[str, str], set[str]] = {}
     for text in texts:
-        requirement = requirements.parse(text)
+        requirement = parsed_requirement(text)
         if requirement is None:
             found.setdefault((text, ""), set()).add(text)
             continue

@@ -11,7 +11,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content
-from hatch_torch_ext.facts.fallback import OPTIONS, Fallback, Sources
+from hatch_torch_ext.facts.manifest import OPTIONS, Fallback, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

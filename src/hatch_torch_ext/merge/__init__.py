@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import elf
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import content, fallback, origin, policy, releases, variant
-from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.facts import content, policy, releases, variant
+from hatch_torch_ext.facts import manifest as partials
+from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, fallback_to_json, origin_to_json
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 from hatch_torch_ext.merge import loader
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.facts.fallback import Fallback, Sources
-    from hatch_torch_ext.facts.origin import Origin
-    from hatch_torch_ext.facts.partial import Partial
+    from hatch_torch_ext.facts.manifest import Fallback, Origin, Partial, Sources
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
@@ -107,7 +106,7 @@ def merge(
         raise MergeError(f"`{clash[0]}` is reserved for the variants; let CMake install this file elsewhere")
     own = sources.fallback if sources is not None else None
     if sources is not None:
-        files |= {f"{fallback.SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}
+        files |= {f"{SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}
     loaders = loader.parts(fallback=sources is not None)
     files |= loaders
     tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}" if distinct else "py3-none-any"
@@ -117,11 +116,11 @@ def merge(
     )
     head: dict[str, object] = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
     if partial is not None:
-        head[partials.FIELD] = partials.to_json(partial)
+        head[partials.PARTIAL] = partials.partial_to_json(partial)
     if own is not None:
-        head["fallback"] = fallback.to_json(own)
+        head["fallback"] = fallback_to_json(own)
     if made_from is not None:
-        head[origin.FIELD] = origin.to_json(made_from)
+        head[ORIGIN] = origin_to_json(made_from)
     return Layout(
         package=package,
         variants=tuple(placed),

@@ -15,7 +15,7 @@ from hatch_torch_ext.facts.variant import BUILD, FOLDER, HELP, LOADER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hatch_torch_ext.facts.fallback import Fallback
+    from hatch_torch_ext.facts.manifest import Fallback
     from hatch_torch_ext.merge import Layout, PlacedVariant
 
 RESOURCES = Path(__file__).parent.parent / "resources"

@@ -19,13 +19,14 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__, merge
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import content, origin, requirements
+from hatch_torch_ext.facts import content, manifest
 from hatch_torch_ext.outlets import merging, writing
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from hatch_torch_ext.facts.origin import Origin
+    from hatch_torch_ext.facts.manifest import Origin
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
 
@@ -52,7 +53,7 @@ def check_whole(part: Part, *, distribution: str, version: str) -> None:
         raise MergeError(f"{name} was cut from a wheel with all variants: name that one")
     if canonicalize_name(part.distribution) != canonicalize_name(distribution):
         raise MergeError(f"{name} is a wheel of {part.distribution}, and the project in this folder is {distribution}")
-    if part.origin is not None and origin.is_newer(part.origin, __version__):
+    if part.origin is not None and manifest.is_newer(part.origin, __version__):
         raise MergeError(
             f"{name} was built by hatch-torch-ext {part.origin.version}, and this is {__version__}: "
             f"`pip install 'hatch-torch-ext>={part.origin.version}'`"
@@ -73,7 +74,7 @@ def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str
     name, version = part.wheel.path.name, part.wheel.version
     remedy = f"Check out the sources of {version} as they were, or release a new version"
     if part.origin is not None:
-        if differing := list(origin.differences(part.origin, here, source=source)):
+        if differing := list(manifest.differences(part.origin, here, source=source)):
             raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
     elif not trusted:
         raise MergeError(
@@ -208,8 +209,8 @@ def _check_required(part: Part, extended: Layout) -> None:
     own = [
         requirement
         for name, value in part.wheel.metadata("METADATA")
-        if name == "Requires-Dist" and (requirement := requirements.parse(value)) is not None
-        if canonicalize_name(requirement.name) == "torch" and requirement != requirements.parse(part.requires)
+        if name == "Requires-Dist" and (requirement := parsed_requirement(value)) is not None
+        if canonicalize_name(requirement.name) == "torch" and requirement != parsed_requirement(part.requires)
     ]
     served = {placed.variant.torch for placed in extended.variants}
     for requirement, line in itertools.product(own, sorted(served - {each.variant.torch for each in part.variants})):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import merge
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.outlets import parts, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.facts.origin import Origin
+    from hatch_torch_ext.facts.manifest import Origin
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
@@ -62,7 +62,7 @@ def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
     """Write the partial wheel at ``path`` into ``out`` under the version of part ``number`` of ``count``."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-part-") as folder:
         part = parts.read(path, folder=Path(folder))
-        version = partials.version(part.wheel.version, number, count)
+        version = partials.partial_version(part.wheel.version, number, count)
         return writing.write(part, relaid(part.variants, [part], partial=part.partial), out=out, version=version)
 
 

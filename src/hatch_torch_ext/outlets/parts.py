@@ -13,9 +13,8 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
-from hatch_torch_ext.facts import origin
-from hatch_torch_ext.facts import partial as partials
-from hatch_torch_ext.facts.fallback import SOURCES, Sources
+from hatch_torch_ext.facts import manifest as partials
+from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, Sources, is_newer, origin_from_json
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.wheel import listing
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.facts.origin import Origin
-    from hatch_torch_ext.facts.partial import Partial
+    from hatch_torch_ext.facts.manifest import Origin, Partial
     from hatch_torch_ext.wheel import Wheel
     from hatch_torch_ext.wheel.listing import Manifest
 
@@ -180,8 +178,8 @@ def read(path: Path, *, folder: Path) -> Part:
 def _made_by_another(found: Wheel, place: str) -> str:
     """Return what to do about a manifest that cannot be read."""
     with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, WheelError):
-        made = origin.from_json(untrusted.json(found.text(place) or "")[origin.FIELD])
-        if origin.is_newer(made, __version__):
+        made = origin_from_json(untrusted.json(found.text(place) or "")[ORIGIN])
+        if is_newer(made, __version__):
             return f"hatch-torch-ext {made.version} made it: `pip install 'hatch-torch-ext>={made.version}'`"
     return "Build the wheel again, or use the hatch-torch-ext that made it"
 

@@ -22,10 +22,10 @@ from packaging.tags import parse_tag
 
 from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import requirements
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.outlets.parts import EXECUTABLE, MANIFEST, SBOM, VARIANTS, forced_order
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -225,8 +225,8 @@ def _core_metadata(data: bytes, part: Part, layout: Layout, version: str) -> byt
 
 
 def _same(one: str, other: str) -> bool:
-    parsed = requirements.parse(one)
-    return parsed is not None and parsed == requirements.parse(other)
+    parsed = parsed_requirement(one)
+    return parsed is not None and parsed == parsed_requirement(other)
 
 
 def _read(part: Part, path: str) -> bytes:

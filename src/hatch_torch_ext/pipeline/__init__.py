@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.facts.fallback import Sources
-    from hatch_torch_ext.facts.origin import Origin
+    from hatch_torch_ext.facts.manifest import Origin, Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.crew import Outcome

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config.declaration import declared
-from hatch_torch_ext.facts.origin import SHORT, Origin
-from hatch_torch_ext.facts.partial import Partial
+from hatch_torch_ext.facts.manifest import SHORT, Origin, Partial
 from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.cmake import ninjalog
-from hatch_torch_ext.cmake.slots import Clients, Share
+from hatch_torch_ext.cmake import ninja
+from hatch_torch_ext.cmake.launchers import Clients, Share
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.pool import SharedLock
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hatch_torch_ext.base.process import Family
-    from hatch_torch_ext.cmake.slots import Server, Turn
+    from hatch_torch_ext.cmake.launchers import Server, Turn
     from hatch_torch_ext.pipeline.pool import Pool
     from hatch_torch_ext.pipeline.sourcelock import Sources
     from hatch_torch_ext.pipeline.task import Task
@@ -129,7 +129,7 @@ class EntrySlots:
         self.counts = (hits, files) if files else None
 
     def _log(self) -> list[str]:
-        return ninjalog.lines(self._task.work / self._task.entry.folder / "build")
+        return ninja.log_lines(self._task.work / self._task.entry.folder / "build")
 
     def _told(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
         """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.
@@ -138,7 +138,7 @@ class EntrySlots:
         """
         started = {} if server is None else server.started
         for line in self._log():
-            fields = ninjalog.fields(line)
+            fields = ninja.log_fields(line)
             if fields is not None and line not in before:
                 start, end = (began + int(field) / 1000 for field in fields[:2])
                 start = min(end, max(start, started.get(fields[3], start)))

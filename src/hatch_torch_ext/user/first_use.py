@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.backend import Backend
-    from hatch_torch_ext.facts.fallback import Fallback
+    from hatch_torch_ext.facts.manifest import Fallback
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.store import Store
     from hatch_torch_ext.values import Entry, Sdk, Toolchain, TorchFolders
@@ -163,11 +163,11 @@ def _with_cuda(entry: Entry, fallback: Fallback, backend: Backend) -> Entry:
 
 
 def _fallback(request: Request) -> Fallback:
-    from hatch_torch_ext.facts import fallback
+    from hatch_torch_ext.facts.manifest import fallback_from_json
 
     manifest = request.root / "manifest.json"
     try:
-        return fallback.from_json(untrusted.json(untrusted.text(manifest, MAX_SOURCE))["fallback"])
+        return fallback_from_json(untrusted.json(untrusted.text(manifest, MAX_SOURCE))["fallback"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
 

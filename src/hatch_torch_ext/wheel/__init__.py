@@ -18,6 +18,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -355,3 +356,20 @@ def _record_fault(
     if digest != expected.rstrip("="):
         return "record-hash", name, f"its {algorithm} is {digest}, but RECORD says {escape.name(expected)}"
     return None
+
+
+LONGEST_REQUIREMENT = 1000
+"""Longest requirement that is parsed, in characters; those of people and resolvers are shorter."""
+
+
+def parsed_requirement(text: str) -> Requirement | None:
+    """Return the requirement ``text``, or None if it is invalid or a number in a version is too long."""
+    if len(text) > LONGEST_REQUIREMENT:
+        return None
+    try:
+        requirement = Requirement(text)
+        for clause in requirement.specifier:
+            clause.contains("1")  # parses the version, which Requirement does lazily
+    except (ValueError, RecursionError):  # InvalidRequirement, InvalidVersion and int()'s own are ValueErrors
+        return None
+    return requirement

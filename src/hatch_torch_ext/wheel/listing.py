@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
-from hatch_torch_ext.facts import fallback as fallbacks
-from hatch_torch_ext.facts import origin as origins
-from hatch_torch_ext.facts import partial as partials
+from hatch_torch_ext.facts import manifest as fallbacks
+from hatch_torch_ext.facts import manifest as origins
+from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts import variant as variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hatch_torch_ext.facts.fallback import Fallback
-    from hatch_torch_ext.facts.origin import Origin
-    from hatch_torch_ext.facts.partial import Partial
+    from hatch_torch_ext.facts.manifest import Fallback, Origin, Partial
     from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
 
@@ -93,7 +91,7 @@ def parse(text: str, place: str) -> Manifest:
     twice = sorted({label for label, following in itertools.pairwise(labels) if label == following})
     if twice:
         raise WheelError(f"lists the variant {twice[0]} twice")
-    fallback = fallbacks.from_json(data["fallback"]) if data.get("fallback") is not None else None
+    fallback = fallbacks.fallback_from_json(data["fallback"]) if data.get("fallback") is not None else None
     sources = {f"{package}{fallbacks.SOURCES}/{path}": sha256 for path, sha256 in fallback.files} if fallback else {}
     return Manifest(
         place=place,
@@ -104,9 +102,9 @@ def parse(text: str, place: str) -> Manifest:
             **_package_files(data, "loader", package),
             **sources,
         },
-        partial=partials.from_json(data[partials.FIELD]) if partials.FIELD in data else None,
+        partial=partials.partial_from_json(data[partials.PARTIAL]) if partials.PARTIAL in data else None,
         fallback=fallback,
-        origin=origins.from_json(data[origins.FIELD]) if origins.FIELD in data else None,
+        origin=origins.origin_from_json(data[origins.ORIGIN]) if origins.ORIGIN in data else None,
     )
 
 
