@@ -1,4 +1,4 @@
-"""How compilers start: what entries share, a compiler cache, and the wait for another entry that compiles the same source.
+"""How compilers start: what entries share, a compiler cache, and the wait for an entry that compiles the same source.
 
 CMake takes launchers from environment variables, so whatever the author sets overrides them: a variable, a cache entry,
 a toolchain file, a line of CMakeLists.txt.
