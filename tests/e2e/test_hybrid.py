@@ -164,8 +164,8 @@ def test_a_stable_entry_with_unstable_sources_is_told_what_to_do(store: Path, tm
     assert done.returncode == 1
     lines = done.stderr[done.stderr.index("fault") :].splitlines()
     assert lines[0] == (
-        "fault unstable-symbol: Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and "
-        "torch/headeronly alone and link torch_stable; or remove `abi` from the entry."
+        "fault unstable-symbol: Where TORCH_EXT_STABLE_ABI is ON, compile only sources that use torch/csrc/stable "
+        "and torch/headeronly, and link torch_stable; or remove `abi` from the entry."
     )
     start = f"  {STABLE}/libhybrid.so: is in a stable-ABI variant, but needs at::TensorBase::"
     assert lines[1].startswith(start)

@@ -341,7 +341,7 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
         (
             "torch/csrc/python_headers.h:13:10: fatal error: Python.h: No such file or directory",
             "The sources include Python's headers: link Torch::Python, or include torch/library.h instead of "
-            "torch/extension.h, so that one library serves every Python.",
+            "torch/extension.h: one library then serves every Python.",
         ),
         (
             "CMake Error at FindPackageHandleStandardArgs.cmake:290 (message):\n"

@@ -75,7 +75,7 @@ CODES = {
     "class-twice": Code(
         warning=True,
         remedy="Register each class once: in one library that the others link. Where two packages have it, give each "
-        'a name of its own: torch::class_<T>("my_package", "T").',
+        'its own name: torch::class_<T>("my_package", "T").',
     ),
     "crash": Code(
         remedy="Compile it against the same torch release, C++ ABI and flags as the torch that it is opened in.",
@@ -156,7 +156,7 @@ CODES = {
     "own-path": Code(
         warning=True,
         remedy="Remove what opens the library, since `_variants.load()` does it; a library that the package opens "
-        "itself lies at `_variants.path(NAME)`, and its NAME belongs in the option `unopened`.",
+        "itself is at `_variants.path(NAME)`, and its NAME belongs in the option `unopened`.",
     ),
     "partial-wheel": Code(
         warning=True,
@@ -182,7 +182,7 @@ CODES = {
     ),
     "python-in-library": Code(
         warning=True,
-        remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough), so that one library "
+        remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough): one library then "
         "serves every Python.",
     ),
     "python-tag": Code(remedy="Build the module with the Python that its file name and its wheel name."),
@@ -224,8 +224,8 @@ CODES = {
     "unreadable-file": Code(remedy=_REBUILD),
     "unsafe-path": Code(remedy="Do not install the wheel unless you made it; build it with a known tool."),
     "unstable-symbol": Code(
-        remedy="Where TORCH_EXT_STABLE_ABI is ON, compile sources that use torch/csrc/stable and torch/headeronly "
-        "alone and link torch_stable; or remove `abi` from the entry.",
+        remedy="Where TORCH_EXT_STABLE_ABI is ON, compile only sources that use torch/csrc/stable and "
+        "torch/headeronly, and link torch_stable; or remove `abi` from the entry.",
     ),
     "variant-label": Code(
         remedy="Cut the wheel again with `hatch-torch-ext variants`, and do not rename what it writes.",
@@ -282,19 +282,19 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
         raise ConfigurationError([_unknown(code) for code in unknown])
     kept = {found for found in findings if found.code not in ignore}
     counts: dict[str, int] = {}
-    told: list[Finding] = []
+    shown: list[Finding] = []
     rest: dict[str, Finding] = {}
     for found in sorted(kept, key=lambda each: (each.warning, each.variant or "", each.file, each.code, each.message)):
         counts[found.code] = counts.get(found.code, 0) + 1
         if counts[found.code] <= MOST:
-            told.append(found)
+            shown.append(found)
         else:
             rest.setdefault(found.code, found)
     more = [
         dataclasses.replace(first, file="other files", variant=None, message=f"{counts[code] - MOST} more of these")
         for code, first in rest.items()
     ]
-    ordered = sorted((*told, *more), key=lambda found: found.warning)
+    ordered = sorted((*shown, *more), key=lambda found: found.warning)
     shown, _ = escape.fitting(ordered, escape.JSON)
     if left_out := ordered[len(shown) :]:
         message = f"{len(left_out)} more findings, of this code and others; output is limited to 1 MB"

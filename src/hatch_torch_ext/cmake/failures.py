@@ -49,7 +49,7 @@ _HINTS = (
     (
         re.compile(r"fatal error: '?Python\.h"),
         "The sources include Python's headers: link Torch::Python, or include torch/library.h instead of "
-        "torch/extension.h, so that one library serves every Python.",
+        "torch/extension.h: one library then serves every Python.",
     ),
     (
         re.compile(r"missing:\s[^)]*Python3?_INCLUDE_DIRS"),

@@ -150,7 +150,7 @@ class Config:
         section=BUILT,
         default="",
         says="the project's name",
-        sentence="import name of the package that the variants go into, dotted if it lies in another; a folder where "
+        sentence="import name of the package that the variants go into, dotted if it is in another; a folder where "
         "the wheel's `packages` or `sources` take it from, in the root or in `src`",
     )
     source: Path = option(  # noqa: RUF009 -- a field, like the others
@@ -255,7 +255,7 @@ class Config:
         section=COMPILED,
         default="auto",
         says='`"auto"`',
-        sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache of its own; `"none"`; or a '
+        sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache; `"none"`; or a '
         "program, by name or path",
         variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
     )
@@ -341,7 +341,7 @@ class Config:
         section=WHEEL,
         default=(),
         says="`[]`",
-        sentence='globs over installed data (`"kernels/*.ptx"`) that lies beside the libraries of each variant, not '
+        sentence='globs over installed data (`"kernels/*.ptx"`) that belongs beside the libraries of each variant, not '
         "once in the package",
     )
     machines: Literal["wheel-each", "one-wheel"] = option(

@@ -55,7 +55,7 @@ def policy(value: object) -> str | None:
 
 
 def architecture(value: str) -> str:
-    """Return a GPU architecture in torch's notation, or a word that stands for several."""
+    """Return a GPU architecture in torch's notation, or a word that means several."""
     if value in archs.GROUPS:
         return value
     try:

@@ -65,8 +65,8 @@ class Options:
 
     def entry_fault(self, i: int, name: str, text: str) -> None:
         """Record a fault of the ``i``-th entry (from 1) of the option ``name``."""
-        said = self._describe(name)
-        self.problems.append(f"Entry #{i} of {said[0].lower()}{said[1:]} {text}")
+        option = self._describe(name)
+        self.problems.append(f"Entry #{i} of {option[0].lower()}{option[1:]} {text}")
 
     def _describe(self, name: str) -> str:
         return f"Environment variable `{self.variable}`" if self.variable else describe(self.prefix + name)
@@ -163,7 +163,7 @@ class Options:
         for i, value in enumerate(self.strings(name), 1):
             try:
                 kept[parse(value)] = None
-            except ValueError as error:  # noqa: PERF203 - each entry's fault is told
+            except ValueError as error:  # noqa: PERF203 - each entry's fault is reported
                 self.entry_fault(i, name, str(error))
         return tuple(kept)
 

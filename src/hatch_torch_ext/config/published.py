@@ -38,7 +38,7 @@ def schema() -> dict[str, object]:
     """Return the JSON Schema (draft 7) of hatch.toml, which is the table ``tool.hatch`` of pyproject.toml too.
 
     It restricts the hook's tables to the declared options, and accepts everything else; the definition ``torch-ext`` is
-    the hook's table alone.
+    only the hook's table.
     """
     hooks = {"type": "object", "properties": {"torch-ext": {"$ref": "#/definitions/torch-ext"}}}
     misplaced = {"not": {}, "description": "Nothing reads this table: the build hook's table is `hooks.torch-ext`."}
@@ -93,8 +93,8 @@ def _properties(options: Iterable[Option]) -> dict[str, object]:
 def _description(option: Option) -> str:
     """Return the sentence without the page's links, with the default and the variable."""
     sentence = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", option.sentence)
-    said = f"{sentence[0].upper()}{sentence[1:]}. Default: {option.says}."
-    return f"{said} Environment variable: `{option.variable}`." if option.variable else said
+    text = f"{sentence[0].upper()}{sentence[1:]}. Default: {option.says}."
+    return f"{text} Environment variable: `{option.variable}`." if option.variable else text
 
 
 def _instead(option: Option) -> str:
