@@ -1,18 +1,25 @@
 """``python tests/field/compared.py TORCH [NAME…]``: what setuptools packs of projects of others beside what we pack.
 
-TORCH is a Python with torch and setuptools. Each source distribution is fetched, its wheel is made by its setup.py, and
-ours by ``init`` and hatchling; ``hatch-torch-ext compare`` sets them side by side. Without ``--compile`` neither
-compiles anything: files, modules, metadata, commands and requirements are compared, in seconds. Rows go into
-``benchmarks/results/compared.md``.
+TORCH is a Python with a CPU build of torch; its release is that of the matrix. Each source distribution is fetched, its
+wheel is made by its setup.py, in a fresh environment with what its pyproject.toml asks for, and ours by ``init`` and
+hatchling; ``hatch-torch-ext compare`` sets them side by side. Without ``--compile`` neither compiles anything: files,
+modules, metadata, commands and requirements are compared, in seconds. Rows go into ``benchmarks/results/compared.md``.
+
+What no index has is taken from ``FOLDER/sources/NAME-VERSION``, where a checkout of that commit must be.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import re
 import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import uv
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent)]
@@ -22,18 +29,25 @@ from field.projects import PROJECTS, Project  # noqa: E402
 from hatch_torch_ext import compare  # noqa: E402
 from hatch_torch_ext.base import process  # noqa: E402
 
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
 RESULTS = HERE.parent.parent / "benchmarks" / "results" / "compared.md"
 HEAD = """\
 # Projects of others: the wheel of setup.py beside ours
 
 `python tests/field/compared.py TORCH [NAME…] [--compile]`: the wheel that the published sources make by their own
-setup.py, under torch 2.13, and the wheel of the same sources after `hatch-torch-ext init`, compared by `hatch-torch-ext
-compare`. *Compiled* says whether the extensions were compiled; else both wheels were made without them, and what
-compiled files hold was not compared. *Listed* says whether `init` names what is lost.
+setup.py, and the wheel of the same sources after `hatch-torch-ext init`, for one release of torch and the CPU, compared
+by `hatch-torch-ext compare`. *Compiled* says whether the extensions were compiled; else both wheels were made without
+them, and what compiled files hold was not compared. *Listed* says whether `init` names each thing that is lost. A
+version of hexadecimal digits is a commit of the project's repository.
 
-| project | compiled | lost | changed | new | what is lost | listed |
-|---|---|---|---|---|---|---|
+| project | torch | compiled | lost | changed | new | what is lost | listed |
+|---|---|---|---|---|---|---|---|
 """
+MORE: tuple[Project, ...] = ()
+"""Projects that are compared, and whose operators are not compared with a reference."""
+TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy")
+"""What a setup.py finds besides torch, as in a `pip install --no-build-isolation` of its readme."""
 OLD = """
 import runpy, sys
 import setuptools
@@ -55,6 +69,7 @@ class Compared:
     """What came of one project: differences, and the lines that ``init`` listed; or why there are none."""
 
     project: Project
+    torch: str
     compiled: bool
     counts: dict[str, int] = field(default_factory=dict)
     lost: list[compare.Difference] = field(default_factory=list)
@@ -65,38 +80,88 @@ class Compared:
     def unlisted(self) -> list[compare.Difference]:
         """Return what is lost and in no line of ``init``."""
         said = " ".join(self.listed)
-        return [each for each in self.lost if each.subject.rpartition(".")[2] not in said]
+        return [each for each in self.lost if each.subject not in said]
+
+    @property
+    def key(self) -> str:
+        """Return the beginning of its row, by which an older one is found."""
+        how = "yes" if self.compiled else "no"
+        return f"| {self.project.name} {self.project.version} | {self.torch} | {how} |"
 
     @property
     def row(self) -> str:
         """Return the row of the table."""
-        named = f"{self.project.name} {self.project.version}"
-        how = "yes" if self.compiled else "no"
         if self.failed:
-            return f"| {named} | {how} | | | | fails: {self.failed} | |"
+            return f"{self.key} | | | fails: {self.failed} | |"
         counts = " | ".join(str(self.counts[verdict]) for verdict in ("lost", "changed", "new"))
         lost = "<br>".join(each.message.replace("|", "/") for each in self.lost[:8]) or "nothing"
         more = f"<br>and {len(self.lost) - 8} more" if len(self.lost) > 8 else ""
         listed = "" if not self.lost else "no" if self.unlisted else "yes"
-        return f"| {named} | {how} | {counts} | {lost}{more} | {listed} |"
+        return f"{self.key} {counts} | {lost}{more} | {listed} |"
 
 
-def side_by_side(project: Project, folder: Path, torch: Path, *, compiled: bool) -> Compared:
+def version(project: Project) -> str:
+    """Return the version that setuptools-scm is given, since the sources have no tags."""
+    return "0.1.0" if re.fullmatch(r"[0-9a-f]{7,40}", project.version) else project.version
+
+
+def checkout(source: Path, target: Path) -> None:
+    """Copy the sources as a checkout has them, without what setuptools writes into a source distribution."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("*.egg-info", ".git"))
+    (target / "PKG-INFO").unlink(missing_ok=True)
+
+
+def environment(folder: Path, source: Path, torch: Path) -> Path:
+    """Make an environment that sees ``torch`` and has what the sources are built with; return its Python."""
+    shutil.rmtree(folder, ignore_errors=True)
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
+    python = folder / "bin" / "python"
+    asked: list[str] = []
+    if (path := source / "pyproject.toml").is_file():
+        asked = tomllib.loads(path.read_text(encoding="utf-8")).get("build-system", {}).get("requires", [])
+    wanted = [each for each in asked if Requirement(each).name not in {"torch", "setuptools"}]
+    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
+    process.run([*install, *TOOLS, *wanted])
+    said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    return python
+
+
+def of_setuptools(project: Project, root: Path, python: Path, *, compiled: bool) -> Path:
+    """Return the wheel that setup.py in ``root`` makes on a machine without CUDA."""
+    code = OLD.format(plain=not compiled, out=str(root / "wheel"))
+    variables: dict[str, str | None] = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_HOME": None,
+        "CFLAGS": "-g0 -O0",  # in a third of the time; names and schemas are the same
+        "MAX_JOBS": "2",
+        "PATH": f"{python.parent}:/usr/bin:/bin",  # no nvcc of this machine
+        "PYTHONPATH": None,
+        "SETUPTOOLS_SCM_PRETEND_VERSION": version(project),
+    }
+    process.run([python, "-c", code], cwd=root, env_changes=variables, timeout=3000 if compiled else 300)
+    (wheel,) = (root / "wheel").glob("*.whl")
+    return wheel
+
+
+def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, compiled: bool) -> Compared:
     """Make both wheels of the project in ``folder`` and compare them."""
-    found = Compared(project=project, compiled=compiled)
+    found = Compared(project=project, torch=release, compiled=compiled)
     outcome = work.Outcome(project=project)
-    old, new = (folder / f"{project.name}-{which}" for which in ("old", "new"))
+    place = folder / f"{project.name}-{project.version}"
     try:
         source = work.fetch(project, folder)
-        shutil.rmtree(old, ignore_errors=True)
-        shutil.copytree(source, old, symlinks=True)
-        code = OLD.format(plain=not compiled, out=str(old / "wheel"))
-        variables = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": "2", "PYTHONPATH": None}
-        process.run([torch, "-c", code], cwd=old, env_changes=variables, timeout=3000 if compiled else 300)
-        work.prepare(project, source, new, ["2.13"], outcome)
-        plain = {} if compiled else {"HATCH_BUILD_NO_HOOKS": "true"}
-        made = work.build(new, new / "dist", plain)
-        (before,) = (old / "wheel").glob("*.whl")
+        checkout(source, place / "checkout")
+        checkout(source, place / "old")
+        python = environment(place / "environment", source, torch)
+        before = of_setuptools(project, place / "old", python, compiled=compiled)
+        work.prepare(project, place / "checkout", place / "new", [release], outcome)
+        variables: dict[str, str | None] = {"SETUPTOOLS_SCM_PRETEND_VERSION": version(project)}
+        if not compiled:
+            variables["HATCH_BUILD_NO_HOOKS"] = "true"
+        made = work.build(place / "new", place / "new" / "dist", variables)
         result = compare.compare(before, made)
         found.counts = {verdict: result.count(verdict) for verdict in ("lost", "changed", "new")}
         found.lost = [each for each in result.differences if each.verdict == "lost"]
@@ -112,8 +177,7 @@ def record(found: Compared) -> None:
     """Write the row of a project in place of its older one."""
     text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else HEAD
     rows = [line for line in text.removeprefix(HEAD).splitlines() if line.startswith("| ")]
-    same = f"| {found.project.name} {found.project.version} | {'yes' if found.compiled else 'no'} |"
-    rows = [*(row for row in rows if not row.startswith(same)), found.row]
+    rows = [*(row for row in rows if not row.startswith(found.key)), found.row]
     RESULTS.write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows, key=str.lower)), encoding="utf-8")
 
 
@@ -125,11 +189,14 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("build") / "compared")
     options = parser.parse_args()
+    said = process.run([options.torch.absolute(), "-c", "import torch; print(torch.__version__)"]).stdout
+    release = re.sub(r"^(\d+\.\d+).*", r"\1", said.strip())
     status = 0
-    for project in PROJECTS:
+    for project in (*PROJECTS, *MORE):
         if project.way != "init" or (options.names and project.name not in options.names):
             continue
-        found = side_by_side(project, options.folder.resolve(), options.torch.absolute(), compiled=options.compile)
+        folder, torch = options.folder.resolve(), options.torch.absolute()
+        found = side_by_side(project, folder, torch, release, compiled=options.compile)
         record(found)
         print(found.row, *(f"    {line}" for line in found.listed), sep="\n", flush=True)
         status |= bool(found.failed or found.unlisted)

@@ -91,6 +91,9 @@ class Outcome:
 
 def fetch(project: Project, folder: Path) -> Path:
     """Return the folder of the project's unpacked source distribution, fetched once into ``folder``."""
+    target = folder / "sources" / f"{project.name}-{project.version}"
+    if target.is_dir():
+        return target
     folder.mkdir(parents=True, exist_ok=True)
     wanted = canonicalize_name(project.name), Version(project.version)
     environ = {**pipfiles.variables(os.environ), **os.environ}
@@ -106,7 +109,7 @@ def fetch(project: Project, folder: Path) -> Path:
                     if not archive.is_file():
                         body, _, _ = http.page(file.url, "*/*")
                         archive.write_bytes(body)
-                    return _unpack(archive, folder / "sources" / f"{project.name}-{project.version}")
+                    return _unpack(archive, target)
     raise LookupError(f"no index has a source distribution of {project.name} {project.version}")
 
 
@@ -118,18 +121,17 @@ def _identity(name: str) -> tuple[str, Version] | None:
 
 
 def _unpack(archive: Path, target: Path) -> Path:
-    if not target.is_dir():
-        scratch = target.with_name(f"{target.name}.part")
-        shutil.rmtree(scratch, ignore_errors=True)
-        if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as zipped:
-                zipped.extractall(scratch)
-        else:
-            with tarfile.open(archive) as tarred:
-                unpack(tarred, scratch)
-        (inner,) = scratch.iterdir()
-        inner.rename(target)
-        scratch.rmdir()
+    scratch = target.with_name(f"{target.name}.part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(scratch)
+    else:
+        with tarfile.open(archive) as tarred:
+            unpack(tarred, scratch)
+    (inner,) = scratch.iterdir()
+    inner.rename(target)
+    scratch.rmdir()
     return target
 
 

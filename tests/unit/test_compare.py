@@ -321,6 +321,38 @@ def test_a_schema_that_breaks_saved_programs_is_lost(tmp_path: Path) -> None:
         assert row.message.startswith(f"my_pkg::f was `f(Tensor x) -> Tensor`, and is `f{schema}`")
 
 
+SCHEMA = "my_pkg::nearest(Tensor points, Tensor queries, float radius) -> (Tensor, Tensor)"
+
+
+def in_parts(text: str) -> list[str]:
+    """Return a text as a compiler keeps one that it copies: constants of 16 bytes, the last of them overlapping."""
+    parts = [text[at : at + 16] for at in range(0, len(text) - 15, 16)]
+    return sorted({*parts, text[-16:]}, reverse=True)
+
+
+def test_a_schema_that_a_compiler_keeps_in_parts(tmp_path: Path) -> None:
+    """An operator whose text is in parts is neither lost nor new; one with other arguments was not compared."""
+    whole = setuptools_wheel(tmp_path / "whole", {"my_pkg/libops.so": binary(SCHEMA)})
+    same, other, none = (
+        setuptools_wheel(tmp_path / name, {"my_pkg/libops.so": binary(*texts)})
+        for name, texts in (
+            ("same", in_parts(SCHEMA)),
+            ("other", in_parts(SCHEMA.replace("float radius", "int k"))),
+            ("none", in_parts("my_pkg::neighbours(Tensor points, Tensor queries) -> Tensor")),
+        )
+    )
+
+    def operators(old: Path, new: Path) -> list[tuple[str, str]]:
+        rows = [each for each in compare.compare(old, new).differences if each.topic == "operator"]
+        return [(each.verdict, each.message.removeprefix("torch.ops.my_pkg.nearest")) for each in rows]
+
+    assert operators(whole, same) == operators(same, whole) == []
+    ((verdict, message),) = operators(whole, other)
+    assert verdict == "changed"
+    assert message.startswith(": its schema is in the new files in parts")
+    assert operators(whole, none) == [("lost", " is gone: programs that were saved with it cannot be loaded")]
+
+
 def test_variants_of_two_releases(tmp_path: Path) -> None:
     """Of two wheels of ours, a variant that is gone is a loss: its users have no wheel any more."""
     old, new = ({f"{label}/libx.so": binary()} for label in (CPU, STABLE))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.compare import schemas
 from hatch_torch_ext.compare.difference import Difference, Verdict
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import registered, sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.compare.difference import Topic
     from hatch_torch_ext.compare.distribution import Compiled, Distribution
 
+UNREAD = "its schema is in the new files in parts, as some compilers keep texts, and was not compared"
 SHOWN = 5
 """Number of symbols that a message names."""
 _LINKERS = re.compile(r"_?_?(?:bss_start|edata|end|init|fini)")
@@ -68,12 +69,23 @@ def _registered(side: Distribution) -> Operators:
 
 def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = _registered(old), _registered(new)
+    gone = {key: mine for key, mine in before.items() if _find(after, *key) is None}
+    come = {key: mine for key, mine in after.items() if _find(before, *key) is None}
+    kept, unread = _in_parts(gone, new)
+    known = {*_in_parts(come, old)[0]}
     for (namespace, name), mine in sorted(before.items()):
         theirs = _find(after, namespace, name)
         full = f"{namespace}::{name}" if namespace else name
+        if (namespace, name) in kept:
+            continue
         if theirs is None:
             schema = "; ".join(sorted(mine)) or None
-            message = f"torch.ops.{full.replace('::', '.')} is gone: programs that were saved with it cannot be loaded"
+            written = f"torch.ops.{full.replace('::', '.')}"
+            if (namespace, name) in unread:
+                message = f"{written}: {UNREAD}"
+                yield Difference(verdict="changed", topic="operator", subject=full, message=message, old=schema)
+                continue
+            message = f"{written} is gone: programs that were saved with it cannot be loaded"
             yield Difference(verdict="lost", topic="operator", subject=full, message=message, old=schema)
             continue
         if not mine or not theirs or mine <= theirs:
@@ -86,12 +98,36 @@ def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
         yield Difference(
             verdict="lost" if broken else "changed", topic="operator", subject=full, message=message, old=one, new=other
         )
-    for (namespace, name), added_here in sorted(after.items()):
-        if _find(before, namespace, name) is None:
+    for (namespace, name), added_here in sorted(come.items()):
+        if (namespace, name) not in known:
             full = f"{namespace}::{name}" if namespace else name
             added = "; ".join(sorted(added_here))
             message = f"torch.ops.{full.replace('::', '.')}{added}"
             yield Difference(verdict="new", topic="operator", subject=full, message=message, new=added or None)
+
+
+def _in_parts(missing: Operators, side: Distribution) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Return which of the operators that no text of ``side`` shows are in its files all the same, in parts.
+
+    The first are there with the schema that they have, or their name if that is all that is known of them; of the
+    second only the name and how its schema begins.
+    """
+    files = [each.binary for each in side.compiled if not each.graft]
+    texts = {key: [text for schema in mine or {"("} for text in _texts(*key, schema)] for key, mine in missing.items()}
+    names = {key: [text[: _whole_parts(text)] for text in these] for key, these in texts.items()}
+    held = registered.held(files, {text for these in (*texts.values(), *names.values()) for text in these})
+    kept = {key for key, these in texts.items() if not held.isdisjoint(these)}
+    return kept, {key for key, these in names.items() if not held.isdisjoint(these)} - kept
+
+
+def _whole_parts(text: str) -> int:
+    """Return the length of the parts of a schema that have its name in them."""
+    return -(-(text.index("(") + 1) // registered.PART) * registered.PART
+
+
+def _texts(namespace: str, name: str, schema: str) -> list[str]:
+    """Return how an operator may be written in the code that registers it."""
+    return [f"{name}{schema}", *([f"{namespace}::{name}{schema}"] if namespace else [])]
 
 
 def _find(operators: Operators, namespace: str, name: str) -> set[str] | None:

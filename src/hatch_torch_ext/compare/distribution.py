@@ -38,6 +38,8 @@ class Compiled:
 
     name: str
     place: str
+    binary: Path
+    """The file itself, while the distribution is open."""
     module: bool
     python: str | None
     """``cp311``, ``abi3-cp39``; None: any that the distribution is for."""

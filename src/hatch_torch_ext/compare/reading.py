@@ -263,6 +263,7 @@ def _compiled(member: _Member, where: str, item: Listed | None, described: Varia
             Compiled(
                 name=name_of(where, is_module=module),
                 place=where,
+                binary=member.binary,
                 module=module,
                 python=python_of(where) if module else None,
                 graft=".libs/" in where,
@@ -285,6 +286,7 @@ def _compiled(member: _Member, where: str, item: Listed | None, described: Varia
         Compiled(
             name=name,
             place=where,
+            binary=member.binary,
             module=is_module,
             python=item.variant.python if is_module else None,
             graft=described.kind == "graft",

@@ -32,6 +32,8 @@ _UNPRINTABLE = bytes([*range(0x20), *range(0x7F, 0x100)])
 """What may precede a text directly: constants of other kinds, in files that are not optimised."""
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
 _DEFINITION = re.compile(r"(?<!\S)-D(\w+)=\"?(\w+)\"?(?!\S)")
+PART = 8
+"""Bytes of the smallest constant that a compiler makes of a part of a text."""
 MAX_SCHEMA = 4096
 MAX_NAME = 512
 """Longest namespace in a symbol, in bytes."""
@@ -87,6 +89,26 @@ def texts(path: Path) -> Texts:
             schemas.add((namespace, name, match[0][match.end(2) :].decode("utf-8", "replace")))
         classes.update(_classes(data, for_classes))
     return Texts(schemas=frozenset(schemas), classes=frozenset(classes))
+
+
+def held(paths: Iterable[Path], wanted: Iterable[str]) -> frozenset[str]:
+    """Return those of the texts ``wanted`` that one of the files holds, in one or in parts.
+
+    A compiler may keep a text that it copies as constants of 8 or 16 bytes, anywhere in the file: of such a file, each
+    8 bytes of the text from its beginning on are looked for, and what is left of it at the end is not.
+    """
+    parts = {text: _parts(text.encode()) for text in wanted}
+    found: set[str] = set()
+    for path in paths:
+        missing = {text: set(these) for text, these in parts.items() if text not in found}
+        for data in windows(path) if missing else ():
+            missing = {text: {each for each in these if each not in data} for text, these in missing.items()}
+        found |= {text for text, these in missing.items() if not these}
+    return frozenset(found)
+
+
+def _parts(text: bytes) -> frozenset[bytes]:
+    return frozenset(text[at : at + PART] for at in range(0, max(len(text) - PART, 0) + 1, PART))
 
 
 def read(path: Path) -> Registered:
