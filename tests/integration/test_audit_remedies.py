@@ -320,7 +320,7 @@ def test_a_module_by_the_name_of_its_file(tmp_path: Path) -> None:
         return [each.message for each in python.check(Subject(variant="label", binaries=(file,), ours=True))]
 
     built(tmp_path, lines)
-    assert said("libcore.so") == ["exports PyInit__C, so that Python cannot import it as `libcore`"]
+    assert said("libcore.so") == ["exports PyInit__C, so Python cannot import it as `libcore`"]
     built(tmp_path, lines + 'set_target_properties(core PROPERTIES OUTPUT_NAME _C PREFIX "")\n')
     assert said("_C.so") == []
 

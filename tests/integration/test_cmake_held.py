@@ -489,8 +489,8 @@ def test_python_code_of_torchs_wheel_needs_the_full_torch_and_the_error_says_so(
         thin_python.build("", source=source)
     assert f"No module named '{module}'" in " ".join(str(caught.value).split())
     assert (
-        f"`{module}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
-        'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
+        f"`{module}` comes with torch's wheel or its requirements, of which the thin torch SDK has only headers "
+        'and link stubs: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.'
     ) in str(caught.value)
     assert bench.build("", source=source, sdk="environment").files == ("said.txt",)
 

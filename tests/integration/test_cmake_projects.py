@@ -368,8 +368,8 @@ def test_nothing_installed_names_the_line_to_add(bench: Workbench) -> None:
     with pytest.raises(CompileError) as caught:
         bench.build("nothing_installed")
     assert str(caught.value) == (
-        "matrix.2.13: CMake builds libfirst.so, libsecond.so, but installs nothing, and only what is installed goes "
-        f"into the wheel. Add to {PACKAGES}/nothing_installed/CMakeLists.txt:\n"
+        "matrix.2.13: CMake builds libfirst.so, libsecond.so, but installs nothing, and only what is installed is "
+        f"packed. Add to {PACKAGES}/nothing_installed/CMakeLists.txt:\n"
         "  install(TARGETS first second LIBRARY DESTINATION .)\n"
         f"The whole log is {bench.work}/matrix.2.13/log.txt"
     )

@@ -60,7 +60,7 @@ def codes(tree: InstallTree, name: str) -> list[str]:
     return [found.code for found in python.check(Subject(variant="label", binaries=(file,), ours=True))]
 
 
-@pytest.mark.performs("and only what is installed goes into the wheel")
+@pytest.mark.performs("and only what is installed is packed")
 def test_the_line_that_installs(make: Make) -> None:
     """Libraries are built and not installed: the line of the message, as it stands, installs them."""
     lines = "add_library(first SHARED a.c)\nadd_library(second MODULE a.c)\n"
@@ -154,7 +154,7 @@ def test_a_compiler_that_gets_too_little_memory(make: Make) -> None:
     lines = "add_library(ops SHARED {})\ninstall(TARGETS ops DESTINATION .)\n"
     large = "char a[] = {" + "1," * 600_000 + "};"
     said = fails(lambda: make(limited.format(60_000) + lines.format("a.c"), a_c=large))
-    assert "A compiler was killed, or got no more memory, though it ran alone" in said
+    assert "A compiler was killed, or got no more memory, though no other ran" in said
     assert "raise the limit of the container or batch job, or split the file that was compiled" in said
     assert "Correct this" not in said
     assert make(limited.format(2_000_000) + lines.format("a.c"), a_c=large).files == ("libops.so",)

@@ -506,7 +506,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
     assert sdk_environment.acquire(asked, made).version == "2.9.0"
 
 
-@pytest.mark.performs("to see it alone")
+@pytest.mark.performs("to see only this")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
 def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:

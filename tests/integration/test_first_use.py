@@ -730,7 +730,7 @@ def test_installed_sources_that_are_no_files_are_reinstalled(user: used.User, ki
     else:
         source.symlink_to("/dev/zero")
     lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
-    assert lines[1] == (f"{source} cannot be read (it is no file): pip install --force-reinstall --no-deps my-pkg")
+    assert lines[1] == (f"{source} cannot be read (it is not a file): pip install --force-reinstall --no-deps my-pkg")
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_what_hatch_refuses_is_one_sentence(change: tuple[str, str], said: str, 
     output = done.stdout + done.stderr
     assert done.returncode == 1
     assert said in output
-    assert "`hatch env show` reads them alone." in output
+    assert "`hatch env show` reads only them." in output
     assert not set("│╭╰") & set(output)
 
 

@@ -238,7 +238,7 @@ def test_an_sdist_never_holds_the_work(project: Project) -> None:
     done = project.build(HATCH_TORCH_EXT_ONLY="torch2.9_cpu_*")
     assert done.returncode == 0, done.stdout + done.stderr
     output = " ".join((done.stdout + done.stderr).split())
-    assert "an sdist would hold `build/torch-ext`, so the work lies in the user's cache; for it to lie in the" in output
+    assert "an sdist would hold `build/torch-ext`, so the work is in the user's cache; to have it in the" in output
     assert not (project.root / "build").exists()
     process.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
     with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
@@ -259,7 +259,7 @@ def test_a_project_in_a_folder_that_its_gitignore_names(project: Project) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     output = " ".join((done.stdout + done.stderr).split())
     assert (
-        "an sdist would hold `build/torch-ext`, so the work lies in the user's cache: the project is in a folder that "
+        "an sdist would hold `build/torch-ext`, so the work is in the user's cache: the project is in a folder that "
         f"the line `{above}/` of {project.root}/.gitignore names, for which hatchling disregards that whole file. For "
         'it to lie in the project, move it out of that folder, or write `exclude = ["/build"]` into '
         "`[tool.hatch.build.targets.sdist]`"

@@ -78,7 +78,7 @@ def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
     assert sum(name.endswith("/libplain.so") for name in found) == 1
     editable = "from hatchling.build import build_editable as build; import sys; print(build(sys.argv[1]))"
     done = process.run([sys.executable, "-c", editable, "out"], cwd=project.root, env_changes=project.environ)
-    assert "my_pkg is made by CMake alone, and installed whole: install again after a change" in said(done)
+    assert "my_pkg is made only by CMake, and installed whole: install again after a change" in said(done)
     (wheel,) = (project.root / "out").glob("*.whl")
     assert {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")} == {
         name for name in found if name.endswith(".py")

@@ -216,7 +216,7 @@ BAD = [
     pytest.param(
         [('dynamic = ["dependencies"]', 'dynamic = ["dependencies"]\ndependencies = ["numpy"]')],
         "`dependencies` of `[project]` and the metadata hook `torch-ext` (`[tool.hatch.metadata.hooks.torch-ext]`) "
-        "both say what the project requires. Take it out of `[project]`, and move what stands there: [project] dynamic "
+        "both say what the project requires. Take it out of `[project]`, and move its content: [project] dynamic "
         '= ["dependencies"] [tool.hatch.metadata.hooks.torch-ext] dependencies = ["packaging", "numpy"]',
         [
             ('dependencies = ["numpy"]\n', ""),
@@ -250,7 +250,7 @@ BAD = [
     pytest.param(
         [('torch = ["2.8", "2.13"]', 'torch = [2.8, "2.13"]')],
         "TypeError: Value #1 of variable `torch` in matrix #1 in field `tool.hatch.envs.matrix.matrix` must be a "
-        "string Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone.",
+        "string Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them.",
         [('torch = [2.8, "2.13"]', 'torch = ["2.8", "2.13"]')],
         id="matrix-that-hatch-refuses",
     ),

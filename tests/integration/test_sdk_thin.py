@@ -446,7 +446,7 @@ def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> 
     [
         ("__version__ = '2.8.0\\x1b[31m'", r"__version__ = '2.8.0\x1b[31m', as no torch has"),
         ("__version__ = '2.8.0;x'", "__version__ = '2.8.0;x', as no torch has"),
-        ("__version__ = '2.8.+x'", "__version__ = '2.8.+x', which is no version"),
+        ("__version__ = '2.8.+x'", "__version__ = '2.8.+x', which is not a version"),
         ("__version__ = '2.8." + "9" * 5000 + "'", "__version__ = '2.8.9999"),
         ("cuda = '12.8;${X}'", "cuda = '12.8;${X}', as no torch has"),
         ("cuda = '\\u00b2'", "cuda = '\u00b2', as no torch has"),

@@ -341,7 +341,7 @@ def test_a_module_that_cannot_be_imported_by_its_name(
             continue
         file = name.partition(".")[0]
         assert [(item.code, item.warning) for item in found] == [("module-name", not ours)]
-        assert found[0].message == f"exports {entries[0]}, so that Python cannot import it as `{file}`"
+        assert found[0].message == f"exports {entries[0]}, so Python cannot import it as `{file}`"
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_module_that_cannot_be_imported_by_its_name(
             "_C.cpython-311-x86_64-linux-gnu.so",
             {},
             "abi3-cp39",
-            [("python-tag", "is a module for cp311 alone, but is packed for the limited API")],
+            [("python-tag", "is a module only for cp311, but is packed for the limited API")],
         ),
         (
             "_C.cpython-311-x86_64-linux-gnu.so",

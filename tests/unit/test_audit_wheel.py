@@ -91,7 +91,7 @@ def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
 def test_files_that_the_manifest_does_not_know(tmp_path: Path) -> None:
     """A file below _torch_ext that no variant lists is found, however harmless."""
     path = ours(tmp_path, extra={"my_pkg/_torch_ext/old/readme.txt": b"x"})
-    message = "lies below my_pkg/_torch_ext/, but my_pkg/_torch_ext/manifest.json does not list it"
+    message = "is below my_pkg/_torch_ext/, but my_pkg/_torch_ext/manifest.json does not list it"
     assert found(path) == [("manifest-unknown-file", "my_pkg/_torch_ext/old/readme.txt", message)]
 
 
@@ -213,7 +213,7 @@ def test_symbols_beyond_every_policy(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.performs("Name the wheel by the platform", "so that its WHEEL file says")
+@pytest.mark.performs("Name the wheel by the platform", "then its WHEEL file says")
 def test_binaries_in_a_wheel_for_any_platform(tmp_path: Path) -> None:
     """A compiled file in a wheel that says `any`, or that says it is pure, is found."""
     path = wheels.write(tmp_path, {"a/lib.so": elves.shared_object()}, name="a-1-py3-none-any.whl", pure=True)

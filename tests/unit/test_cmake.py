@@ -362,18 +362,18 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             '  Could not find a package configuration file provided by "nanobind" with any\n'
             "  of the following names:",
             "If a Python package contains it, as pybind11 and nanobind do, add that package to the dependencies of the "
-            "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
+            "environment. If it is in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
             "`cmake.define`.",
         ),
         (
             "CMake Error at CMakeLists.txt:4 (message):\n  ModuleNotFoundError: No module\n  named 'torchgen'",
-            "`torchgen` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
-            'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
+            "`torchgen` comes with torch's wheel or its requirements, of which the thin torch SDK has only headers "
+            'and link stubs: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
         ),
         (
             "error: importlib.metadata.PackageNotFoundError: No package metadata was found for sympy",
-            "`sympy` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and link "
-            'names alone: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
+            "`sympy` comes with torch's wheel or its requirements, of which the thin torch SDK has only headers "
+            'and link stubs: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
         ),
         (
             "error: /env/bin/python: No module named mako.template",

@@ -114,7 +114,7 @@ def test_only_files_that_start_with_the_magic_are_elf(tmp_path: Path) -> None:
     ("data", "why"),
     [
         (b"", "it is empty"),
-        (b"\x7fEL", "its identification would lie at 0x0..0x10, outside of its 3 bytes"),
+        (b"\x7fEL", "its identification would be at 0x0..0x10, outside of its 3 bytes"),
         (b"text of more than sixteen bytes", "it does not start with the ELF magic"),
         (b"\x7fELF\x09\x01" + bytes(20), "it is not for a machine of 64 bits, little-endian, as those of torch are"),
     ],

@@ -33,7 +33,7 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         taken("../csrc")
     assert str(caught.value) == (
-        f'`fallback = "build"` takes the sources that the sdist has, and {tmp_path / "csrc"} lies outside of the '
+        f'`fallback = "build"` takes the sources that the sdist has, and {tmp_path / "csrc"} is outside of the '
         f"project: move it below {root}, and name it as `source`, or take the option `fallback` out"
     )
     (tmp_path / "csrc").rename(root / "native")

@@ -104,7 +104,7 @@ def test_source_that_the_sdist_lacks(project: Path) -> None:
     (project / "PKG-INFO").touch()
     assert faults(project, source="../cpp") == [
         f"Option `source` {HOOK} is `../cpp`, and this unpacked sdist has no such folder: build the wheel from the "
-        "tree (`hatch build -t wheel`), or include the folder in the sdist: it must lie in the project, and neither "
+        "tree (`hatch build -t wheel`), or include the folder in the sdist: it must be in the project, and neither "
         "`exclude` nor .gitignore may match it"
     ]
 

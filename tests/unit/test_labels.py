@@ -46,7 +46,7 @@ def test_label_of_unsafe_characters_is_refused() -> None:
     cpu = Backend("cpu")
     with pytest.raises(ValueError, match="label") as caught:
         labels.label(torch_minor="2.8", stable_abi=False, backend=cpu, cxx11_abi=True, machine="../X", python=None)
-    expected = "`torch2.8_cpu_cxx11_../X` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one"
+    expected = "`torch2.8_cpu_cxx11_../X` is not a label: it may contain only `0-9`, `a-z`, `.` and `_`"
     assert str(caught.value) == expected
 
 

@@ -341,8 +341,8 @@ def test_two_entries_of_one_label() -> None:
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(found, only=["*2.9*"])
     assert str(caught.value) == (
-        "`matrix.2.8-fast` and `matrix.2.8-small` would give variants of one label: they differ in `flavour` only, and "
-        "a user's machine is asked for torch's major.minor, ABI, CUDA version, Python and processor alone; keep one of "
+        "`matrix.2.8-fast` and `matrix.2.8-small` would give variants of one label: they differ only in `flavour`, and "
+        "the loader compares only torch's major.minor, ABI, CUDA version, Python and processor; keep one of "
         "them, or name the others in `skip`"
     )
     assert names(matrix.select(found, skip=["*small"])) == ["2.8-fast", "2.9-fast"]
@@ -359,7 +359,7 @@ def test_labels_are_compared_by_meaning() -> None:
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(expand(envs, dependencies, {"m.c": "3.12"}))
     (problem,) = caught.value.problems
-    assert problem.startswith("`m.a` and `m.b` would give variants of one label: they differ in `torch`, `cuda` only")
+    assert problem.startswith("`m.a` and `m.b` would give variants of one label: they differ only in `torch`, `cuda`,")
 
 
 def test_machine_tells_entries_apart() -> None:
@@ -372,7 +372,7 @@ def test_machine_tells_entries_apart() -> None:
     envs = {"m.own": {"torch": "2.8"}, "m.said": {"torch": "2.8", "machine": here}}
     own = expand(envs, {name: ["torch==2.8.*"] for name in envs})
     assert matrix.of_this_machine(own) == own
-    with pytest.raises(ConfigurationError, match="they differ in `machine` only"):
+    with pytest.raises(ConfigurationError, match="they differ only in `machine`"):
         matrix.select(own)
 
 

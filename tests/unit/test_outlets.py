@@ -313,7 +313,7 @@ def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
     with pytest.raises(MergeError) as caught:
         variantwheels.cut(wheel, out=tmp_path / "out")
     assert str(caught.value) == (
-        f"{wheel.name} has variants for one backend alone (null): there is nothing that an installer could choose, "
+        f"{wheel.name} has variants for only one backend (null): there is nothing that an installer could choose, "
         "and the wheel as it is serves all of them"
     )
 

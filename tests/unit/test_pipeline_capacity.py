@@ -146,7 +146,7 @@ def test_an_entry_that_compiles_alone_gets_a_job_though_memory_is_short() -> Non
         inside, ended = threading.Event(), threading.Event()
 
         def ask() -> None:
-            with pool.token(), shares.alone():
+            with pool.token(), shares.exclusive():
                 inside.set()
                 ended.wait(30)
 

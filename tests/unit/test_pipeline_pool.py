@@ -191,13 +191,13 @@ def test_a_token_that_somebody_waits_for_is_given_between_two_entries(pool: Pool
     assert pool.free == 1
 
 
-def test_alone_is_alone_and_two_take_turns(pool: Pool, shares: Shares) -> None:
+def test_exclusive_is_exclusive_and_two_take_turns(pool: Pool, shares: Shares) -> None:
     """Nobody else compiles meanwhile; a second who asks waits, those who compile come to their end before."""
     inside: list[str] = []
     running = threading.Event()
 
     def ask() -> None:
-        with pool.token(), shares.alone() as share:
+        with pool.token(), shares.exclusive() as share:
             assert share.arguments == ("-j", "1")
             inside.append("begun")
             time.sleep(0.05)
@@ -223,7 +223,7 @@ def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool, shares: Shar
     """After a compiler was killed and its retry failed, the pool has neither a token more than jobs, nor one less."""
     held = pool.held()
     for _ in range(2):
-        with pytest.raises(ProcessError), held.token(), shares.alone():
+        with pytest.raises(ProcessError), held.token(), shares.exclusive():
             raise ProcessError("", returncode=1, output="")
         assert pool.free == 2
     held.give()
@@ -234,8 +234,8 @@ def test_who_waits_for_a_lock_gives_its_token_back(pool: Pool) -> None:
     """Those at work need it to come to their end; who waits to be by itself goes before those that come later."""
     lock, order = SharedLock(pool), list[str]()
 
-    def hold(name: str, *, alone: bool) -> None:
-        with pool.token(), lock.held(alone=alone):
+    def hold(name: str, *, exclusive: bool) -> None:
+        with pool.token(), lock.held(exclusive=exclusive):
             order.append(name)
 
     def soon(true: Callable[[], bool]) -> None:
@@ -244,17 +244,17 @@ def test_who_waits_for_a_lock_gives_its_token_back(pool: Pool) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    with pool.token(), lock.held(alone=False):
-        first = threading.Thread(target=hold, args=("alone",), kwargs={"alone": True})
+    with pool.token(), lock.held(exclusive=False):
+        first = threading.Thread(target=hold, args=("exclusive",), kwargs={"exclusive": True})
         first.start()
-        soon(lambda: lock._asked == 1)
-        second = threading.Thread(target=hold, args=("beside",), kwargs={"alone": False})
+        soon(lambda: lock._exclusive_waiting == 1)
+        second = threading.Thread(target=hold, args=("beside",), kwargs={"exclusive": False})
         second.start()
         soon(lambda: pool.free == 2)
         assert order == []
     for thread in (first, second):
         thread.join(30)
-    assert order == ["alone", "beside"]
+    assert order == ["exclusive", "beside"]
     assert pool.free == 3
 
 
@@ -262,12 +262,12 @@ def test_a_lock_is_not_waited_for_once_the_build_stops(pool: Pool) -> None:
     """Whoever waits gets ``Stopped``."""
     lock, ended = SharedLock(pool), list[str]()
     pool.take()
-    lock.acquire(alone=True)
+    lock.acquire(exclusive=True)
 
     def wait() -> None:
         pool.take()
         try:
-            lock.acquire(alone=False)
+            lock.acquire(exclusive=False)
         except Stopped:
             ended.append("stopped")
 

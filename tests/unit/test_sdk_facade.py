@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REFUSAL = (
-    "is not in the thin torch SDK, which holds headers and link names alone. "
+    "is not in the thin torch SDK, which has only headers and link stubs. "
     'Set `sdk = "environment"` in the hook\'s configuration to build with the full torch'
 )
 
@@ -113,7 +113,7 @@ def test_a_toolkit_that_is_named(prefix: Path) -> None:
     assert ask(prefix, code, CUDA_HOME="/opt/toolkit") == "/opt/toolkit/include"
     (prefix / "version.py").write_text("__version__ = '2.10.0+cpu'\ncuda = hip = git_version = None\n")
     assert ask(prefix, code, CUDA_HOME="/opt/toolkit") == (
-        "OSError: torch 2.10.0+cpu is a build without CUDA: ask for it in entries with CUDA alone"
+        "OSError: torch 2.10.0+cpu is a build without CUDA: only entries with CUDA have it"
     )
 
 

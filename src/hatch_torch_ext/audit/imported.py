@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 OWN_PLACE = frozenset({"__file__", "__path__", "__spec__"})
-"""Names that say where a module or its package lies."""
+"""Names that say where a module or its package is."""
 LONGEST = 4_000_000
 """Limit for one file, in characters; a longer one is not looked at."""
 _BINDS_ANYTHING = re.compile(r"\b(?:globals|exec|setattr)\b")

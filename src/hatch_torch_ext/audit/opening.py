@@ -131,7 +131,7 @@ def open_all(
 ) -> Opened:
     """Open ``binaries`` in the torch of ``python``; the result is empty if that has no torch.
 
-    Modules are imported as ``<package>.<binary.module>``, so that several of one name do not meet. ``timeout`` is in
+    Modules are imported as ``<package>.<binary.module>``, so several of one name do not meet. ``timeout`` is in
     seconds, for all of them together.
     """
     # A module may need the operators of its variant's libraries: those are opened first, as by the loader.

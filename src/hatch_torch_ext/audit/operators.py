@@ -1,7 +1,7 @@
 """Operators and classes: generic namespaces, and what two files of one variant register.
 
 For a file that was opened, what it really registered counts; else what its bytes and its build show
-(``facts.registered``). What remains unknown is no fault.
+(``facts.registered``). What remains unknown is not a fault.
 """
 
 from __future__ import annotations

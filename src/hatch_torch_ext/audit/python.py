@@ -116,7 +116,7 @@ def _name(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             message = f"exports {some(entries)}, so Python imports it as `{name}`, not by its file's name `{stem}`"
             yield finding("module-name", binary.place, message, variant=subject.variant, warning=True)
         return
-    message = f"exports {some(entries)}, so that Python cannot import it as `{name}`"
+    message = f"exports {some(entries)}, so Python cannot import it as `{name}`"
     # A foreign package may load it under another name than the file's.
     yield finding("module-name", binary.place, message, variant=subject.variant, warning=not subject.ours)
 
@@ -128,7 +128,7 @@ def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) 
         return
     wanted = promised["major"] + promised["minor"] + promised["threads"]
     if promised["abi3"]:
-        message = f"is a module for cp{suffix['cpython']} alone, but is packed for the limited API"
+        message = f"is a module only for cp{suffix['cpython']}, but is packed for the limited API"
         yield finding("python-tag", binary.place, message, variant=subject.variant)
     elif suffix["cpython"] != wanted:
         message = f"is a module for cp{suffix['cpython']}, but is packed for cp{wanted}"

@@ -196,7 +196,7 @@ def _headers(folder: Path, names: Sequence[bytes]) -> Iterator[Path]:
 
 
 def _undeclared(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
-    """Find C++ names in torch's scopes that stand in none of its headers: sources of the project declare them."""
+    """Find C++ names in torch's scopes that are in none of its headers: sources of the project declare them."""
     if subject.headers is None or not (subject.headers / _IN_ALL_HEADERS).is_file():
         return
     names = {symbol: plain(symbol) for symbol in wanted if symbol.startswith("_Z")}

@@ -163,7 +163,7 @@ def _tag(read: Wheel, elves: Mapping[str, AuditedBinary]) -> Iterator[Finding]:
     if elves and dict(read.metadata("WHEEL")).get("Root-Is-Purelib", "").lower() == "true":
         remedy = (
             "Mark the wheel as platform-specific in the build backend (setuptools: `ext_modules`; hatchling: the "
-            "hook sets `pure_python` to False), so that its WHEEL file says Root-Is-Purelib: false."
+            "hook sets `pure_python` to False), then its WHEEL file says Root-Is-Purelib: false."
         )
         message = "says Root-Is-Purelib: true, but holds compiled files"
         yield finding("wheel-tag", read.path.name, message, remedy=remedy)
@@ -229,7 +229,7 @@ def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]
         yield finding("manifest-missing-file", path, f"{manifest.place} lists the file, but it is not in the wheel")
     for path in sorted(hashes.keys() - listed.keys()):
         if path.startswith(manifest.root) and path != manifest.place:
-            message = f"lies below {manifest.root}, but {manifest.place} does not list it"
+            message = f"is below {manifest.root}, but {manifest.place} does not list it"
             yield finding("manifest-unknown-file", path, message)
 
 

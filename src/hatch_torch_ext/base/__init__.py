@@ -1,1 +1,1 @@
-"""What everything stands on: errors, programs, locks, whole files, secrets, and text and paths that others wrote."""
+"""What everything uses: errors, programs, locks, whole files, secrets, and text and paths that others wrote."""

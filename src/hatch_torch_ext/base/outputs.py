@@ -1,4 +1,4 @@
-"""The files that the output of this process goes to, wherever a shell or a front end leads it.
+"""The files that the output of this process is written to, wherever a shell or a front end leads it.
 
 They change while a build runs, though nothing of the build writes them: ``hatch build | tee build.txt`` in the project.
 """

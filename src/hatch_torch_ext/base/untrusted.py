@@ -48,7 +48,7 @@ def data(path: Path, limit: int) -> bytes:
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise ValueError("it is no file")
+            raise ValueError("it is not a file")
         found = stream.read(limit + 1)
     if len(found) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
@@ -58,7 +58,7 @@ def data(path: Path, limit: int) -> bytes:
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
 KEPT = 60  # characters of an unsafe name that stay readable
 MARK = "~"
-"""Separates the readable part from the hash. It stands in no safe name, so no replaced name equals a safe one."""
+"""Separates the readable part from the hash. No safe name has it, so no replaced name equals a safe one."""
 
 
 def safe(name: str, *, reserved: Collection[str] = ()) -> str:

@@ -180,7 +180,7 @@ def _chosen(compared: Compared, wanted: Sequence[str]) -> tuple[Block, ...]:
     if missing := sorted(lines - {line for block in blocks for line in block["torch"]} - served):
         raise ConfigurationError(
             [
-                f"The matrix has no variable `torch` with release lines such as `2.8`, so that torch {missing[0]} "
+                f"The matrix has no variable `torch` with release lines such as `2.8`, so torch {missing[0]} "
                 "cannot be added to it: add an entry by hand."
             ]
         )

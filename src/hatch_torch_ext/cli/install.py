@@ -162,12 +162,12 @@ class _Installer:
         return cls(command=(str(into.python), "-m", "pip", "install", *target), is_uv=False)
 
     def from_torch(self, plan: Plan) -> list[str]:
-        """Return the command that takes torch and its dependencies from torch's index alone."""
+        """Return the command that takes torch and its dependencies only from torch's index."""
         if "://" not in plan.index:  # a folder of wheels
-            alone = ["--no-index", "--find-links", plan.index]
+            only_from = ["--no-index", "--find-links", plan.index]
         else:
-            alone = ["--default-index" if self.is_uv else "--index-url", plan.index]
-        return [*self.command, "--no-deps", *(["--no-config"] if self.is_uv else []), *alone, *plan.torch]
+            only_from = ["--default-index" if self.is_uv else "--index-url", plan.index]
+        return [*self.command, "--no-deps", *(["--no-config"] if self.is_uv else []), *only_from, *plan.torch]
 
     def only_torch(self, environ: Mapping[str, str]) -> dict[str, str | None]:
         """Return the changes of variables that keep all other indexes out of that command."""

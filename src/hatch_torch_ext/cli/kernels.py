@@ -15,7 +15,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser("kernels", help="make a kernel repository of Hugging Face's Hub from a wheel")
     command.add_argument("wheel", metavar="WHEEL", type=path, nargs="?")
-    command.add_argument("-o", "--output", metavar="DIR", type=path, help="where the repository goes")
+    command.add_argument("-o", "--output", metavar="DIR", type=path, help="folder for the repository")
     command.add_argument("--name", help="the kernel's name (default: that of the package)")
     command.add_argument(
         "--kernel-version", metavar="N", type=int, help="the kernel's version (default: the major of the wheel's)"

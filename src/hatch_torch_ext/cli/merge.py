@@ -18,7 +18,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="join parts (or exact or variant wheels, or a kernel repository) into one wheel, as one build makes it",
     )
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
-    command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheel goes")
+    command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="folder for the wheel")
     command.add_argument(
         "--machines",
         choices=("one-wheel", "wheel-each"),

@@ -236,11 +236,11 @@ class _Runner:
 
 
 def _killed(step: str, command: Sequence[str], error: ProcessError) -> str | None:
-    """Return that the step's program was killed, or that a compiler was, which is told where it ran alone, or None."""
+    """Return that the step's program was killed, or that a compiler was that ran by itself, or None."""
     if error.returncode == -signal.SIGKILL:
         return f"{Path(command[0]).name} was killed"
     if step == "compiling" and ninja.KILLED.search(error.output):
-        return "A compiler was killed, or got no more memory, though it ran alone"
+        return "A compiler was killed, or got no more memory, though no other ran"
     return None
 
 

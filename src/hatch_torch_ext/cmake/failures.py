@@ -64,7 +64,7 @@ _HINTS = (
     (
         re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
         "If a Python package contains it, as pybind11 and nanobind do, add that package to the dependencies of the "
-        "environment. If it lies in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
+        "environment. If it is in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "
         "`cmake.define`.",
     ),
 )
@@ -144,7 +144,7 @@ def step_failed(
 def from_root(output: str, *, root: Path, build: Path) -> str:
     """Return a compiler's output with the project's files named from its root: ``csrc/ops.cpp:17:3``.
 
-    Compilers name them as CMake does, from the build folder; what lies elsewhere gets its whole path.
+    Compilers name them as CMake does, from the build folder; what is elsewhere gets its whole path.
     """
 
     def named(match: re.Match[str]) -> str:
@@ -177,8 +177,8 @@ def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
     for name in _not_found(output):
         if name in left_out:
             yield (
-                f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has headers and "
-                f'link names alone: set `sdk = "environment"` {where}'
+                f"`{name}` comes with torch's wheel or its requirements, of which the thin torch SDK has only headers "
+                f'and link stubs: set `sdk = "environment"` {where}'
             )
 
 
@@ -213,7 +213,7 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> Iterator[str]:
 
 
 def _not_packed(output: str, source: Path) -> Iterator[str]:
-    """Yield a sentence for each file that is missing where ``source`` lies in an unpacked sdist."""
+    """Yield a sentence for each file that is missing where ``source`` is in an unpacked sdist."""
     root = next((folder for folder in (source, *source.parents) if (folder / "PKG-INFO").is_file()), None)
     missing = [Path(next(filter(None, match.groups())).strip()) for match in _ABSENT.finditer(output)]
     for file in dict.fromkeys(missing):
@@ -309,7 +309,7 @@ def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
     if loadable:
         built = ", ".join(name for target in loadable for name in target.artifacts)
         return (
-            f"CMake builds {built}, but installs nothing, and only what is installed goes into the wheel. "
+            f"CMake builds {built}, but installs nothing, and only what is installed is packed. "
             f"Add to {where}:\n  install(TARGETS {names} LIBRARY DESTINATION .)\nThe whole log is {log}"
         )
     others = ", ".join(f"{target.name} ({target.type.lower()})" for target in reply.targets if target.artifacts)

@@ -64,7 +64,7 @@ def of(job: Job, reply: Reply) -> InstallPlan:
 def _of_folders(job: Job, folders: Sequence[Path]) -> tuple[tuple[str, Path], ...]:
     """Return (place in the install tree, source) of the files of ``folders``, but for what the build may change.
 
-    CMake runs these rules alone, and makes links in a folder of ours.
+    CMake runs only these rules, and makes links in a folder of ours.
     """
     there = [path for path in folders if path.is_dir() and not path.is_relative_to(job.build)]
     rules = list(_rules(job, there))

@@ -100,7 +100,7 @@ class Slots(Protocol):
     def share(self, clients: Clients) -> AbstractContextManager[Share]:
         """Provide this entry's share for one run of Ninja; without clients it is a fixed number of jobs."""
 
-    def alone(self) -> AbstractContextManager[Share]:
+    def exclusive(self) -> AbstractContextManager[Share]:
         """Wait until no other entry compiles, and keep it so while the context lasts."""
 
     def progress(self, finished: int, total: int, running: int) -> None:
@@ -130,7 +130,7 @@ class Fixed:
         yield Share(arguments=("-j", str(self.jobs)))
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
+    def exclusive(self) -> Iterator[Share]:
         """Provide one job."""
         yield Share(arguments=("-j", "1"))
 

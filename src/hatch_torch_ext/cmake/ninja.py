@@ -52,7 +52,7 @@ command.
 
 
 def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
-    """Run Ninja. If a compiler is killed because memory is short, run it again with one compiler, alone in the build.
+    """Run Ninja. If a compiler is killed because memory is short, run it again with one compiler at a time.
 
     If some program that Ninja runs started a make that is too old for the jobserver, Ninja runs again without one.
     Raises ``ProcessError`` if it fails.
@@ -74,7 +74,7 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
         f"{job.entry.name}: a compiler was killed, most likely because memory ran out: compilation continues with "
         "one file at a time, and no other entry compiles meanwhile. `memory-per-job` prevents this"
     )
-    with slots.alone() as share:
+    with slots.exclusive() as share:
         _run(job, env, share, slots)
 
 

@@ -41,7 +41,7 @@ class Target:
 class InstallRule:
     """An ``install()``: its destination as written (None for one that runs code), and the file and line that it is in.
 
-    ``files`` are (name below the destination, source) of what it installs that is no target; with ``folders`` they are
+    ``files`` are (name below the destination, source) of what it installs beside targets; with ``folders`` they are
     folders, from which patterns may exclude files. ``project`` is the name in the nearest ``project()``, and ``folder``
     the sources that the rule belongs to.
     """

@@ -101,7 +101,7 @@ def _about_cuda(error: str) -> bool:
 # user's generator would affect the install tree.
 _REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__")
 # Variables that affect where and how another Python finds modules, or what it runs before and after a program: the
-# interpreter that CMake starts is the entry's, with the entry's packages alone.
+# interpreter that CMake starts is the entry's, with only the entry's packages.
 _OF_ANOTHER_PYTHON = (
     *("PYTHONBREAKPOINT", "PYTHONDEVMODE", "PYTHONEXECUTABLE", "PYTHONHOME", "PYTHONINSPECT", "PYTHONOPTIMIZE"),
     *("PYTHONPLATLIBDIR", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"),

@@ -117,7 +117,7 @@ def _not_run(job: Job, asked: Sequence[str] = ()) -> str:
 def write_python(job: Job) -> None:
     """Write a module that makes the entry's Python report the other machine's facts when CMake's modules ask.
 
-    Cross compilers of Python packages work in this way: https://github.com/benfogle/crossenv. The module lies among the
+    Cross compilers of Python packages work in this way: https://github.com/benfogle/crossenv. The module is among the
     environment's packages, since an isolated Python (``-E``, ``-I``) ignores ``PYTHONPATH`` but reads the variable.
     """
     if not _answers(job):

@@ -36,7 +36,7 @@ def snapshot(job: Job) -> dict[Path, State]:
     """Return the files of the project and of its CMake folder that a compiler may read.
 
     Folders of tools and what builds leave are passed over, and so are files that people and editors write while CMake
-    runs. Hidden folders count below the CMake folder alone.
+    runs. Hidden folders count only below the CMake folder.
     """
     found: dict[Path, State] = {}
     root, without = job.config.root, [job.config.root / "dist", job.folder.parent]
@@ -59,7 +59,7 @@ def _counts(job: Job, path: Path) -> bool:
 
 
 def distrust(job: Job) -> None:
-    """Note that an entry wrote into the sources: what lies there may be another entry's from now on."""
+    """Note that an entry wrote into the sources: what is there may be another entry's from now on."""
     (job.folder.parent / WRITES).touch()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _SDIST = (
-    "build the wheel from the tree (`hatch build -t wheel`), or include the folder in the sdist: it must lie in the "
+    "build the wheel from the tree (`hatch build -t wheel`), or include the folder in the sdist: it must be in the "
     "project, and neither `exclude` nor .gitignore may match it"
 )
 
@@ -93,7 +93,7 @@ def _is_cmake(folder: Path) -> bool:
 
 
 _NO_PACKAGE = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")
-"""Folders in which an ``__init__.py`` is no sign of a package to ship."""
+"""Folders whose ``__init__.py`` does not mark a package to ship."""
 
 
 def _elsewhere(root: Path, name: str) -> str:

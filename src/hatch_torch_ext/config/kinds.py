@@ -131,7 +131,7 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
 class Cross:
     """The author's options for compiling for another machine: compilers by name or path, folders by path.
 
-    ``python`` is where the headers of that machine's Python lie; ``{python}`` in it is the version (``3.11``).
+    ``python`` is the folder of the headers of that machine's Python; ``{python}`` in it is the version (``3.11``).
     """
 
     machine: str

@@ -168,7 +168,7 @@ class Options:
         return tuple(kept)
 
     def fields(self, name: str, text: str, allowed: Sequence[str] = ()) -> None:
-        """Record braces in ``text`` that are no field, and fields not in ``allowed`` if that is given.
+        """Record braces in ``text`` that are not a field, and fields not in ``allowed`` if that is given.
 
         The text itself is not repeated: it may contain secrets.
         """

@@ -35,7 +35,7 @@ def takes_subnormals_for_zero(image: Image, first: dict[int, int]) -> bool:
 
 
 def _constructors(image: Image, first: dict[int, int]) -> Iterator[int]:
-    """Return the addresses; some linkers write them into the relocations alone."""
+    """Return the addresses; some linkers write them only into the relocations."""
     start, count = first[DT_INIT_ARRAY], min(first.get(DT_INIT_ARRAYSZ, 0) // 8, MAX_CONSTRUCTORS)
     offset, _ = image.offset_of(start, "its constructors")
     places = {start + 8 * at: row[0] for at, row in enumerate(image.records("Q", offset, count, "its constructors"))}

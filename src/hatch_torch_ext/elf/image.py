@@ -79,7 +79,7 @@ class Image:
     def bytes(self, offset: int, size: int, what: str) -> bytes:
         """Return ``size`` bytes from ``offset``; ``what`` names them in the error if they exceed the file."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise Malformed(f"{what} would lie at {offset:#x}..{offset + size:#x}, outside of its {self.size} bytes")
+            raise Malformed(f"{what} would be at {offset:#x}..{offset + size:#x}, outside of its {self.size} bytes")
         return self.data[offset : offset + size]
 
     def unpack(self, layout: str, offset: int, what: str) -> tuple[int, ...]:

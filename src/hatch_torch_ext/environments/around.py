@@ -50,7 +50,7 @@ def installed_torch(root: Path) -> InstalledTorch | None:
 
     pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with an
     interpreter of its cache; its command line, variables or working folder tell which environment is meant. A torch in
-    the build's own environment goes first if the project does not require it there: uv was told to put the one there
+    the build's own environment comes first if the project does not require it there: a setting of uv put the one there
     that will be used (`match-runtime` in `extra-build-dependencies`).
     """
     if _is_uv(of := parent()) and not _builds_with_torch(root) and (found := _torch_of(Path(sys.executable))):

@@ -120,5 +120,5 @@ def _libraries(machine: str, root: str | None, cross: Cross | None) -> Iterator[
 
 
 def _has_linker(root: Path) -> bool:
-    """Return whether the dynamic linker, which every program names by an absolute path, lies below ``root``."""
+    """Return whether the dynamic linker, which every program names by an absolute path, is below ``root``."""
     return any(path.exists() for folder in ("lib", "lib64") for path in (root / folder).glob("ld-linux-*.so.*"))

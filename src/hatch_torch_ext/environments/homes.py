@@ -126,7 +126,7 @@ def _temporary() -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Make the folder if need be; return whether it is this user's alone: others may have made it before."""
+    """Make the folder if need be; return whether it is only this user's: others may have made it before."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()

@@ -173,7 +173,7 @@ def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> Envi
         remedy = "Correct the environment's dependencies, or the settings that say where packages come from."
     else:
         # `hatch env create` would report that it exists; it does, but without its packages.
-        remedy = f"Run `hatch run {entry.name}:python -V` to see it alone."
+        remedy = f"Run `hatch run {entry.name}:python -V` to see only this."
     return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{said}\n{remedy}")
 
 

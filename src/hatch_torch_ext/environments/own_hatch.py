@@ -34,7 +34,7 @@ KIND = "hatch"
 def folder(report: Callable[[str], None] | None = None) -> Path | None:
     """Return the folder to prepend to this Python's path, and make it if need be; None if hatch is importable.
 
-    ``report`` is told when another process that makes it is waited for; by default this goes to stderr. Raises
+    ``report`` gets a line when another process that makes it is waited for; by default it is written to stderr. Raises
     ``ConfigurationError`` if hatch cannot be installed.
     """
     if importlib.util.find_spec("hatch") is not None:

@@ -59,7 +59,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
             shown = program.run_script(script, cwd=root)
         except ProcessError as error:
             remedy = homes.fault(os.environ, error.output) or (
-                "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads them alone."
+                "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
             )
             raise ConfigurationError(
                 [f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\n{remedy}"]

@@ -37,7 +37,7 @@ def label(
     """
     text = _stem(torch_minor, stable_abi, backend, cxx11_abi, machine) + _suffix(python)
     if not re.fullmatch(r"[0-9a-z._]+", text):
-        raise ValueError(f"`{text}` is not a label: only `0-9`, `a-z`, `.` and `_` may stand in one")
+        raise ValueError(f"`{text}` is not a label: it may contain only `0-9`, `a-z`, `.` and `_`")
     return text
 
 

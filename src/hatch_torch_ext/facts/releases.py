@@ -20,7 +20,7 @@ Minor: TypeAlias = tuple[int, int]
 """A torch release line: (major, minor)."""
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
-"""torch's own package index; below it each backend (``cpu``, ``cu128``) has an index with its builds alone.
+"""torch's own package index; below it each backend (``cpu``, ``cu128``) has an index with only its builds.
 
 The loader, which imports nothing of this package, has the address too; a test compares the two.
 """

@@ -40,7 +40,7 @@ process has one (a sanitizer, an allocator), loaded before the variant's files.
 class VariantFile:
     """One file of a variant. ``path`` is POSIX, below ``_torch_ext``: ``<label>/libx.so``, ``shared/<hash>/liby.so``.
 
-    ``sha256`` (hex) and ``size`` (bytes) are of the file as it goes into the wheel. ``needed`` is DT_NEEDED in order.
+    ``sha256`` (hex) and ``size`` (bytes) are of the file as it is in the wheel. ``needed`` is DT_NEEDED in order.
     ``module`` is the dotted name below the package under which a file is imported (``_C``, ``sub._C``).
     ``registers`` says that the loader must open the file: it registers operators or classes with torch, or only acts
     when it is opened.
@@ -137,7 +137,7 @@ class BuiltVariant:
 
     ``package_files`` are what CMake installed for the package as a whole (headers, Python files, data): pairs of the
     POSIX path relative to the package and the absolute file. ``elsewhere`` holds the files of the variant that do not
-    lie below ``root``: pairs of ``file.path`` and the absolute file. ``excluded`` are the libraries of `exclude` that
+    are below ``root``: pairs of ``file.path`` and the absolute file. ``excluded`` are the libraries of `exclude` that
     are on this machine, which only the audit of the build needs: pairs of the name and the absolute file.
     """
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"
-"""The folder in which a finished wheel lies until it is audited; it is made beside the wheel."""
+"""The folder of a finished wheel until it is audited; it is made beside the wheel."""
 GENERATED = ("_variants.py", "_torch_ext")
 
 
@@ -78,11 +78,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
         from hatch_torch_ext.pipeline import folders
 
-        if self.target_name == "wheel":  # making an sdist again is no reason to compile again
+        if self.target_name == "wheel":  # making an sdist again does not compile again
             folders.clean(Path(self.root), distribution=self._distribution, report=self._say)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and add the result to ``build_data``. Targets other than the wheel are left alone."""
+        """Compile, and add the result to ``build_data``. Targets other than the wheel are not touched."""
         if self.target_name != "wheel":
             from hatch_torch_ext.config import epoch_faults
 
@@ -120,7 +120,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel, and delete it if it fails, so that it cannot be published.
 
-        During the audit it lies in a folder of its own: if the process is killed, no unaudited wheel is left in the
+        During the audit it is in a separate folder: if the process is killed, no unaudited wheel is left in the
         usual place. Those of several machines are put into place together: either all or none stay.
         """
         if self._unfinished is not None:
@@ -258,7 +258,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         if config.package_dir.is_dir():
             inclusion = editable.inclusion(config, product, distribution=self._distribution, sources=compiled)
         else:
-            self._say(f"{config.package} is made by CMake alone, and installed whole: install again after a change")
+            self._say(f"{config.package} is made only by CMake, and installed whole: install again after a change")
             inclusion = self._inclusion(config, product)
             build_data["force_include"].update(inclusion)  # hatchling refuses a project without a package
         # hatchling takes this instead of the author's own `force-include`, so the author's entries go in first.
@@ -340,7 +340,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             raise
         if environments.keeps_one(environments.parent()):
             self._warn(
-                f"pip keeps {wheel.name} alone, and drops {', '.join(other.name for other in written)}: build by "
+                f"pip keeps only {wheel.name}, and drops {', '.join(other.name for other in written)}: build by "
                 "`hatch build`, `python -m build` or `uv build`, which keep all"
             )
         return written
@@ -383,17 +383,17 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         return included
 
     def _work_is_shipped(self) -> bool:
-        """Return whether an sdist would hold the work folder, and if so, say that the work lies elsewhere."""
+        """Return whether an sdist would hold the work folder, and if so, say that the work is elsewhere."""
         from hatch_torch_ext.hooks import shipping
 
         if not shipping.sdist_holds_work(self.root):
             return False
-        held = "an sdist would hold `build/torch-ext`, so the work lies in the user's cache"
+        held = "an sdist would hold `build/torch-ext`, so the work is in the user's cache"
         if (cause := shipping.disregarded(self.root)) is None:
-            self._say(f"{held}; for it to lie in the project, add the line `/build/` to .gitignore")
+            self._say(f"{held}; to have it in the project, add the line `/build/` to .gitignore")
         else:
             self._say(
-                f"{held}: {cause}. For it to lie in the project, move it out of that folder, or write "
+                f"{held}: {cause}. To have it in the project, move it out of that folder, or write "
                 '`exclude = ["/build"]` into `[tool.hatch.build.targets.sdist]`'
             )
         return True

@@ -38,7 +38,7 @@ def inclusion(config: Config, product: Product, *, distribution: str, sources: S
 
     ``sources`` are the files that were compiled, as ``sources`` of this module returns them. The folder in
     site-packages is as deep as the package itself, so the RPATHs of a wheel are valid in it. The function writes the
-    finder, its ``.pth`` file and a loader that knows the project's folder; they lie beside the loader of the wheel.
+    finder, its ``.pth`` file and a loader that knows the project's folder; they are beside the loader of the wheel.
     """
     _, *below = config.package.split(".")
     name = finder_name(config.package)
@@ -82,7 +82,7 @@ def finder_name(package: str) -> str:
 def show_commands(config: Config, entries: Sequence[Entry], work: Path) -> None:
     """Link ``compile_commands.json`` into the project's folder ``build``, where clangd and editors look for it.
 
-    The link leads to the file that CMake wrote for the first entry. It is not made when the work folder lies outside
+    The link leads to the file that CMake wrote for the first entry. It is not made when the work folder is outside
     the project.
     """
     written = work / entries[0].folder / "build" / "compile_commands.json"
@@ -103,7 +103,7 @@ def main() -> None:
         (wheel,) = WheelBuilder(root).build(directory=folder, versions=["editable"])
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if "_torch_ext_editable" in name.partition("/")[0]]
-            # The finder goes last: once it is in place, the other files are taken to be up to date.
+            # The finder is written last: once it is in place, the other files are taken to be up to date.
             for name in sorted(names, key=lambda name: ("/" not in name, name.endswith(".py"))):
                 target = Path(site, name)
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMPILED = frozenset(
     {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}
 )
-"""Suffixes of files that affect compiled code, wherever in the project they lie."""
+"""Suffixes of files that affect compiled code, wherever in the project they are."""
 
 
 def gather(
@@ -36,7 +36,7 @@ def gather(
     if not config.source.is_relative_to(config.root):
         raise ConfigurationError(
             [
-                f'`fallback = "build"` takes the sources that the sdist has, and {config.source} lies outside of the '
+                f'`fallback = "build"` takes the sources that the sdist has, and {config.source} is outside of the '
                 f"project: move it below {config.root}, and name it as `source`, or take the option `fallback` out"
             ]
         )

@@ -210,7 +210,7 @@ def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
         raise ConfigurationError(
             [
                 f"`dependencies` of `[project]` and the metadata hook `torch-ext` (`[{TABLE}]`) both say what the "
-                f"project requires. Take it out of `[project]`, and move what stands there:\n{advice(moved)}"
+                f"project requires. Take it out of `[project]`, and move its content:\n{advice(moved)}"
             ]
         )
     if not listed:
@@ -345,7 +345,7 @@ def _misplaced(options: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"`{line}` in `dependencies` of `[{BUILD_TABLE}]` is a requirement of the build and not of the wheel: an "
             f"isolated build would install this torch. Take it out: the matrix says which torch is served, and other "
-            f"requirements of the wheel stand in `dependencies` of `[{TABLE}]`."
+            f"requirements of the wheel are in `dependencies` of `[{TABLE}]`."
         )
 
 

@@ -134,7 +134,7 @@ def _parts(path: Path, top: Path) -> tuple[str, ...]:
 def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole: bool = True) -> str | None:
     """Return which pattern excludes ``file`` from a target, with the remedy, or None if no pattern does.
 
-    The remedy includes the ``whole`` folder of the file, or the file alone.
+    The remedy includes the ``whole`` folder of the file, or only the file.
     """
     config = (SdistBuilder if target == "sdist" else WheelBuilder)(root).config
     try:

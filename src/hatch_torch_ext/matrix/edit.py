@@ -24,7 +24,7 @@ class NotEditableError(Exception):
 def added(text: str, keys: Sequence[str], blocks: Sequence[Block]) -> str:
     """Return ``text`` with ``blocks`` in the matrix at ``keys`` (``tool``, ``hatch``, ``envs``, NAME, ``matrix``).
 
-    The release goes into the list of a table that has the same other variables, else a table of its own goes to the
+    The release is added to the list of a table that has the same other variables, else a new table is added to the
     end. Raises ``NotEditableError`` for a matrix that is not there, or not written so.
     """
     try:
@@ -84,7 +84,7 @@ def _like(matrix: Any, block: Block) -> Any:  # noqa: ANN401 -- tomlkit's tables
 
 
 def _position(lines: Sequence[object], line: str) -> int:
-    """Return where ``line`` goes among releases that ascend or descend; to the end of others."""
+    """Return the place of ``line`` among releases that ascend or descend; the end of others."""
     try:
         known = [releases.minor_of(str(each)) for each in lines]
     except ValueError:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CURRENT = "current"
-"""The entry for the installed torch, and the word of `only` that builds it alone."""
+"""The entry for the installed torch, and the word of `only` that builds only it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

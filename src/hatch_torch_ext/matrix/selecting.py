@@ -32,7 +32,7 @@ def select(
     """Return the entries that ``only`` names (all if it is empty) and ``skip`` does not, in their order.
 
     A glob that matches names of entries selects those; any other is compared with every label that an entry may get,
-    since the label is certain only after the build. ``called`` gives the words for where the globs of an option stand.
+    since the label is certain only after the build. ``called`` gives the words for where the globs of an option are.
 
     Raises ``ConfigurationError`` if no entry is left, or if the entries that ``skip`` leaves cannot form one wheel: two
     of one label, or a torch that has no builds for its CUDA.
@@ -175,7 +175,7 @@ def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
             names = dict.fromkeys(name for entry in group for name, _ in entry.variables)
             differing = ", ".join(f"`{name}`" for name in names if len({entry.variable(name) for entry in group}) > 1)
             yield (
-                f"{listed} would give variants of one label: they differ in {differing} only, and a user's machine is "
-                f"asked for torch's major.minor, ABI, CUDA version, Python and processor alone; keep one of them, or "
+                f"{listed} would give variants of one label: they differ only in {differing}, and the loader "
+                f"compares only torch's major.minor, ABI, CUDA version, Python and processor; keep one of them, or "
                 f"name the others in `skip`"
             )

@@ -49,7 +49,7 @@ class PlacedVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What goes into the wheel besides the author's files: all sorted, nothing written yet.
+    """The content of the wheel besides the author's files: all sorted, nothing written yet.
 
     ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
     ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``,
@@ -83,7 +83,7 @@ def merge(
     ``package`` is the import name, ``distribution`` the name that users install, ``manylinux`` the policy that the
     author asks for (``manylinux_2_28``), else the lowest that is met. ``partial`` says what they lack of the complete
     wheel. With ``sources`` there may be no variant, and any later torch is admitted unless ``open_ended`` is false.
-    ``made_from`` goes into the manifest.
+    ``made_from`` is written into the manifest.
     Raises ``MergeError`` for two variants of one label, two files of one place, or a policy that is not met.
     """
     if not variants and sources is None:
@@ -269,7 +269,7 @@ def _owners(ordered: Sequence[BuiltVariant]) -> dict[str, tuple[str, ...]]:
 
 
 def _python_tag(distinct: Sequence[BuiltVariant]) -> str:
-    """Return the Python and ABI tags: those of one Python if every variant is for it alone, else any Python 3."""
+    """Return the Python and ABI tags: those of one Python if every variant is only for it, else any Python 3."""
     pythons = {built.variant.python for built in distinct}
     limited = sorted((python for python in pythons if python and python.startswith("abi3-")), key=policy.natural)
     if len(limited) == len(pythons):
@@ -317,7 +317,7 @@ def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[Built
 
 
 def _symbol(file: Path, version: str) -> str:
-    """Return ``name@version`` of a symbol with ``version``, or the version alone if no symbol has it."""
+    """Return ``name@version`` of a symbol with ``version``, or only the version if no symbol has it."""
     return next((f"{name}@{asked}" for name, asked in elf.read(file).symbol_versions if asked == version), version)
 
 

@@ -39,7 +39,7 @@ _HEAD = {
 """Fields of a manifest's head that a build writes and from which other files are generated."""
 EXECUTABLE = 0o100
 _EXACT = re.compile(r"[+.]pt[0-9]+(?:stable)?(?:cpu|cu[0-9]+)(?:cxx98|cxx11)?$")
-"""The local part of an exact wheel's version; an author's own may stand before it."""
+"""The local part of an exact wheel's version; an author's own may come before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

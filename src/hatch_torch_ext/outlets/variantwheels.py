@@ -63,7 +63,7 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
         if len(groups) <= 1:
             only = next(iter(groups), "none")
             raise MergeError(
-                f"{path.name} has variants for one backend alone ({only}): there is nothing that an "
+                f"{path.name} has variants for only one backend ({only}): there is nothing that an "
                 f"installer could choose, and the wheel as it is serves all of them"
             )
         written = []
@@ -125,7 +125,7 @@ def _properties(label: str, variants: Sequence[BuiltVariant]) -> dict[str, dict[
     """Return the required properties of a machine: a driver of that CUDA major, and a GPU for which a variant has code.
 
     There is no upper bound, since newer drivers run it too. GPUs are named if all code is for GPUs of its own major
-    (``9.0``): the provider has no values for PTX, which every newer GPU runs, nor for code of one GPU alone (``9.0a``).
+    (``9.0``): the provider has no values for PTX, which every newer GPU runs, nor for code of only one GPU (``9.0a``).
     """
     if label == NULL:
         return {}

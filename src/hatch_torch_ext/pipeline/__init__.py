@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """What goes into the wheel: the layout of the variants, and generated files on disk."""
+    """The content of the wheel: the layout of the variants, and generated files on disk."""
 
     layout: Layout
     variants_module: Path
@@ -81,7 +81,7 @@ def build(
     shipped: Mapping[str, Path] = MappingProxyType({}),
     sdist: Collection[str] | None = None,
 ) -> Product:
-    """Build every entry, side by side, and return what goes into the wheel; ``views`` get all events.
+    """Build every entry, side by side, and return the content of the wheel; ``views`` get all events.
 
     ``work`` is the folder of all work, which the caller holds (``folders.lock``) for as long as it uses the result;
     ``whole`` are the entries of the complete wheel, if these may be a part of it. ``sources`` go into the wheel for a
@@ -170,7 +170,7 @@ def _layouts(
 
 
 def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
-    """Return the machine whose wheel each entry goes into, by name; None if there is one wheel."""
+    """Return the machine whose wheel each entry is for, by name; None if there is one wheel."""
     one = config.machines == "one-wheel"
     return {entry.name: None if one else entry.machine or platform.machine() for entry in entries}
 

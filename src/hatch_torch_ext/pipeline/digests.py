@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FRESH = 2.0  # seconds
-LARGE = 64 << 20  # bytes; data sets lie in projects, and no source is that large
+LARGE = 64 << 20  # bytes; projects contain data sets, and no source is that large
 MISSING = "missing"
 FOLDER = "folder"
 _WRITTEN = (".log", ".whl")

@@ -1,4 +1,4 @@
-"""The events of a build, as frozen values; every view is drawn from them alone, and they are kept in a file.
+"""The events of a build, as frozen values; every view is drawn only from them, and they are kept in a file.
 
 ``events.jsonl`` has one JSON object a line: ``event`` (the class), ``time`` (seconds since 1970), and the fields of the
 class.

@@ -179,7 +179,7 @@ class Memory:
         named = _named(build, toolchain.ninja.path)
         programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
-        # What lies in the store never changes. It may be removed, which affects no result either.
+        # What is in the store never changes. It may be removed, which affects no result either.
         kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
         own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
@@ -231,7 +231,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
 
 
 def place(config: Config, path: str) -> str:
-    """Return the name of a project's file that is the same wherever the project lies."""
+    """Return the name of a project's file that is the same wherever the project is."""
     for name, base in (("root", config.root), ("source", config.source)):
         if Path(path).is_relative_to(base):
             return f"{name}/{Path(path).relative_to(base).as_posix()}"

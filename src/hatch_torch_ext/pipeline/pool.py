@@ -198,7 +198,7 @@ class Held:
 
 
 class SharedLock:
-    """A lock that several hold beside one another, or one by itself; who waits for the latter goes before newcomers.
+    """A lock that several hold beside one another, or one by itself; who waits for the latter comes before newcomers.
 
     Whoever waits gives its token of the pool back meanwhile, or those that hold the lock could not come to their end.
     """
@@ -207,38 +207,38 @@ class SharedLock:
         self._pool, self._idle = pool, idle
         self._changed = threading.Condition()
         self.beside = 0
-        self.is_alone = False
-        self._asked = 0
+        self.is_exclusive = False
+        self._exclusive_waiting = 0
 
-    def acquire(self, *, alone: bool, begun: Callable[[], None] = lambda: None) -> None:
+    def acquire(self, *, exclusive: bool, begun: Callable[[], None] = lambda: None) -> None:
         """Wait until the lock is free, and call ``begun`` before anyone else can take it or let it go.
 
         The caller holds a token of the pool, afterwards too. Raises ``Stopped`` once the pool is closed.
         """
         with self._changed:
-            if self._is_free(alone=alone):
-                self._begin(begun, alone=alone)
+            if self._is_free(exclusive=exclusive):
+                self._begin(begun, exclusive=exclusive)
                 return
-            self._asked += alone
+            self._exclusive_waiting += exclusive
         self._pool.give()
         try:
             with self._changed:
                 try:
-                    while not self._is_free(alone=alone):
+                    while not self._is_free(exclusive=exclusive):
                         if self._pool.closed:
                             raise Stopped
                         self._changed.wait(LOOK)
-                    self._begin(begun, alone=alone)
+                    self._begin(begun, exclusive=exclusive)
                 finally:
-                    self._asked -= alone
+                    self._exclusive_waiting -= exclusive
         finally:
             self._pool.take()
 
-    def release(self, *, alone: bool) -> None:
+    def release(self, *, exclusive: bool) -> None:
         """Let the lock go. Where nobody else holds it, ``idle`` is called before anyone can take it."""
         with self._changed:
-            if alone:
-                self.is_alone = False
+            if exclusive:
+                self.is_exclusive = False
             else:
                 self.beside -= 1
             if not self.beside:
@@ -246,20 +246,20 @@ class SharedLock:
             self._changed.notify_all()
 
     @contextlib.contextmanager
-    def held(self, *, alone: bool) -> Iterator[None]:
+    def held(self, *, exclusive: bool) -> Iterator[None]:
         """Hold the lock while the context lasts."""
-        self.acquire(alone=alone)
+        self.acquire(exclusive=exclusive)
         try:
             yield
         finally:
-            self.release(alone=alone)
+            self.release(exclusive=exclusive)
 
-    def _is_free(self, *, alone: bool) -> bool:
-        return not self.is_alone and not (self.beside if alone else self._asked)
+    def _is_free(self, *, exclusive: bool) -> bool:
+        return not self.is_exclusive and not (self.beside if exclusive else self._exclusive_waiting)
 
-    def _begin(self, begun: Callable[[], None], *, alone: bool) -> None:
-        if alone:
-            self.is_alone = True
+    def _begin(self, begun: Callable[[], None], *, exclusive: bool) -> None:
+        if exclusive:
+            self.is_exclusive = True
         else:
             self.beside += 1
         begun()

@@ -109,7 +109,7 @@ class InstalledSelection:
 def for_this_environment(
     config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
 ) -> InstalledSelection:
-    """Return what is built for the installed ``torch`` alone; if it is unknown, for the newest entry.
+    """Return what is built only for the installed ``torch``; if it is unknown, for the newest entry.
 
     No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
     for it by name, or if there is no entry either.
@@ -130,7 +130,7 @@ def for_this_environment(
     newest = matrix.newest(_running_here(matrix.select(entries, only=(), skip=config.skip)))
     names = ", ".join(entry.name for entry in newest) or "nothing but the sources"
     warn(
-        f"{where}, so it is built for the newest torch of the matrix alone ({names}). For a torch that is installed: "
+        f"{where}, so it is built only for the newest torch of the matrix ({names}). For a torch that is installed: "
         "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
     )
     return InstalledSelection(config=config, entries=newest, installed=None)

@@ -43,7 +43,7 @@ class Shares:
     def share(self, clients: Clients) -> Iterator[Share]:
         """Give a token's holder a share of the pool: for compilers, for Ninja, or a fixed number of free tokens."""
         environ = {"MAKEFLAGS": f"--jobserver-auth=fifo:{self._pool.path}"}
-        with self._compiling.held(alone=False):
+        with self._compiling.held(exclusive=False):
             if clients is Clients.COMPILERS:
                 path = self._pool.folder / f"tokens{next(self._numbers)}"
                 with contextlib.closing(TokenServer(self._pool, path)) as server:
@@ -61,9 +61,9 @@ class Shares:
                         self._pool.give()
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
+    def exclusive(self) -> Iterator[Share]:
         """Wait until no Ninja runs, and let none begin while the context lasts."""
-        with self._compiling.held(alone=True):
+        with self._compiling.held(exclusive=True):
             yield Share(arguments=("-j", "1"))
 
     def _take_even(self) -> int:
@@ -107,10 +107,10 @@ class EntrySlots:
                 self._told(began, before, share.server)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Share]:
+    def exclusive(self) -> Iterator[Share]:
         """Let no other entry compile meanwhile."""
         began, before = time.time(), frozenset(self._log())
-        with self._shares.alone() as share:
+        with self._shares.exclusive() as share:
             try:
                 yield share
             finally:

@@ -31,7 +31,7 @@ class Sources:
         """Be at work beside other entries while the context lasts; the caller holds a token of the pool."""
         turn = Turn(self)
         try:
-            turn.begin(alone=False)
+            turn.begin(exclusive=False)
             yield turn
         finally:
             turn.end()
@@ -42,42 +42,42 @@ class Turn:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._alone: bool | None = None  # None: not at work
+        self._exclusive: bool | None = None  # None: not at work
         self._others = False  # at the beginning of the turn
         self._number = 0
 
     def configuring(self) -> AbstractContextManager[None]:
         """Be the only entry in its configure step: of two CMakes that write one file at once, neither has its own."""
-        return self._sources.configure.held(alone=True)
+        return self._sources.configure.held(exclusive=True)
 
     @property
     def others_configure(self) -> bool:
         """Whether another entry may be writing into the sources now; this one is not in its configure step."""
-        return self._sources.configure.is_alone
+        return self._sources.configure.is_exclusive
 
     def by_itself(self) -> None:
         """Wait until no other entry is at work, and let none begin before this one has ended."""
-        if not self._alone:
+        if not self._exclusive:
             self.end()
-            self.begin(alone=True)
+            self.begin(exclusive=True)
 
     @property
     def is_shared(self) -> bool:
         """Whether another entry is or was at work during this turn."""
-        return not self._alone and (self._others or self._sources.begun != self._number)
+        return not self._exclusive and (self._others or self._sources.begun != self._number)
 
-    def begin(self, *, alone: bool) -> None:
+    def begin(self, *, exclusive: bool) -> None:
         """Wait until this entry may be at work."""
-        self._sources.lock.acquire(alone=alone, begun=partial(self._note, alone=alone))
+        self._sources.lock.acquire(exclusive=exclusive, begun=partial(self._note, exclusive=exclusive))
 
     def end(self) -> None:
         """Be at work no more."""
-        if self._alone is not None:
-            alone, self._alone = self._alone, None
-            self._sources.lock.release(alone=alone)
+        if self._exclusive is not None:
+            exclusive, self._exclusive = self._exclusive, None
+            self._sources.lock.release(exclusive=exclusive)
 
-    def _note(self, *, alone: bool) -> None:
-        self._alone = alone
+    def _note(self, *, exclusive: bool) -> None:
+        self._exclusive = exclusive
         self._sources.begun += 1
         self._number = self._sources.begun
         self._others = self._sources.lock.beside > 1

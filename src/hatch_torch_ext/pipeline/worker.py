@@ -1,4 +1,4 @@
-"""The worker's side of a Dask cluster: an entry is built there in a program of its own, and told of as it goes."""
+"""The worker's side of a Dask cluster: an entry is built there in a separate program, which sends its events."""
 
 from __future__ import annotations
 

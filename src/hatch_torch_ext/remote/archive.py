@@ -38,7 +38,7 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveMember:
-    """One file of the archive: its local header and data lie in ``[start, end)`` of the archive's bytes."""
+    """One file of the archive: its local header and data are in ``[start, end)`` of the archive's bytes."""
 
     name: str
     start: int
@@ -102,7 +102,7 @@ def _check(info: zipfile.ZipInfo, start: int, end: int) -> None:
     if stat.S_ISLNK(info.external_attr >> 16):
         raise ArchiveError(f"it has a link where a file belongs ({name!a})")
     if end - start < LOCAL_HEADER.size + info.compress_size:
-        raise ArchiveError(f"it has files that lie over each other ({name!a})")
+        raise ArchiveError(f"it has files that overlap ({name!a})")
     if info.flag_bits & 0x1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ArchiveError(f"it has a file in a form that wheels do not use ({name!a})")
 
@@ -122,7 +122,7 @@ def extract(source: Source, members: Iterable[ArchiveMember]) -> Iterator[tuple[
 
 
 def gather(ordered: Sequence[ArchiveMember]) -> Iterator[list[ArchiveMember]]:
-    """Yield runs of members that lie close enough together to be fetched as one range."""
+    """Yield runs of members that are close enough together to be fetched as one range."""
     group: list[ArchiveMember] = []
     for member in ordered:
         if group and (member.start - group[-1].end > GAP or member.end - group[0].start > LONGEST):

@@ -172,7 +172,7 @@ def _in_sources(config: Config, beside: Mapping[str, Sequence[str]]) -> Iterator
         yield (
             f"`{place}` of {config.package} names {', '.join(libraries)}, of which the wheel has one for each variant, "
             f"and not beside it: C++ dependents do not find it that way. Let CMake install that file "
-            f"(install(FILES ...)), so that it leads to the variant, or leave it out of the package"
+            f"(install(FILES ...)), which makes it lead to the variant, or leave it out of the package"
         )
 
 

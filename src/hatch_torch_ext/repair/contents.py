@@ -82,7 +82,7 @@ class Contents:
 
 
 def matches(installed: str, globs: Iterable[str]) -> bool:
-    """Return whether a glob matches a file: its place (with or without a leading `lib/`), or its name alone."""
+    """Return whether a glob matches a file: its place (with or without a leading `lib/`), or only its name."""
     parts = installed.split("/")
     places = {"/".join(parts[start:]) for start in range(len(parts)) if {*parts[:start]} <= {*_TRANSPARENT}}
     return any(fnmatchcase(place, glob) for place in (*places, parts[-1]) for glob in globs)
@@ -139,7 +139,7 @@ def read(
 
 
 def _beside_package(package: str) -> Callable[[str], str]:
-    """Return a function from a file to its place in site-packages, if it lies there and outside of the package."""
+    """Return a function from a file to its place in site-packages, if it is there and outside of the package."""
     folder = package.replace(".", "/") + "/"
 
     def beside(relative: str) -> str:

@@ -1,8 +1,7 @@
 """CMake packages that the project installs: each variant has its own, and a file in the package selects it.
 
-A CMake package names one library at one place, and a wheel has one for each variant. So its text goes to the variant,
-with a mark in place of the library's path; the file in its place asks the loader for the variant, and includes the text
-of that.
+A CMake package names one library at one place, and a wheel has one for each variant. So its text is kept in the
+variant, with a mark for the library's path; the file in its place asks the loader which variant, and includes its text.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FIND = re.compile(r"\bfind_library\s*\(([^)]*)\)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What goes to the ``package`` and to the ``variant``; ``left`` are places that lead to one library still.
+    """What is put into the ``package`` and into the ``variant``; ``left`` are places that lead to one library still.
 
     ``libraries`` are the places of those libraries.
     """

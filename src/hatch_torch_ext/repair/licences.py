@@ -1,4 +1,4 @@
-"""The provenance of a library from outside: the package that it came from, and the licence that lies beside it."""
+"""The provenance of a library from outside: the package that it came from, and the licence beside it."""
 
 from __future__ import annotations
 

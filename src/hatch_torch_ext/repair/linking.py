@@ -256,7 +256,8 @@ class Linker:
             self.grafts[source] = graft
             self.licences[graft.name] = provenance.licences
             licence = "" if provenance.licences else ", no licence found beside it"
-            self._report(f"{self._entry}: {source} goes into the wheel as {graft.name} ({provenance.url}{licence})")
+            copied = f"{source} is copied into the wheel as {graft.name}"
+            self._report(f"{self._entry}: {copied} ({provenance.url}{licence})")
         return self.grafts[source]
 
 

@@ -40,7 +40,7 @@ class Changes:
     """Whether the file has an RPATH or RUNPATH, which is removed if ``rpath`` is empty."""
 
     def arguments(self) -> Iterator[str]:
-        """Yield patchelf's arguments, in an order that depends on the changes alone."""
+        """Yield patchelf's arguments, in an order that depends only on the changes."""
         if self.soname is not None:
             yield from ("--set-soname", self.soname)
         for name in sorted(self.remove_needed):
@@ -96,7 +96,7 @@ def _run(command: list[str | Path], file: Path, *, log: Path | None) -> None:
 
 
 def renew_build_id(file: Path) -> None:
-    """Set the build id of the stripped ``file`` to a hash of all its other bytes; a file without one is left alone.
+    """Set the build id of the stripped ``file`` to a hash of all its other bytes; a file without one is not changed.
 
     Otherwise builds would differ: nvcc writes the names of its temporary files, which contain the process id, into the
     symbol table.

@@ -1,6 +1,6 @@
 """The places of a variant's binaries below ``_torch_ext``, the order of writing, and the RPATHs between them.
 
-A file that others of the variant need lies in ``shared/<hash>/``, with the hash of its final bytes; so it is written
+A file that others of the variant need is in ``shared/<hash>/``, with the hash of its final bytes; so it is written
 after what it needs itself. Files that need each other share one folder, named by a hash of their inputs. The file's own
 name and its SONAME contain the hash too: ld.so takes a needed name from anywhere in the process, so of two packages
 that each have a ``libkernels.so`` the second would run with that of the first.

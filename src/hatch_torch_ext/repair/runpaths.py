@@ -30,7 +30,7 @@ NO_DATA = frozenset((
 """Suffixes of files that a library does not read while it runs."""
 OURS = ("torch", "nvidia")
 """Folders of site-packages whose RPATHs the repair itself sets, from what is needed."""
-_LABEL = ":label:"  # stands for the variant's folder, whose name is not known yet
+_LABEL = ":label:"  # means the variant's folder, whose name is not known yet
 
 
 class KeptPaths(NamedTuple):
@@ -111,7 +111,7 @@ def ties(
 
 
 def misplaced(links: Mapping[VariantBinary, Links], data: Collection[str], around: Surroundings) -> Iterator[str]:
-    """Report each file that asks where it lies, and names data which lies in the package: it may look beside itself.
+    """Report each file that looks up its own place and names data of the package: it may look beside itself.
 
     ``data`` are the places in the package of what CMake installs there.
     """
@@ -217,7 +217,7 @@ def _of_variant(
 
 
 def _folder_of(folder: str, around: Surroundings) -> str | None:
-    """Return ``folder`` relative to the package (``""`` for itself), or None if it lies outside."""
+    """Return ``folder`` relative to the package (``""`` for itself), or None if it is outside."""
     if folder == around.place:
         return ""
     return folder.removeprefix(f"{around.place}/") if folder.startswith(f"{around.place}/") else None

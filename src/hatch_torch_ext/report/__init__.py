@@ -102,7 +102,7 @@ class WheelReport:
 def describe(path: Path) -> WheelReport:
     """Return the contents of the wheel at ``path``; every text in them is printable.
 
-    Raises ``WheelError`` if it is no wheel.
+    Raises ``WheelError`` if it is not a wheel.
     """
     with tempfile.TemporaryDirectory(prefix="torch-ext-inspect-") as folder:
         read = wheel.read(path, folder=Path(folder))

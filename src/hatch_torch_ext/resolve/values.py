@@ -44,7 +44,7 @@ class ResolvedWheel:
     def key(self) -> str:
         """Return the key in the store: a hash of where the wheel's bytes come from and what is stated of them.
 
-        The stated hash alone would not do: it cannot be checked by ranges, so one index could pass its bytes off as
+        The stated hash is not enough: it cannot be checked by ranges, so one index could pass its bytes off as
         another's.
         """
         stamp: tuple[int, ...] = ()

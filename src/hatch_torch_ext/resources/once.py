@@ -53,7 +53,7 @@ def sees(source: str, near: list[str], system: list[str], torch: list[str]) -> b
 
 
 def below(path: str, folders: list[str]) -> bool:
-    """Return whether ``path`` is one of ``folders``, or lies in one."""
+    """Return whether ``path`` is one of ``folders``, or is in one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 

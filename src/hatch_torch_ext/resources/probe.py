@@ -1,4 +1,4 @@
-"""Run by the Python of an entry's environment: prints where its torch lies, as one JSON object, without importing it.
+"""Run by the Python of an entry's environment: prints where its torch is, as one JSON object, without importing it.
 
 torch is not imported: a CUDA build cannot be imported without its NVIDIA wheels, and importing takes seconds.
 """

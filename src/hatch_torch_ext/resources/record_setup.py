@@ -168,7 +168,7 @@ def marked(requirement, marker):
 
 
 def setup(*args, **keywords):
-    """Stand for ``setuptools.setup``."""
+    """Take the place of ``setuptools.setup``."""
     for name, command in (keywords.get("cmdclass") or {}).items():
         kind = command if isinstance(command, type) else type(command)
         if kind.__module__ == "__main__" or kind.__module__.startswith("setup"):
@@ -334,7 +334,7 @@ class Environment(type(os.environ)):
 
 
 ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", "TORCH_CUDA_ARCH_LIST")
-"""Variables that are set for a recording, or that its torch stands for."""
+"""Variables that are set for a recording, or that its torch answers."""
 
 
 def finish(found):
@@ -366,7 +366,7 @@ def program(command):
 
 
 class Popen:
-    """Stands for a program that does nothing and succeeds."""
+    """A program that does nothing and succeeds."""
 
     def __init__(self, args, *rest, **keywords):
         self.args = args
@@ -398,18 +398,18 @@ class Popen:
 
 
 def run(args, *rest, **keywords):
-    """Stand for ``subprocess.run``."""
+    """Take the place of ``subprocess.run``."""
     done = Popen(args, **keywords)
     return subprocess.CompletedProcess(args, 0, done.output(), done.output()[:0])
 
 
 def check_output(args, *rest, **keywords):
-    """Stand for ``subprocess.check_output``."""
+    """Take the place of ``subprocess.check_output``."""
     return Popen(args, **keywords).output()
 
 
 def call(args, *rest, **keywords):
-    """Stand for ``subprocess.call`` and ``check_call``."""
+    """Take the place of ``subprocess.call`` and ``check_call``."""
     return Popen(args, **keywords).returncode
 
 

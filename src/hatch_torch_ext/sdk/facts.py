@@ -33,7 +33,7 @@ _FORMS = {
     "hip": re.compile(r"[0-9][\w.+-]{0,99}", re.ASCII),
     "git_version": re.compile(r"[\w.+-]{0,99}", re.ASCII),
 }
-"""What ``version.py`` may hold: it goes into CMake's files, the wheel's names and messages."""
+"""What ``version.py`` may hold: it is written into CMake's files, the wheel's names and messages."""
 _ABI_FLAG = re.compile(r"_GLIBCXX_USE_CXX11_ABI=([01])")
 _STANDARD = re.compile(r"\bCXX_STANDARD\s+(\d\d)\b|\bcxx_std_(\d\d)\b")
 _HEADER_STANDARD = re.compile(r"#error C\+\+(\d\d) or later")
@@ -70,7 +70,7 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     try:
         Version(version)
     except InvalidVersion as error:
-        raise FactError(f"version.py has __version__ = {version!r}, which is no version") from error
+        raise FactError(f"version.py has __version__ = {version!r}, which is not a version") from error
     config = _text(prefix / TORCH_CONFIG)
     return TorchFacts(
         version=version,

@@ -1,4 +1,4 @@
-"""The store belongs to its user alone: a folder that others own or can write is not used."""
+"""The store belongs only to its user: a folder that others own or can write is not used."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def find(
 ) -> Toolchain:
     """Return the tools that compile the entry. Raises ``ToolchainError`` for a missing or outdated tool.
 
-    Below ``work`` lies the entry's work folder, in which a toolkit from wheels is assembled (without ``work``: in the
+    Below ``work`` is the entry's work folder, in which a toolkit from wheels is assembled (without ``work``: in the
     environment). A missing CUDA toolkit is not an error here: see ``Toolchain``.
     """
     cmake, ninja, patchelf = (

@@ -47,7 +47,7 @@ PROBE = (
 def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str, str]) -> tuple[Tool, CrossTarget]:
     """Return the C++ compiler for ``machine``, and how it is called. Raises ``ToolchainError``.
 
-    The option `cross.<machine>.cxx` goes first, then ``CXX`` of the entry's hatch environment, then the compilers of
+    The option `cross.<machine>.cxx` comes first, then ``CXX`` of the entry's hatch environment, then the compilers of
     the GNU toolchain by their usual names, then Clang, if it has a sysroot. ``CXX`` of the process is for this machine.
     """
     said = config.cross_for(machine)
@@ -98,7 +98,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
 
 
 def own_flags(target: CrossTarget) -> tuple[str, ...]:
-    """Return what goes before all other flags of its compiler: those of the machine, and the sysroot."""
+    """Return what comes before all other flags of its compiler: those of the machine, and the sysroot."""
     return (*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else []))
 
 
@@ -199,7 +199,7 @@ def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
 def _no_sysroot(folder: Path, machine: str) -> str | None:
     """Return why ``folder`` is not a sysroot for ``machine``, or None; its C library decides."""
     if not folder.is_dir():
-        return "is no folder"
+        return "is not a folder"
     names = {"libc.so.6", f"libc.musl-{machine}.so.1"}
     places = [folder / up / name for up in ("", "usr") for name in ("lib", "lib64", f"lib/{machine}-linux-gnu")]
     found = [place / name for place in places for name in sorted(names) if (place / name).is_file()]

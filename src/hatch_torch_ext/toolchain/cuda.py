@@ -198,7 +198,7 @@ def _root_of_wheels(nvcc: Path, root: Path) -> Path:
 def _check_spaces(root: Path, what: str) -> None:
     if " " in str(root):
         raise Unfit(
-            f"CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and {what} comes to lie "
+            f"CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and {what} would be "
             f"in {root}: move the project to a folder without spaces"
         )
 

@@ -104,7 +104,7 @@ def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """Yield the programs called ``name`` that the Python package ``name`` installed.
 
     Programs go before scripts that start them: a script needs its own interpreter, and PATH. ``pip install
-    --target`` puts programs into ``bin`` of its folder, and leaves in RECORD where they would lie in an environment.
+    --target`` puts programs into ``bin`` of its folder, and leaves in RECORD where they would be in an environment.
     """
     for distribution in distributions(name=name, path=list(folders)):
         # Read here: ``files`` leaves out what is not where RECORD says, from Python 3.12 on.

@@ -249,11 +249,11 @@ class CompilerCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Everything that turns sources into an install tree; ``cache`` goes before every compiler call.
+    """Everything that turns sources into an install tree; ``cache`` starts every compiler.
 
-    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` has the reason and the remedy. That is no error
-    as long as CMake does not ask for CUDA: an extension without CUDA sources needs no toolkit, whatever torch it is
-    built for.
+    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` has the reason and the remedy. That is not an
+    error as long as CMake does not ask for CUDA: an extension without CUDA sources needs no toolkit, whatever torch it
+    is built for.
     """
 
     cmake: Tool
@@ -302,7 +302,7 @@ class Job:
 
     @property
     def torch(self) -> Path:
-        """Return a folder with the SDK's ``include``, ``lib`` and ``share``, wherever those of the SDK lie.
+        """Return a folder with the SDK's ``include``, ``lib`` and ``share``, wherever those of the SDK are.
 
         Relative to the build folder its path is the same in every entry, so a compiler cache sees the same paths.
         """

@@ -1,4 +1,4 @@
-"""What a build shows: every view is drawn from the stream of events alone, live or afterwards from the file."""
+"""What a build shows: every view is drawn only from the stream of events, live or afterwards from the file."""
 
 from __future__ import annotations
 

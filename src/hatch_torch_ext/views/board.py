@@ -131,7 +131,7 @@ def counted(number: int, one: str, more: str | None = None) -> str:
 def failure(row: EntryState) -> str:
     """Return the message on an entry that failed: the command, the first error, the path of the log."""
     lines = row.message.splitlines() or [""]
-    if lines[0].endswith(":"):  # what to add stands below
+    if lines[0].endswith(":"):  # what to add is below
         lines[0] = " ".join([lines[0], *(line.strip() for line in takewhile(lambda line: line[:1] == " ", lines[1:]))])
     first = next((line.strip() for line in lines[1:] if ERROR.search(line)), "")
     log = f"whole log: {row.log}" if row.log else ""

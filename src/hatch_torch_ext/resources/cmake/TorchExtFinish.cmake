@@ -344,7 +344,7 @@ function(_torch_ext_pybind11_of_torch target)
       endif()
     endif()
     torch_ext_note(
-      "target ${target}: the headers are those of the pybind11 in torch ${TorchExt_VERSION}, not of ${foreign}: types that torch registers are known to the same one alone")
+      "target ${target}: the headers are those of the pybind11 in torch ${TorchExt_VERSION}, not of ${foreign}: types that torch registers are known only to the same one")
   endif()
 endfunction()
 
@@ -561,7 +561,7 @@ function(_torch_ext_run_path directories)
   foreach(file IN LISTS foreign)
     if(IS_ABSOLUTE "${file}" AND file MATCHES "\\.so[0-9.]*$")
       get_filename_component(folder "${file}" DIRECTORY)
-      # Where a C++ runtime lies, too many other programs would find their libraries.
+      # Where a C++ runtime is, too many other programs would find their libraries.
       if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES AND NOT folder STREQUAL TorchExt_LIBRARY_DIR
           AND NOT EXISTS "${folder}/libstdc++.so.6")
         list(APPEND folders "${folder}")

@@ -71,7 +71,7 @@ else()
 endif()
 
 # A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what they
-# asked Python for. What is not torch goes to the author's own provider, where there is one.
+# asked Python for. What is not torch is left to the author's own provider, where there is one.
 macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_name)
   if("${_torch_ext_method}" STREQUAL "FIND_PACKAGE" AND "${_torch_ext_name}" MATCHES "^(Torch|Caffe2)$")
     _torch_ext_answer(${_torch_ext_name} ${ARGN})

@@ -2,7 +2,7 @@
 #
 # The facts come from torch_ext_facts.cmake, which is written for the entry. Names are those of torch's own package,
 # so that ordinary projects need no change; unlike it, this one needs no CUDA toolkit, no kineto and no MKL,
-# and leaves CMAKE_CUDA_ARCHITECTURES and CMAKE_CUDA_FLAGS alone.
+# and does not change CMAKE_CUDA_ARCHITECTURES and CMAKE_CUDA_FLAGS.
 include("${CMAKE_CURRENT_LIST_DIR}/../torch_ext_facts.cmake")
 
 set(TORCH_INSTALL_PREFIX "${TorchExt_PREFIX}")

@@ -1,6 +1,6 @@
 """A small torch for CMake: answers what projects ask of torch when they are configured, and refuses the rest.
 
-It lies beside the headers of a thin SDK, and only the interpreter that CMake runs imports it.
+It is beside the headers of a thin SDK, and only the interpreter that CMake runs imports it.
 """
 
 from torch import _C, cuda, utils, version

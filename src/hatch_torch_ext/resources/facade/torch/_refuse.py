@@ -5,7 +5,7 @@ from importlib.abc import MetaPathFinder
 from typing import Callable
 
 REMEDY = (
-    "is not in the thin torch SDK, which holds headers and link names alone. "
+    "is not in the thin torch SDK, which has only headers and link stubs. "
     'Set `sdk = "environment"` in the hook\'s configuration to build with the full torch'
 )
 

@@ -29,9 +29,7 @@ CUDA_HOME = _find_cuda_home() if version.cuda is not None else None
 
 def _of_toolkit(name: str) -> str:
     if version.cuda is None:
-        raise OSError(
-            "torch {} is a build without CUDA: ask for it in entries with CUDA alone".format(version.__version__)
-        )
+        raise OSError("torch {} is a build without CUDA: only entries with CUDA have it".format(version.__version__))
     if CUDA_HOME is None:
         raise OSError("CUDA_HOME is not set, and no CUDA toolkit was found. Set it to the toolkit's folder")
     return str(Path(CUDA_HOME, name))
