@@ -27,9 +27,10 @@ from hatch_torch_ext.values import Entry
 from loopback import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
 
 HERE = Origin(version=__version__, options=(("archs", "0" * 16),), folders=((".", "1" * 16), ("csrc", "2" * 16)))
@@ -55,6 +56,12 @@ def part(folder: Path, label: str = OLD, torch: str = "2.8", *, name: str | None
     unpacked = folder / "unpacked"
     unpacked.mkdir()
     return parts.read(draft, folder=unpacked)
+
+
+def written(old: Part, extended: Layout, out: Path, audit: Callable[[Path], None] = lambda _: None) -> Path:
+    """Write one extended wheel."""
+    (path,) = extension.write([(old, extended)], out=out, audit=lambda draft, *_: audit(draft))
+    return path
 
 
 def head(path: Path, changes: Mapping[str, object]) -> Path:
@@ -155,21 +162,21 @@ def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
     old = part(tmp_path / "old")
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
     audited: list[str] = []
-    first = extension.write(old, extended, out=out, audit=lambda path: audited.append(path.name))
+    first = written(old, extended, out, lambda path: audited.append(path.name))
     assert [first.name] == audited == [f"my_pkg-1.0-1-{wheels.TAG}.whl"]
-    assert extension.write(old, extended, out=out, audit=lambda _: None) == first
+    assert written(old, extended, out) == first
     again = replace(old, wheel=replace(old.wheel, build="1"))
-    assert extension.write(again, extended, out=out, audit=lambda _: None).name == f"my_pkg-1.0-2-{wheels.TAG}.whl"
+    assert written(again, extended, out).name == f"my_pkg-1.0-2-{wheels.TAG}.whl"
     first.write_bytes(b"other")
     with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
-        extension.write(old, extended, out=out, audit=lambda _: None)
-    assert extension.write(old, extended, out=tmp_path / "another", audit=lambda _: None).name == first.name
+        written(old, extended, out)
+    assert written(old, extended, tmp_path / "another").name == first.name
 
     def fail(_: Path) -> None:
         raise MergeError("not audited")
 
     with pytest.raises(MergeError, match="not audited"):
-        extension.write(replace(old, wheel=replace(old.wheel, build="7")), extended, out=out, audit=fail)
+        written(replace(old, wheel=replace(old.wheel, build="7")), extended, out, fail)
     assert len(list(out.iterdir())) == 2
 
 
@@ -194,7 +201,7 @@ def named(*found: Entry) -> list[str]:
 
 @pytest.mark.performs("To add what it leaves out, change it first")
 def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> None:
-    """Entries with one result are one variant: none of them is new; a release that is named is compared by its entries.
+    """Entries with one result are one variant: none of them is new; of a release that is named, by what variants serve.
 
     What `only` and `skip` leave out is not built, and where nothing is new, the message says so.
     """
@@ -213,7 +220,7 @@ def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> No
     assert extend.lacking([old], [*of_old, *more], ["new"]) == tuple(more)
     assert extend.lacking([old], [*of_old, *more], ["new"], skip=["*3.12*"]) == (more[0],)
     assert extend.lacking([old], [*of_old, *more], ["2.9"], only=["*3.12*"]) == (more[1],)
-    assert extend.lacking([old], [*of_old, *more], ["2.8"]) == tuple(of_old[1:])
+    assert extend.lacking([old], [*of_old, *more], ["2.8"]) == (of_old[2],)  # no Python is in it
     for wanted, options, message in (
         ("new", {}, f"{names} serves every release already: nothing is to be added."),
         ("2.8", {"only": [of_old[0].name]}, f"{names} serves {of_old[0].name} already: nothing is to be added."),
@@ -251,14 +258,14 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
 
     old, out = part(tmp_path / "old"), tmp_path / "out"
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
-    linked = extension.write(old, extended, out=tmp_path / "linked", audit=lambda _: None)
+    linked = written(old, extended, tmp_path / "linked")
     monkeypatch.setattr(os, "link", link)
-    wheel = extension.write(old, extended, out=out, audit=lambda _: None)
+    wheel = written(old, extended, out)
     assert wheel.read_bytes() == linked.read_bytes()
-    assert extension.write(old, extended, out=out, audit=lambda _: None) == wheel
+    assert written(old, extended, out) == wheel
     wheel.write_bytes(b"other")
     with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
-        extension.write(old, extended, out=out, audit=lambda _: None)
+        written(old, extended, out)
     assert (list(out.iterdir()), wheel.read_bytes()) == ([wheel], b"other")
 
 
@@ -283,16 +290,17 @@ def test_what_does_not_belong_together(tmp_path: Path) -> None:
         extension.layout(pinned, [part(tmp_path / "pinned-new", NEW, "2.9", requires=["torch<2.9"])])
 
 
-@pytest.mark.performs("build for it, too, or name it")
+@pytest.mark.performs("build for it, too")
 def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
     """Each by what was built for its machine; one for which nothing was built would serve less than the others."""
     old = part(tmp_path / "old")
     here = part(tmp_path / "here", NEW, "2.9")
     there = part(tmp_path / "there", NEW.replace("x86_64", "aarch64"), "2.9", machine="aarch64")
-    assert extension.fitting(old, [there, here]) == [here]
-    with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too, or"):
-        extension.fitting(old, [there])
-    assert extension.fitting(there, [there, here]) == [there]
+    both = ["aarch64", "x86_64"]
+    assert extension.fitting(old, [there, here], machines=both) == [here]
+    with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too$"):
+        extension.fitting(old, [there], machines=both)
+    assert extension.fitting(there, [there, here], machines=both) == [there]
 
 
 def required(path: Path) -> tuple[list[str], str]:
@@ -322,11 +330,9 @@ def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> No
         part(tmp_path / "new", labels[0], "2.10"),
         part(tmp_path / "new-arm", labels[1], "2.11", **there),
     ]
-    layouts = extension.layouts(read, new)
-    extended = [
-        extension.write(each, layout, out=tmp_path / "out", audit=lambda _: None)
-        for each, layout in zip(read, layouts, strict=True)
-    ]
+    layouts = extension.layouts(read, new, machines=["x86_64", "aarch64"])
+    out = tmp_path / "out"
+    extended = extension.write(list(zip(read, layouts, strict=True)), out=out, audit=lambda *_: None)
     assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
 
 
@@ -400,7 +406,7 @@ def test_installers_take_the_extended_wheel_and_lock_files_keep_the_old_one(inst
     """From an index with both; with the hash of the old one in a requirements file, that one is installed."""
     old = part(tmp_path / "old")
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
-    new = extension.write(old, extended, out=tmp_path / "out", audit=lambda _: None)
+    new = written(old, extended, tmp_path / "out")
     own = [sys.executable, "-m"] if installer == "pip" else []
     common = ["--no-deps", "--no-cache-dir"] if installer == "pip" else ["--no-deps", "--no-cache", "--no-config"]
     program = [*own, installer, *(["pip"] if installer == "uv" else []), "install", *common]

@@ -154,10 +154,11 @@ def _add(options: argparse.Namespace, found: Project) -> int:
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage, project
     from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.pipeline import selection
+    from hatch_torch_ext.pipeline import folders, selection
 
     wanted = coverage.parse(options.add)
-    added = coverage.add(options, found, wanted)
+    with folders.editing(found.config.root, project.say):
+        added = coverage.add(options, project.read(), wanted)
     if options.github:  # outputs of a step
         every = selection.expand(project.read().config, distribution=found.name)
         terminal.say(f"torch={','.join(sorted({str(entry.torch) for entry in added.entries}, key=releases.minor_of))}")
