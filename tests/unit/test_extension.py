@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import struct
 import subprocess
 import sys
 import zipfile
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import elves
 import wheels
-from hatch_torch_ext import __version__
+from hatch_torch_ext import __version__, audit
+from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.cli import extend
 from hatch_torch_ext.facts.backend import Backend
@@ -37,9 +40,9 @@ HERE = Origin(version=__version__, options=(("archs", "0" * 16),), folders=(("."
 OLD, NEW = "torch2.8_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64"
 
 
-def described(label: str, torch: str, **changes: object) -> tuple[Any, dict[str, bytes]]:
+def described(label: str, torch: str, *, elf: bytes | None = None, **changes: object) -> tuple[Any, dict[str, bytes]]:
     """Return a variant with one file."""
-    files = {f"{label}/libx.so": label.encode()}
+    files = {f"{label}/libx.so": elf or label.encode()}
     versions: Any = changes.pop("versions", ())
     record = replace(wheels.RECORD, entry=f"matrix.{torch}")
     made = wheels.variant(label, files, torch=torch, build=record, **changes)
@@ -430,3 +433,176 @@ def test_installers_take_the_extended_wheel_and_lock_files_keep_the_old_one(inst
         locked = tmp_path / "requirements.txt"
         locked.write_text(f"my-pkg==1.0 --hash=sha256:{index.hashes[old.wheel.path.name]}\n", encoding="utf-8")
         assert installed("--require-hashes", "-r", str(locked)) == [OLD]
+
+
+def packed(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Return path -> compressed bytes, and the method, of each member."""
+    found = {}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
+        for info in archive.infolist():
+            stream.seek(info.header_offset + 26)
+            lengths = struct.unpack("<HH", stream.read(4))
+            stream.seek(sum(lengths), os.SEEK_CUR)
+            found[info.filename] = stream.read(info.compress_size), info.compress_type
+    return found
+
+
+def repacked(path: Path, level: int | None) -> Path:
+    """Pack a wheel anew at another level of deflate; None: members are stored."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    method = zipfile.ZIP_STORED if level is None else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w", method, compresslevel=level) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("level", [1, None])
+def test_what_is_there_is_copied_as_it_is_packed(level: int | None, tmp_path: Path) -> None:
+    """Whatever packed it: the old library and the author's files keep their compressed bytes, and so do the new ones.
+
+    Python's own reader and the audit accept the archive.
+    """
+    extra = {"my_pkg/data.bin": b"0123456789" * 5000}
+    old, new = (
+        wheels.ours(folder, [described(label, torch, elf=elves.shared_object(data=torch.encode() * 9999))], extra=extra)
+        for folder, label, torch in ((tmp_path / "old", OLD, "2.8"), (tmp_path / "new", NEW, "2.9"))
+        for _ in [folder.mkdir()]
+    )
+    read = []
+    for path in (repacked(old, level), repacked(new, 1)):
+        (folder := path.parent / "unpacked").mkdir()
+        read.append(parts.read(path, folder=folder))
+    (path,) = extension.write(
+        [(read[0], extension.layout(read[0], read[1:]))], out=tmp_path / "out", audit=lambda *_: None, added=read[1:]
+    )
+    before, made = {**packed(new), **packed(old)}, packed(path)
+    for name in ("my_pkg/data.bin", f"my_pkg/_torch_ext/{OLD}/libx.so", f"my_pkg/_torch_ext/{NEW}/libx.so"):
+        assert made[name] == before[name], name
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    assert not [item for item in audit.audit_wheel(path) if item.code in OF_THE_ARCHIVE]
+
+
+@pytest.mark.performs("name a copy that no other program writes to")
+def test_a_wheel_that_changes_while_it_is_extended(tmp_path: Path) -> None:
+    """Other bytes under its name, or fewer: no wheel is written."""
+    old = part(tmp_path / "old")
+    extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
+    copy = old.wheel.path.read_bytes()
+    repacked(old.wheel.path, None)
+    with pytest.raises(MergeError, match=r"was changed while it was read: name a copy that no other program writes to"):
+        written(old, extended, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    old.wheel.path.write_bytes(copy)
+    assert written(old, extended, tmp_path / "out").is_file()
+
+
+def test_old_variants_are_not_audited_again(tmp_path: Path) -> None:
+    """What is wrong with a new variant and with the whole is found; the old libraries are not read.
+
+    An operator that only an old variant defines is not missed.
+    """
+    faulty = {"needed": ("libtorch_cpu.so", "libnowhere.so.1")}
+    use = {"my_pkg/ops.py": b"import torch\ntorch.ops.my_pkg.add(1)\n"}
+    (folder := tmp_path / "old").mkdir()
+    old_elf = elves.shared_object(**faulty, data=b"\0my_pkg\0add\0")
+    (tmp_path / "unpacked").mkdir()
+    old = wheels.ours(folder, [described(OLD, "2.8", elf=old_elf)], extra=use)
+    before = parts.read(old, folder=tmp_path / "unpacked").wheel
+    new_elf = elves.shared_object(**faulty, versions={"libc.so.6": ("GLIBC_2.39",)}, data=b"\0my_pkg\0")
+    (folder := tmp_path / "new").mkdir()
+    both = [described(OLD, "2.8", elf=old_elf), described(NEW, "2.9", elf=new_elf)]
+    path = wheels.ours(folder, both, extra=use)
+    alone = audit.audit_wheel(path)
+    beside = audit.audit_wheel(path, before=before)
+    assert {item.variant for item in alone if item.code == "missing-library"} == {OLD, NEW}
+    assert {item.variant for item in beside if item.code == "missing-library"} == {NEW}
+    assert "policy-too-low" in {item.code for item in beside}
+    assert not [item for item in (*alone, *beside) if item.code == "not-registered"]
+    os.truncate(tmp_path / "unpacked" / f"my_pkg/_torch_ext/{OLD}/libx.so", 100)  # it is there that the old one is read
+    (fault,) = (item for item in audit.audit_wheel(path, before=before) if item.code == "unreadable-file")
+    assert fault.file.endswith(f"{OLD}/libx.so")
+    changed = replace(before, members=tuple(replace(each, sha256="0" * 64) for each in before.members))
+    assert audit.audit_wheel(path, before=changed) == alone  # RECORD has another hash: it is read
+
+
+@pytest.mark.parametrize(
+    ("variant", "asked", "serves"),
+    [
+        ({"python": "cp311"}, {"python": "3.11"}, True),
+        ({"python": "cp311"}, {"python": "3.12"}, False),
+        ({"python": "abi3-cp39"}, {"python": "3.12"}, True),
+        ({"python": "abi3-cp312"}, {"python": "3.11"}, False),
+        ({"python": "abi3-cp39"}, {"python": "3.13t"}, False),
+        ({}, {"cuda": "cu128"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "12.8"}, True),
+        ({"backend": "cuda", "cuda": "12.6"}, {"cuda": "12.8"}, True),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "12.6"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "13.0"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "cpu"}, False),
+        ({"build": replace(wheels.RECORD, variables=(("cuda", "12.8"),))}, {"cuda": "13.0"}, True),
+        ({"stable_abi": True}, {}, False),
+        ({"machine": "aarch64"}, {}, False),
+    ],
+)
+def test_a_named_release_is_compared_by_what_variants_serve(
+    variant: dict[str, Any],
+    asked: dict[str, str],
+    serves: bool,  # noqa: FBT001 -- a parameter
+    tmp_path: Path,
+) -> None:
+    """Torch, Python, CUDA and machine of the entry decide; what it is called does not."""
+    old = part(tmp_path / "old")
+    (built,) = old.variants
+    other = replace(built.variant, torch="2.7", machine=platform.machine())
+    made = replace(other, torch="2.8", **variant)
+    there = replace(old, variants=tuple(replace(built, variant=each) for each in (made, other)))
+    asking = entry("2.8", asked.get("python", "3.11"), cuda=asked.get("cuda", "cpu"))
+    if serves:
+        with pytest.raises(ConfigurationError, match="already: nothing is to be added"):
+            extend.lacking([there], [asking], ["2.8"])
+    else:
+        assert extend.lacking([there], [asking], ["2.8"]) == (asking,)
+
+
+@pytest.mark.performs("name those of the other machines, too")
+def test_all_wheels_of_a_version_are_extended(tmp_path: Path) -> None:
+    """Of two machines' wheels one is refused; where the new torch has no build for one, that gets the requirement."""
+    there: dict[str, Any] = {"machine": "aarch64", "policy": "manylinux_2_17_aarch64"}
+    there["name"] = "my_pkg-1.0-py3-none-manylinux_2_17_aarch64.whl"
+    old, arm = part(tmp_path / "old"), part(tmp_path / "arm", OLD.replace("x86_64", "aarch64"), **there)
+    both = ["aarch64", "x86_64"]
+    with pytest.raises(MergeError) as caught:
+        extension.check_all([old], both)
+    assert str(caught.value) == (
+        f"The matrix has entries for aarch64, and {old.wheel.path.name} is not for it. All wheels of a version have to "
+        "require the same torch: name those of the other machines, too, or all of them by `my-pkg==1.0`"
+    )
+    extension.check_all([old, arm], both)
+    new = [part(tmp_path / "new", NEW, "2.9")]
+    extended = list(zip([old, arm], extension.layouts([old, arm], new, machines=["x86_64"]), strict=True))
+    paths = extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
+    assert [required(path)[0] for path in paths] == [["torch<2.10,>=2.8"]] * 2
+    paths[1].write_bytes(b"other")
+    paths[0].unlink()
+    with pytest.raises(MergeError, match="exists, with other contents"):
+        extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
+    assert list((tmp_path / "out").iterdir()) == [paths[1]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch>=2.6,<2.9", "torch>=2.6,<2.10"),
+        ("torch>=2.6,<2.9,!=2.7.*", "torch>=2.6,<2.10,!=2.7.*"),
+        ("torch>=2.8,!=2.9.*", "torch>=2.8"),
+        ("torch>=2.8,<2.9", "torch>=2.8,<2.10"),
+    ],
+)
+def test_the_requirement_keeps_what_the_version_admitted(before: str, after: str, tmp_path: Path) -> None:
+    """A wheel of one machine may require releases that only the wheel of another serves."""
+    old = replace(part(tmp_path / "old"), requires=before)
+    (extended,) = extension.layouts([old], [part(tmp_path / "new", NEW, "2.9")], machines=["x86_64"])
+    assert extended.requires == after
