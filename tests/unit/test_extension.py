@@ -465,10 +465,11 @@ def test_what_is_there_is_copied_as_it_is_packed(level: int | None, tmp_path: Pa
     Python's own reader and the audit accept the archive.
     """
     extra = {"my_pkg/data.bin": b"0123456789" * 5000}
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
     old, new = (
         wheels.ours(folder, [described(label, torch, elf=elves.shared_object(data=torch.encode() * 9999))], extra=extra)
         for folder, label, torch in ((tmp_path / "old", OLD, "2.8"), (tmp_path / "new", NEW, "2.9"))
-        for _ in [folder.mkdir()]
     )
     read = []
     for path in (repacked(old, level), repacked(new, 1)):
@@ -504,14 +505,14 @@ def test_old_variants_are_not_audited_again(tmp_path: Path) -> None:
 
     An operator that only an old variant defines is not missed.
     """
-    faulty = {"needed": ("libtorch_cpu.so", "libnowhere.so.1")}
+    needed = ("libtorch_cpu.so", "libnowhere.so.1")
     use = {"my_pkg/ops.py": b"import torch\ntorch.ops.my_pkg.add(1)\n"}
     (folder := tmp_path / "old").mkdir()
-    old_elf = elves.shared_object(**faulty, data=b"\0my_pkg\0add\0")
+    old_elf = elves.shared_object(needed=needed, data=b"\0my_pkg\0add\0")
     (tmp_path / "unpacked").mkdir()
     old = wheels.ours(folder, [described(OLD, "2.8", elf=old_elf)], extra=use)
     before = parts.read(old, folder=tmp_path / "unpacked").wheel
-    new_elf = elves.shared_object(**faulty, versions={"libc.so.6": ("GLIBC_2.39",)}, data=b"\0my_pkg\0")
+    new_elf = elves.shared_object(needed=needed, versions={"libc.so.6": ("GLIBC_2.39",)}, data=b"\0my_pkg\0")
     (folder := tmp_path / "new").mkdir()
     both = [described(OLD, "2.8", elf=old_elf), described(NEW, "2.9", elf=new_elf)]
     path = wheels.ours(folder, both, extra=use)
