@@ -144,15 +144,18 @@ def described(path: Path, kind: FileKind) -> VariantFile:
     )
 
 
-def package(site: Path, vendor: Path) -> None:
-    """Install a package with a library and a program that need one of another wheel, whose folder is ``vendor``."""
+def package(site: Path, vendor: Path, *named: str) -> None:
+    """Install a package with a library and a program that need one of another wheel, whose folder is ``vendor``.
+
+    ``named`` are the linker's options that give that library a SONAME.
+    """
     folder = site / "my_pkg" / "_torch_ext" / "it"
     folder.mkdir(parents=True)
     vendor.mkdir(parents=True)
     compiler = ["gcc", "-x", "c", "-"]
     links = [f"-L{vendor}", "-lvendor", "-Wl,--no-as-needed"]
     for source, options, name in (
-        ("int seven(void) { return 7; }", ["-shared", "-o", vendor / "libvendor.so"], ""),
+        ("int seven(void) { return 7; }", ["-shared", "-o", vendor / "libvendor.so", *named], ""),
         ("int seven(void); int f(void) { return seven(); }", ["-shared", "-fPIC", "-o", folder / "libops.so"], "lib"),
         ("int seven(void); int main(void) { return seven() - 7; }", ["-o", folder / "tool"], "program"),
     ):
@@ -172,28 +175,46 @@ def package(site: Path, vendor: Path) -> None:
     (site / "torch" / "version.py").write_text("__version__ = '2.8.0'\ncuda = hip = None\n", encoding="utf-8")
 
 
+def environ(*path: Path) -> dict[str, str]:
+    """Return the variables of a process with these entries on its sys.path."""
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(map(str, path))}
+
+
+def run(environ: dict[str, str], *arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, which may fail."""
+    return subprocess.run([*arguments], env={**environ, **changes}, check=False, capture_output=True, text=True)
+
+
+def test_a_library_on_another_entry_of_the_path_is_opened_first(tmp_path: Path) -> None:
+    """Case 77: the library of another wheel is found on sys.path, and what that one needs in the same folder too."""
+    site, folder = tmp_path / "site", tmp_path / "other" / "vendor" / "lib"
+    package(site, folder, "-Wl,-soname,libvendor.so")
+    path = environ(site, tmp_path / "other")
+    assert run(path, sys.executable, "-c", "import my_pkg").stderr == ""
+    base: list[str | Path] = ["gcc", "-shared", "-x", "c", "-", "-o", folder / "libbase.so", "-Wl,-soname,libbase.so"]
+    subprocess.run(base, input="int base(void) { return 7; }", text=True, check=True)
+    process.run(["patchelf", "--add-needed", "libbase.so", folder / "libvendor.so"])
+    assert run(path, sys.executable, "-c", "import my_pkg").stderr == ""
+    (folder / "libbase.so").unlink()
+    assert "libvendor.so: cannot open shared object file" in run(path, sys.executable, "-c", "import my_pkg").stderr
+
+
 @pytest.mark.performs("or start the process with LD_LIBRARY_PATH", "Start it with LD_LIBRARY_PATH")
-def test_a_library_on_another_entry_of_the_path_is_named_with_the_way_out(tmp_path: Path) -> None:
-    """Case 77: an error of load() and one of `--check`, for a program, name the folder; started with it, both work."""
+def test_a_library_that_cannot_be_opened_first_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """Case 77: for one without a SONAME, and for a program, the error names the folder; started with it, both work."""
     site, folder = tmp_path / "site", tmp_path / "other" / "vendor" / "lib"
     package(site, folder)
-    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{site}:{tmp_path / 'other'}"}
-
-    def run(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        command = [*arguments]
-        return subprocess.run(command, env={**environ, **changes}, check=False, capture_output=True, text=True)
-
-    failed = run(sys.executable, "-c", "import my_pkg")
+    path = environ(site, tmp_path / "other")
+    failed = run(path, sys.executable, "-c", "import my_pkg")
     assert f"It is in {folder}, on another entry of sys.path than this package" in failed.stderr
     name, _, value = failed.stderr.strip().rpartition(" ")[2].partition("=")
-    assert run(sys.executable, "-c", "import my_pkg", **{name: value}).returncode == 0
+    assert run(path, sys.executable, "-c", "import my_pkg", **{name: value}).returncode == 0
     tool = site / "my_pkg" / "_torch_ext" / "it" / "tool"
-    assert run(tool).returncode == 127
-    checked = run(sys.executable, "-m", "my_pkg._variants", "--check")
+    assert run(path, tool).returncode == 127
+    checked = run(path, sys.executable, "-m", "my_pkg._variants", "--check")
     assert f"the program {tool} does not find libvendor.so" in checked.stderr
-    reported = json.loads(run(sys.executable, "-m", "my_pkg._variants", "--json").stdout)["problems"]
-    assert reported[0].startswith(f"my_pkg: it/libops.so needs libvendor.so. It is in {folder}, on another entry")
-    assert reported[1] == checked.stderr.strip()
+    reported = json.loads(run(path, sys.executable, "-m", "my_pkg._variants", "--json").stdout)
+    assert (reported["problems"], reported["damaged"]) == ([checked.stderr.strip()], False)
     name, _, value = checked.stderr.strip().rpartition(" ")[2].partition("=")
-    assert run(tool, **{name: value}).returncode == 0
-    assert run(sys.executable, "-m", "my_pkg._variants", "--check", **{name: value}).returncode == 0
+    assert run(path, tool, **{name: value}).returncode == 0
+    assert run(path, sys.executable, "-m", "my_pkg._variants", "--check", **{name: value}).returncode == 0

@@ -196,6 +196,17 @@ def test_dry_run_prints_what_can_be_typed(
     assert versions(environment)["torch"] == "2.9.1+cpu"
 
 
+def test_a_constraints_file_limits_torch(
+    environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Torch is chosen within the lines on it that are for this Python; the installer gets the file for the packages."""
+    monkeypatch.setenv(machine.DRIVER, "none")
+    limits = tmp_path / "limits.txt"
+    limits.write_text("# ours\ntorch==2.8.0  # because\ntorch<2; python_version<'3'\nhelper<=2\n")
+    assert install(environment, indexes, "my-pkg", "-c", str(limits)) == 0
+    assert versions(environment) == {"torch": "2.8.0+cpu", "my-pkg": "1.0", "helper": "1.0"}
+
+
 def test_a_backend_that_was_asked_for(
     environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loaders
+from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import archs, content, releases
 from hatch_torch_ext.facts.manifest import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
@@ -120,7 +121,7 @@ def test_a_part_says_that_there_is_more(tmp_path: Path) -> None:
     module = module_from_spec(spec)
     sys.modules["my_pkg._part"] = module
     spec.loader.exec_module(module)
-    assert module._part("help")._partial() == [
+    assert module._part("help")._other_wheels() == [
         "or the whole wheel, as this is a part of it without b, c, d and 1 more:",
         "  hatch-torch-ext merge PART... -o DIR",
     ]
@@ -390,7 +391,7 @@ def test_a_torch_that_breaks_is_one_line_of_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raised", "told"),
     [
-        ("PermissionError(13, 'Permission denied', '/x/renewed.json.new')", "/x/renewed.json.new: Permission denied"),
+        ("PermissionError(13, 'Permission denied', '/x/manifest.json.new')", "/x/manifest.json.new: Permission denied"),
         ("OSError('no name')", "OSError: no name"),
         ("SyntaxError('bad', ('/x/y.py', 1, 1, ''))", "SyntaxError: bad (y.py, line 1) (/x/y.py)"),
     ],
@@ -404,6 +405,31 @@ def test_an_error_that_is_not_torchs_is_one_line_with_its_file(tmp_path: Path, r
     )
     done = run(tmp_path, "-c", program)
     assert (done.returncode, done.stderr) == (1, f"my_pkg: {told}\n")
+
+
+def test_odd_interpreters(tmp_path: Path) -> None:
+    """An installation of compiled Python only explains itself; a Python that is embedded may have no ``sys.argv``."""
+    module = module_of(tmp_path, variant("one", "2.8"))
+    process.run([sys.executable, "-m", "compileall", "-q", "-b", tmp_path / "my_pkg"])
+    for file in (tmp_path / "my_pkg").rglob("*.py"):
+        file.unlink()
+    assert not Path(module.ROOT, "help.py").exists()
+    done = run(tmp_path, "-c", "import sys, my_pkg._variants as v; del sys.argv; v.load()")
+    assert "\nMore: python -m my_pkg._variants\n" in done.stderr
+
+
+def test_what_is_chosen_and_missing_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The explanation of a damaged installation has the reason, the remedy and a status of 1; so has ``--renew``."""
+    module = module_of(tmp_path, variant("one", "2.10"))
+    module.facts = lambda: {**HERE, **TORCH}
+    helper = module._part("help")
+    *_, choice, fault = helper.explain().splitlines()
+    assert choice == "  one: chosen"
+    assert "cannot be read (No such file or directory)" in fault
+    assert fault.endswith("Repair it: pip install --force-reinstall --no-deps my-dist")
+    assert [helper.main(arguments) for arguments in ([], ["--json"], ["--renew"])] == [1, 1, 1]
+    monkeypatch.setattr(helper, "faults", lambda _: iter(()))
+    assert helper.main([]) == 0
 
 
 LIBRARY_FILES = (
@@ -799,7 +825,10 @@ def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeyp
     monkeypatch.setenv("MY_PKG_TORCH_EXT_VARIANT", "three")
     with pytest.raises(ImportError) as caught:
         module.choose()
-    assert str(caught.value) == "my_pkg has no variant 'three' (MY_PKG_TORCH_EXT_VARIANT), only one, two"
+    assert str(caught.value) == (
+        "my_pkg has no variant 'three' (MY_PKG_TORCH_EXT_VARIANT), only one, two. Take one of these, or none by force: "
+        "unset MY_PKG_TORCH_EXT_VARIANT"
+    )
 
 
 def test_snapshots_are_taken_where_the_user_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

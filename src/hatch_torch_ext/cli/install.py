@@ -62,6 +62,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "-e", "--editable", metavar="PATH", action="append", default=[], help="install a project, too, as editable"
     )
+    command.add_argument(
+        "-c",
+        "--constraint",
+        "--constraints",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="limit versions by a file, as for pip; torch is chosen within its lines on torch",
+    )
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
     torchindex.add(command)
     places = command.add_argument_group("where packages other than torch come from, as for pip and uv")
@@ -76,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base import process
     from hatch_torch_ext.base.errors import ConfigurationError
-    from hatch_torch_ext.remote import pipfiles, settings
+    from hatch_torch_ext.remote import constraints, pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import doctor, installing, machine, target
 
@@ -86,6 +95,9 @@ def run(options: argparse.Namespace) -> int:
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
+    limits = [line for file in options.constraint for line in constraints.on_torch(file, into.python_version)]
+    for line in limits:
+        terminal.say(f"# {line}: a limit of --constraint")
     try:
         places = settings.of_environ(
             environ,
@@ -96,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
         )
         with Http(places) as http:
             plan = installing.plan(
-                options.packages,
+                [*options.packages, *limits],
                 into,
                 here,
                 http,
@@ -132,9 +144,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _projects(options: argparse.Namespace) -> list[str]:
-    """Return the options for files of requirements and editable projects, which are of the second step only."""
-    named = (*(("-r", each) for each in options.requirement), *(("-e", each) for each in options.editable))
-    return [word for pair in named for word in pair]
+    """Return the options for files and editable projects, which are of the second step only."""
+    named = (("-r", options.requirement), ("-e", options.editable), ("-c", options.constraint))
+    return [word for option, values in named for value in values for word in (option, value)]
 
 
 def _shown(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,23 @@ def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool 
     return f"It is held back by constraints: {said}. Run {remedies} before the build, or correct the matrix.{thin}"
 
 
+def on_torch(file: str, python: str) -> list[str]:
+    """Return the lines of a constraints file that limit torch for that version of Python (``3.11``).
+
+    A file that is an address is not read. Raises ``OSError``.
+    """
+    if "://" in file:
+        return []
+    found = []
+    for line in _stripped(Path(file).read_text(encoding="utf-8")):
+        with contextlib.suppress(InvalidRequirement):
+            limit = Requirement(line)
+            applies = limit.marker is None or limit.marker.evaluate({"python_version": python})
+            if canonicalize_name(limit.name) == "torch" and applies and limit.specifier:
+                found.append(f"torch{limit.specifier}")
+    return found
+
+
 def _lines(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str, str]]:
     """Yield (its place, the command that disables it, the line) of every constraint."""
     for variable in (*OF_UV, *(OF_PIP if pip else ())):
@@ -53,10 +71,15 @@ def _lines(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str,
 
 def _read(file: str) -> list[str]:
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        return _stripped(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeError, ValueError):
         return []
-    return [text for line in lines if (text := line.partition(" #")[0].strip()) and not text.startswith(("#", "-"))]
+
+
+def _stripped(text: str) -> list[str]:
+    """Return the requirements of a file, without comments, hashes and options."""
+    lines = (line.partition(" #")[0].partition(" --hash")[0].strip(" \\") for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("#", "-"))]
 
 
 def _contradicts(line: str, wanted: Requirement) -> bool:

@@ -1,16 +1,13 @@
 """Loads the one compiled variant of this package that fits the torch installed here.
 
-Written by hatch-torch-ext. The code is the same in every package; ``DATA``, at the end of the file, is this one's.
-The package's ``__init__`` calls ``load()``; ``python -m <package>._variants`` explains the choice and loads nothing.
-
-The parts of this file, in the order of the work:
+Written by hatch-torch-ext; only ``DATA``, at the end, is of this package. Its ``__init__`` calls ``load()``;
+``python -m <package>._variants`` explains the choice and loads nothing. The parts, in the order of the work:
 
 1. Facts: read the installed torch, Python, the machine, the C library.
 2. Selection: check every variant by every rule. Pure: no file is opened.
 3. Loading: check and open the files of the variant chosen, once in a process.
 4. The loader's other files, for what few processes need. ``_torch_ext/help.py`` has the messages with their remedies
    and the command line; ``_torch_ext/build.py``, only in packages that hold their sources, the build at first use.
-5. The data.
 
 Imports are few and late, since they cost time; torch is imported only in functions. The syntax is that of Python 3.8.
 """
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
     Facts = Dict[str, Any]  # see facts()
-    Variant = Dict[str, Any]  # an item of DATA["variants"]: the fields are explained there
+    Variant = Dict[str, Any]  # an item of DATA["variants"]
     File = Dict[str, Any]  # an item of a variant's "files"
     Reason = Tuple[str, str, str]  # the rule, what the variant was built for, the fact here
     Reasons = Dict[str, List[Reason]]  # for every label, those against it
@@ -97,7 +94,6 @@ def _facts_without_torch() -> Facts:
 
 
 def _libc() -> Tuple[str, str]:
-    """Return the C library and its version, "" if unknown."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, OSError, ValueError):
@@ -114,7 +110,6 @@ def _python_tag() -> str:
 
 
 def _import_torch() -> Any:
-    """Return torch, or None if it is not installed. A broken torch raises its own error."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -127,12 +122,10 @@ def _import_torch() -> Any:
 
 
 def _is_mock(torch: Any) -> bool:
-    """Return whether ``torch`` has every attribute, as unittest's MagicMock and Sphinx's autodoc_mock_imports have."""
     return hasattr(torch, "a_name_that_torch_does_not_have")
 
 
 def _backend(torch: Any) -> str:
-    """Return what torch was built for."""
     if getattr(torch.version, "hip", None):
         return "ROCm"
     if getattr(torch.version, "xpu", None):
@@ -171,12 +164,10 @@ class _Release:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether ``text`` is a number in a version: ASCII digits, and not more than versions have."""
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _machine_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Require the operating system and the processor."""
     if here["system"] == "linux" and here["machine"] == variant["machine"]:
         return None
     return "machine", f"linux {variant['machine']}", f"{here['system']} {here['machine']}"
@@ -229,7 +220,6 @@ _ABI_NAMES = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
 
 
 def _abi_rule(variant: Variant, here: Facts) -> Optional[Reason]:
-    """Require torch's C++ ABI; a variant that uses no C++ of torch has None."""
     if not here["torch"] or variant["cxx11_abi"] in (None, here["cxx11_abi"]):
         return None
     return "abi", _ABI_NAMES[variant["cxx11_abi"]], _ABI_NAMES[here["cxx11_abi"]]
@@ -345,7 +335,8 @@ def _choose(*, must: bool = True) -> Choice:
     if forced == NOTHING:
         return _idle(_facts_without_torch(), f"{variable}={NOTHING}")
     if forced and forced not in labels:
-        raise LoadError(f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}")
+        reason = f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}"
+        raise LoadError(f"{reason}. Take one of these, or none by force: unset {variable}")
     here = facts()
     if here.get("mocked"):
         return _idle(here, "torch is a mock")
@@ -400,13 +391,11 @@ def _setting(name: str) -> Tuple[str, str]:
 
 
 def _plain(text: str, limit: int) -> str:
-    """Return foreign text in printable form: on one line, without control characters, shortened if it is long."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:limit])
     return shown if len(text) <= limit else f"{shown}..."
 
 
 def _warn(text: str) -> None:
-    """Warn the caller of the public function that calls this one."""
     import warnings
 
     warnings.warn(text, TorchExtWarning, stacklevel=4)
@@ -421,7 +410,7 @@ def load() -> Choice:
 
     With ``TORCH_EXT_VARIANT=none``, or if torch is a mock, nothing is loaded, and the choice has no ``variant``.
     """
-    if sys.argv[:1] == ["-m"] and _helped("is_asked", False):
+    if getattr(sys, "argv", ["embedded"])[:1] == ["-m"] and _helped("is_asked", False):
         raise SystemExit(main(sys.argv[1:]))
     if not _in_main_interpreter():
         remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
@@ -444,7 +433,9 @@ def load() -> Choice:
         _watch_devices(choice.variant)
     for file in choice.variant["files"]:  # not under our lock: imports take one too, and could deadlock
         if file["registers"] and file["module"]:
-            __import__(f"{PACKAGE}.{file['module']}")
+            from importlib import import_module
+
+            import_module(f"{PACKAGE}.{file['module']}")
     return choice
 
 
@@ -552,7 +543,6 @@ def _is_defined(operator: str) -> bool:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether this process has the library open."""
     import ctypes
 
     try:
@@ -563,7 +553,6 @@ def _is_open(path: str) -> bool:
 
 
 def _open_library(file: File, variant: Variant, shared: Any) -> None:
-    """Open one library, which registers its operators with torch."""
     import torch
 
     taken = _helped("class_taken", "", file, shared) if file.get("classes") else ""
@@ -571,12 +560,22 @@ def _open_library(file: File, variant: Variant, shared: Any) -> None:
         reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{taken}` is registered already"
         raise LoadError(reason, "registered_twice", "classes", taken, variant, shared)
     try:
-        torch.ops.load_library(_path(file))
+        _bringing(lambda: torch.ops.load_library(_path(file)))
     except OSError as error:
         reason = f"{PACKAGE}: {variant['label']} cannot be opened: {_plain(str(error.__cause__ or error), 1000)}"
         raise LoadError(reason, "cannot_open", file) from error  # torch wraps the dynamic linker's error
     if file.get("classes"):
         _helped("note_classes", None, shared)
+
+
+def _bringing(opening: Callable[[], Any]) -> Any:
+    """Call ``opening``; where the dynamic linker misses a library that another wheel has, open that and try again."""
+    while True:
+        try:
+            return opening()
+        except (ImportError, OSError) as error:  # noqa: PERF203 -- nothing of the file has run: the linker looks first
+            if not _helped("bring", False, str(error.__cause__ or error)):
+                raise
 
 
 def _path(file: File) -> str:
@@ -612,7 +611,6 @@ _END = 512 << 10  # bytes
 
 
 def _ends(path: str, size: int) -> int:
-    """Return the CRC-32 of the first and the last 512 KiB of a file of ``size`` bytes."""
     import zlib
 
     with open(path, "rb", buffering=0) as stream:
@@ -642,16 +640,21 @@ class _Modules:
         from importlib import util
 
         file = self.files[name]
-        first = _process().modules.setdefault(file["sha256"], name)
-        known_by_another_name = first != name and not file["path"].endswith(".py")
-        loader: Any = self if known_by_another_name else None
-        return util.spec_from_file_location(name, _path(file), loader=loader)
+        if file["path"].endswith(".py"):
+            return util.spec_from_file_location(name, _path(file))
+        if _process().modules.setdefault(file["sha256"], name) != name:
+            known: Any = self
+            return util.spec_from_file_location(name, _path(file), loader=known)
+        found: Any = util.spec_from_file_location(name, _path(file))
+        create = found.loader.create_module
+        found.loader.create_module = lambda spec: _bringing(lambda: create(spec))
+        return found
 
     def create_module(self, spec: Any) -> Any:
-        """Return the module if it was imported under another name: its types can be registered only once."""
-        first = _process().modules[self.files[spec.name]["sha256"]]
-        __import__(first)
-        return sys.modules[first]
+        """Return the module that was imported under another name: its types can be registered only once."""
+        from importlib import import_module
+
+        return import_module(_process().modules[self.files[spec.name]["sha256"]])
 
     def exec_module(self, module: Any) -> None:
         """Do nothing: the first import ran the module."""
@@ -723,6 +726,8 @@ def _part(name: str) -> Any:
         from types import SimpleNamespace
 
         file = os.path.join(ROOT, f"{name}.py")
+        if not os.path.exists(file) and os.path.exists(f"{file}c"):  # installed without sources
+            file += "c"
         spec: Any = util.spec_from_file_location(f"{PACKAGE}._torch_ext.{name}", file)
         part: Any = util.module_from_spec(spec)
         part.loader = SimpleNamespace(**globals())  # this module need not be in sys.modules
@@ -743,7 +748,6 @@ def _helped(function: str, plain: Any, *details: Any) -> Any:
 
 
 def _explained(error: LoadError) -> str:
-    """Return the reason with its remedy; in a half-deleted installation, the reason still stands."""
     plain = f"{error}\n{_without_help()}"
     return str(_helped(error.topic, plain, str(error), *error.details)) if error.topic else str(error)
 
@@ -761,34 +765,8 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if run is None else int(run(arguments))
 
 
-# 5. The data ---------------------------------------------------------------------------------------------------------
+# 5. The data; the page "loader" of hatch-torch-ext's documentation explains each field -------------------------------
 
-# distribution, package  the name that users install, and the import name that it was built under
-# editable          the project's folder, only in an editable install
-# partial           the entries of the matrix that were left out, in a wheel that is to be merged with others
-# cut               the wheels that hold the other variants, in one that was cut from a wheel with all of them
-# here              the wheel was built on the machine where it was installed, only for the torch there
-# fallback          only if the wheel holds its sources: their digest, and whether the author allows a build (default)
-# variants          sorted by torch; of each:
-#   label           its name
-#   snapshot        the version of torch that it was built for, only for a pre-release
-#   torch           the major.minor that it serves; with `stable_abi`, the oldest of those that it serves
-#   cuda            the CUDA it was built for; None: CPU
-#   archs           compute capabilities that its device code runs on: the first and the last
-#   cxx11_abi       the C++ ABI of torch that it needs; None: either
-#   on_default_index  whether torch's default index has builds with that ABI
-#   cp              the first and the last CPython that torch has wheels for
-#   python          the Python that its modules are for (cp311, abi3-cp39); None: any
-#   machine, libc, libc_floor  the processor, the C library and the oldest version of it that suffices
-#   files           its files; of each:
-#     path, size, sha256  below _torch_ext; in bytes; in hex
-#     name          the author's, below the install prefix; "" for third-party libraries that were copied in
-#     kind          library, module (of Python, compiled), graft (a third-party library), python, program, data
-#     ends, mapped  the CRC-32 of its first and last 512 KiB, and of what strip leaves as it is; None: not known
-#     module        the import name below the package, for modules
-#     registers     whether load() opens it: it registers something or acts when opened, and `unopened` does not name it
-#     namespaces, operators  those that it opens with TORCH_LIBRARY or defines, as far as the build could tell
-#     classes       only if it registers classes (torch::class_)
 DATA: Dict[str, Any] = {"distribution": "example-distribution", "package": "example_package", "variants": []}
 
 PACKAGE: str = __package__ or DATA["package"]  # the import name, which need not be the one it was built under

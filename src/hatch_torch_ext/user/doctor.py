@@ -50,7 +50,8 @@ class PackageHealth:
 
     ``built`` says that this variant was built here at first use; ``pruned`` are the labels of variants that ``prune``
     removed, one of which (``missed``) would be loaded here. ``trouble`` is what the loader wrote to stderr;
-    ``elsewhere`` are its sentences on what files of the variant need, and what is on another entry of ``sys.path``.
+    ``faults`` are its sentences on files of the variant, ``damaged`` says that one is missing or not as it was built;
+    ``answers`` is False for a loader that cannot be run.
 
     The commands that may help, None where they do not: ``opt_in`` lets it use a pre-release of torch, ``build`` builds
     it for the torch that is here, ``install`` is what `hatch-torch-ext install` takes to install it with a torch that
@@ -68,24 +69,28 @@ class PackageHealth:
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     trouble: str | None = None
-    elsewhere: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    damaged: bool = False
+    answers: bool = True
     opt_in: str | None = None
-    build: str | None = None
+    build: tuple[str, ...] = ()
     install: str | None = None
     other_torch: str | None = None
     again: str = ""
 
     @property
     def works(self) -> bool:
-        """Return whether a variant is chosen."""
-        return self.chosen is not None
+        """Return whether a variant is chosen, and whole."""
+        return self.chosen is not None and not self.damaged
 
     @property
     def problem(self) -> str | None:
         """Return what keeps it from working, in one sentence."""
         named = f"{self.distribution} {self.version}"
-        if self.works:
+        if self.chosen:
             return None
+        if not self.answers:
+            return f"{named} is damaged: {(self.trouble or '').splitlines()[-1]}"
         if self.missed:
             return f"{named} was pruned: its variant {self.missed} would be loaded here, and is removed"
         if self.opt_in:
@@ -170,7 +175,7 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
     problems = [*(each.problem for each in faulty), *filter(None, (each.problem for each in states))]
     where = f"is not installed in {target.python}, or was not made with hatch-torch-ext"
     problems += [f"{name} {where}" for name in missing]
-    problems += [sentence for each in states for sentence in each.elsewhere]
+    problems += [sentence for each in states for sentence in each.faults if not each.missed]
     problems += [*of_torch, *machine.problems, *_twice(states)]
     problems += [line for each in here for line in _ptx(each, states, machine)]
     commands = [each.again for each in faulty]
@@ -242,15 +247,17 @@ def health(
         namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
         operators=tuple(sorted({name for file in files for name in file.operators})),
         trouble=trouble or None,
-        elsewhere=tuple(escape.line(str(each)) for each in _list(said.get("problems"))),
+        faults=tuple(escape.line(str(each)) for each in _list(said.get("problems"))),
+        damaged=said.get("damaged") is True,
+        answers=bool(said) or bool(torch and torch.get("error")),
         again=installed.again,
     )
-    if state.works or missed or not torch or torch.get("error") or not torch.get("version"):
+    if state.chosen or missed or not torch or torch.get("error") or not torch.get("version"):
         return replace(state, install=installed.requirement)
     return replace(
         state,
         opt_in=_opt_in(target, installed, torch),
-        build=f"{_quoted(target)} -m {installed.package}._variants --build" if "fallback" in installed.head else None,
+        build=_builds(target, installed, said.get("build")) if "fallback" in installed.head else (),
         install=installed.requirement,
         other_torch=_first_command(said.get("remedy")),
     )
@@ -268,10 +275,10 @@ def _asked(
         )
         answer = untrusted.json(done.stdout)
     except ProcessError:
-        return {}, "its loader cannot be run"
+        return {}, "its loader cannot be asked"
     except ValueError:
-        return {}, done.stderr.strip() or "its loader cannot be run"
-    return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader cannot be run")
+        return {}, done.stderr.strip() or "its loader cannot be asked"
+    return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader cannot be asked")
 
 
 def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Mapping[str, Any]) -> str | None:
@@ -281,6 +288,12 @@ def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Ma
     said, _ = _asked(target, installed, TORCH_EXT_PRERELEASE="1")
     label = said.get("chosen")
     return "export TORCH_EXT_PRERELEASE=1" if label and label not in installed.pruned else None
+
+
+def _builds(target: TargetPython, installed: pruning.InstalledPackage, said: object) -> tuple[str, ...]:
+    """Return the commands of a loader that build the package for the torch that is here."""
+    lines = [escape.line(str(each)) for each in _list(said)] or [f"python -m {installed.package}._variants --build"]
+    return tuple(re.sub("^python ", f"{_quoted(target)} ", line) for line in lines)
 
 
 def _first_command(lines: object) -> str | None:
@@ -386,11 +399,12 @@ def _commands(
     ``replace_torch`` says that the torch itself is what is wrong, or is not there.
     """
     broken = [each for each in health if not each.works]
-    yield from sorted({each.again for each in broken if each.missed})
-    rest = [each for each in broken if not each.missed]
+    as_it_was = [each for each in broken if each.missed or each.damaged or not each.answers]
+    yield from sorted({each.again for each in as_it_was})
+    rest = [each for each in broken if each not in as_it_was]
     if not replace_torch:
         yield from sorted({each.opt_in for each in rest if each.opt_in})
-        builds = [each.build for each in rest if each.build and not each.opt_in]
+        builds = [line for each in rest if not each.opt_in for line in each.build]
         rest = [each for each in rest if not each.opt_in and not each.build]
         if missing and is_vendors(str(torch.get("version"))):
             yield f"{_quoted(target)} -m pip install --no-deps {' '.join(map(shlex.quote, missing))}"

@@ -1,13 +1,6 @@
 """Messages of the loader with their remedies, and its command line ``python -m <package>._variants``.
 
-Written by hatch-torch-ext; the same in every package. ``_variants.py``, one folder up, runs this file for the few
-processes that need it, and puts itself into it as ``loader``.
-
-1. LoadErrors: why nothing is loaded, and the command to type. Each function gets the reason and returns the message.
-2. Cautions: what is loaded, but perhaps not as the user expects.
-3. Files that distributors strip or patch.
-4. The command line.
-
+The same in every package. ``_variants.py`` runs this file for the few processes that need it, as ``loader``.
 The syntax is that of Python 3.8.
 """
 
@@ -21,19 +14,18 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
     from hatch_torch_ext.resources import _variants as loader
-    from hatch_torch_ext.resources._variants import Choice, Facts, File, Variant
+    from hatch_torch_ext.resources._variants import Choice, Facts, File, LoadError, Variant
 
-FEW = 6  # up to this many variants are listed one by one
-WIDTH = 120  # characters of a line
+FEW = 6  # variants that are listed one by one
+WIDTH = 120
 
 
-# 1. Refusals ----------------------------------------------------------------------------------------------------------
+# 1. Refusals: each function gets the reason, and returns the message with the command to type
 
 
 def nothing_fits(_: str, choice: Choice) -> str:
-    """Return why nothing fits, and what to do: what costs least first."""
-    gone, _back = pruned()
-    count = len([each for each in choice.variants if each["label"] not in gone])
+    """Return why nothing fits, and what to do."""
+    count = len(_present(choice.variants))
     if count:
         return refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.", _offer(choice))
     if choice.variants:
@@ -44,95 +36,93 @@ def nothing_fits(_: str, choice: Choice) -> str:
 
 
 def _offer(choice: Choice) -> List[str]:
-    """Return lines on a build for the installed torch, if the wheel holds its sources."""
     if "fallback" not in loader.DATA or not choice.here["torch"]:
         return []
     try:
         return list(loader._part("build").offer())
-    except OSError as error:  # a half-deleted installation
+    except OSError as error:
         return [f"It holds its sources, but not what builds them ({error}). Reinstall it:", f"  {again()}"]
 
 
 def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Sequence[str] = ()) -> str:
-    """Return why ``variants`` do not fit, one by one if they are few, else by rule; then what to do.
+    """Return why ``variants`` do not fit, then what to do; what costs least is first.
 
-    What costs least is first: this torch at the user's own risk, a build (the lines ``offer``), then another torch.
+    That is this torch at the user's own risk, a build (the lines ``offer``), then another torch.
     """
-    gone, _back = pruned()
-    present = [each for each in variants if each["label"] not in gone]
+    present = _present(variants)
     reasons = _one_by_one if len(present) <= FEW else _by_rule
     notes = [line for line in offer if line.startswith("(")]
     first = [*_way_back(variants), *_opt_in(choice, present), *(line for line in offer if line not in notes)]
-    install = remedy(choice, present) if present else []
+    install = remedy(choice, present)
+    newer = "or a newer release, if there is one:"
     if first and install:
         install[0] = f"Or {install[0][0].lower()}{install[0][1:]}"
-    newer = "Or a newer release, if there is one:" if first and not install else "or a newer release, if there is one:"
-    lines = [
-        f"{loader.PACKAGE}: {head}",
-        str(choice),
-        *reasons(choice, present),
-        *first,
-        *install,
-        *_partial(),
-        *_cut(),
-        "or build it for this one, if its matrix has it:"
-        if "editable" in loader.DATA or "here" in loader.DATA
-        else newer,
-        f"  {update(choice)}",
-        f"More: python -m {loader.PACKAGE}._variants",
-        *notes,
-    ]
-    return "\n".join(lines)
+    elif first:
+        newer = newer.capitalize()
+    if _is_of_here():
+        newer = "or build it for this one, if its matrix has it:"
+    lines = [f"{loader.PACKAGE}: {head}", str(choice), *reasons(choice, present), *first, *install, *_other_wheels()]
+    return "\n".join([*lines, newer, f"  {update(choice)}", f"More: python -m {loader.PACKAGE}._variants", *notes])
+
+
+def _present(variants: Sequence[Variant]) -> List[Variant]:
+    gone, _back = pruned()
+    return [each for each in variants if each["label"] not in gone]
+
+
+def _is_of_here() -> bool:
+    return "editable" in loader.DATA or "here" in loader.DATA
+
+
+def _json(name: str) -> Any:
+    """Return what a JSON file beside this one holds; {} where it is missing or is none."""
+    import json
+
+    try:
+        with open(os.path.join(loader.ROOT, name), encoding="utf-8") as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return {}
 
 
 def pruned() -> Tuple[Sequence[str], str]:
     """Return the labels of the variants that `hatch-torch-ext prune` removed, and the command that brings them back."""
-    import json
-
+    manifest = _json("manifest.json")
     try:
-        with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
-            manifest = json.load(stream)
         labels = [str(label) for label in manifest.get("pruned", [])]
         return labels, loader._plain(str(manifest.get("reinstall") or again()), 1000)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (TypeError, AttributeError):
         return [], again()
 
 
 def _way_back(variants: Sequence[Variant]) -> List[str]:
     gone, back = pruned()
     labels = [each["label"] for each in variants if each["label"] in gone]
-    if not labels:
-        return []
-    names = ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
-    return [f"Pruned from this installation: {names}. The way back:", f"  {back}"]
+    return [f"Pruned from this installation: {_few(labels)}. The way back:", f"  {back}"] if labels else []
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _opt_in(choice: Choice, variants: Sequence[Variant]) -> List[str]:
-    """Return what lets a variant take this pre-release of its torch: a vendor's build, which pip would replace."""
     if any({rule for rule, _, _ in choice.reasons[each["label"]]} == {"snapshot"} for each in variants):
         return ["Take this pre-release of torch for its release, at your own risk:", "  export TORCH_EXT_PRERELEASE=1"]
     return []
 
 
-def _partial() -> List[str]:
-    """Return a note if the wheel is a partial one: another part may have a variant that fits."""
-    lacking = loader.DATA.get("partial")
-    if not lacking:
-        return []
-    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-    return [f"or the whole wheel, as this is a part of it without {names}:", "  hatch-torch-ext merge PART... -o DIR"]
-
-
-def _cut() -> List[str]:
-    """Return a note on where the other variants are, if the wheel was split from one that held them all."""
+def _other_wheels() -> List[str]:
+    """Return where more variants are, for a part that is to be merged, and a wheel that was cut from a larger one."""
+    lines = []
+    if loader.DATA.get("partial"):
+        lines += [f"or the whole wheel, as this is a part of it without {_few(loader.DATA['partial'])}:"]
+        lines += ["  hatch-torch-ext merge PART... -o DIR"]
     others = loader.DATA.get("cut")
-    if not others:
-        return []
-    shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
-    return [
-        "or take another wheel of this release, as this one was cut: the other variants are in",
-        f"  {' '.join(shown)}",
-    ]
+    if others:
+        shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
+        lines += ["or take another wheel of this release, as this one was cut: the other variants are in"]
+        lines += [f"  {' '.join(shown)}"]
+    return lines
 
 
 def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
@@ -144,20 +134,20 @@ def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
 
 
 def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
-    """Group the variants by the first rule that rejects them and by the fact; yield a line for each group."""
     groups: Dict[Tuple[str, str], List[str]] = {}
-    for variant in variants:
-        rule, wanted, have = choice.reasons[variant["label"]][0]
+    for rule, wanted, have in (choice.reasons[each["label"]][0] for each in variants):
         groups.setdefault((rule, have), []).append(wanted)
     for (_, have), wanted_by in groups.items():
         kinds = list(dict.fromkeys(wanted_by))
         if len(kinds) > 3:
-            kinds = [kinds[0], "...", kinds[-1]]
+            kinds[1:-1] = ["..."]
         yield f"  {len(wanted_by)} built for {', '.join(kinds)}; found {have}"
 
 
 def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
     """Return the command that installs the nearest torch for this Python and machine; else what has to change."""
+    if not variants:
+        return []
     here = choice.here
     rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
     possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
@@ -181,13 +171,11 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
 
 
 def _has_wheels(variant: Variant, here: Facts) -> bool:
-    """Return whether the torch of ``variant`` has wheels for this Python."""
     first, last = variant["cp"]
     return bool(first <= loader._numbers(here["python"])[0] <= last)
 
 
 def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ...]:
-    """Return a sort key; last is the variant whose torch is the smallest change, without a torch the newest."""
     mine = loader._Release(here["torch"] or "99.99").minor
     built = loader._numbers(variant["torch"])
     distance = [-abs(one - other) for one, other in zip(mine, built)]
@@ -195,7 +183,6 @@ def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ..
 
 
 def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
-    """Return pip's option for torch's own index, if the default index has another build than the one needed."""
     build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
     of_such_an_index = f"+{build[:2]}" in here["torch"]
     if "backend" in against or of_such_an_index:
@@ -205,7 +192,7 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
 
 def update(choice: Choice) -> str:
     """Return the command that installs a newer release, or builds again what was built here."""
-    if "editable" in loader.DATA or "here" in loader.DATA:
+    if _is_of_here():
         return again()
     installed = loader._Release(choice.here["torch"])
     is_torchs_own = not choice.here["torch"] or (installed.final and installed.of_torch)
@@ -257,60 +244,43 @@ def another_build(_: str, variant: Variant, before: Dict[str, Any]) -> str:
 
 
 def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
-    """Return the message about a namespace or operator that is registered already, with its owner."""
+    """Return the message about a namespace, operator or class that is registered already, with its owner."""
     owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
-    if kind == "classes":
-        owner = shared.classes[name]
-        if owner == loader.DATA["distribution"]:
-            return (
-                f"{loader.PACKAGE}: {variant['label']} cannot be loaded: two libraries of it register the class "
-                f"`{name}` (torch::class_), and torch ends a process that does it twice. Tell its authors"
-            )
-        who = f"the distribution {owner}" if owner else "something else"
-    else:
-        where = owner or loader._plain(_registered_at(name) if kind == "namespaces" else _defined_at(name), 200)
-        who = f"the distribution {owner}" if owner else f"something else (its source: {where})"
-    remedy = "Use the two in separate processes"
-    if owner:
-        remedy += f", or keep one of them: pip uninstall {owner}"
-    if kind == "namespaces":
-        what = f"has registered the operators' namespace `{name}` (TORCH_LIBRARY)"
-    elif kind == "classes":
-        what = f"has registered the class `{name}` (torch::class_)"
-    else:
-        what = f"has defined the operator `{name}`"
+    owner = shared.classes[name] if kind == "classes" else owner
+    head = f"{loader.PACKAGE}: {variant['label']} cannot be loaded: "
+    if kind == "classes" and owner == loader.DATA["distribution"]:
+        twice = f"two libraries of it register the class `{name}` (torch::class_), and torch ends a process that does "
+        return f"{head}{twice}it twice. Tell its authors"
+    what = {
+        "namespaces": f"registered the operators' namespace `{name}` (TORCH_LIBRARY)",
+        "operators": f"defined the operator `{name}`",
+        "classes": f"registered the class `{name}` (torch::class_)",
+    }[kind]
+    where = "" if kind == "classes" or owner else f" (its source: {loader._plain(_registered_at(kind, name), 200)})"
+    who = f"the distribution {owner}" if owner else f"something else{where}"
+    remedy = f", or keep one of them: pip uninstall {owner}" if owner else ""
     return (
-        f"{loader.PACKAGE}: {variant['label']} cannot be loaded: {who} {what} "
-        f"in this process, and torch ends a process that does it twice. {remedy}"
+        f"{head}{who} has {what} in this process, and torch ends a process that does it twice. "
+        f"Use the two in separate processes{remedy}"
     )
 
 
-def _registered_at(namespace: str) -> str:
-    """Return the place in the sources at which TORCH_LIBRARY opened ``namespace``."""
+def _registered_at(kind: str, name: str) -> str:
     from torch import _C
 
+    text = ""
     try:
-        _C._dispatch_library("DEF", namespace, "")
+        if kind == "operators":
+            text = _C._dispatch_dump(name)
+        else:
+            _C._dispatch_library("DEF", name, "")
     except RuntimeError as error:
-        _, _, rest = str(error).partition("Previous registration of TORCH_LIBRARY was registered at ")
-        return rest.partition(";")[0]
-    return "not known"
-
-
-def _defined_at(operator: str) -> str:
-    """Return the place in the sources at which ``operator`` was defined."""
-    from torch import _C
-
-    _, _, rest = _C._dispatch_dump(operator).partition("registered at ")
-    return rest.partition("\n")[0] or "not known"
+        text = str(error).partition("Previous registration")[2].partition(";")[0]
+    return text.partition("registered at ")[2].partition("\n")[0] or "not known"
 
 
 def class_taken(file: File, shared: Any) -> str:
-    """Return a class that another library has registered and that this one registers too, or "".
-
-    The file holds both parts of the name as texts: its namespace and the class. Whose the classes are that are
-    registered already is kept for all packages of the process.
-    """
+    """Return a class that another library registered and whose namespace and name this one holds as texts, or ""."""
     if loader._is_open(loader._path(file)):  # it does not register again
         return ""
     owners = vars(shared).setdefault("classes", {})
@@ -331,7 +301,6 @@ def note_classes(shared: Any) -> None:
 
 
 def _classes() -> Set[str]:
-    """Return the classes that are registered with torch and have a method: ``namespace::Class``."""
     from torch import _C
 
     try:
@@ -343,30 +312,54 @@ def _classes() -> Set[str]:
 
 
 def cannot_open(reason: str, file: File) -> str:
-    """Return the dynamic linker's message, with a remedy if it is about the machine, not about the file."""
+    """Return the dynamic linker's message, with a remedy."""
     try:
         check_whole(file)
     except loader.LoadError as damage:
         return repair(str(damage), file)
-    return reason + (_on_another_entry(reason) or _advice(reason))
-
-
-def _on_another_entry(words: str) -> str:
-    """Return a remedy if the library that the dynamic linker misses is installed on another entry of sys.path."""
+    _, folder = _missed(reason)
+    if not folder:
+        return reason + _advice(reason)
     import shlex
 
-    name = words.partition(": cannot open shared object file")[0].rpartition(" ")[2]
-    folder = _folder_of(name) if ".so" in name and "cannot open shared object file" in words else ""
-    if not folder:
-        return ""
     return (
-        f". It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. Install the two "
-        f"into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+        f"{reason}. It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. Install "
+        f"the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
     )
 
 
+_brought: Set[str] = set()
+
+
+def bring(words: str) -> bool:
+    """Open the library that the dynamic linker misses, by its message ``words``, and return whether that was possible.
+
+    It is one of another wheel, which is on another entry of sys.path than this package.
+    """
+    import ctypes
+
+    name, folder = _missed(words)
+    if not folder or name in _brought:
+        return False
+    _brought.add(name)
+    try:
+        ctypes.CDLL(os.path.join(folder, name))
+    except OSError as error:
+        if not bring(str(error)):
+            return False
+        _brought.discard(name)
+        return bring(words)
+    return True
+
+
+def _missed(words: str) -> Tuple[str, str]:
+    """Return the library that the dynamic linker misses, and its folder, if it is on another entry of sys.path."""
+    name, _, rest = words.partition(": cannot open shared object file")
+    name = name.rpartition(" ")[2]
+    return name, _folder_of(name) if rest and os.sep not in name else ""
+
+
 def _folder_of(name: str) -> str:
-    """Return the folder of an installed library of that name, at most three folders below an entry of sys.path."""
     import glob
 
     for entry in filter(os.path.isdir, sys.path):
@@ -378,7 +371,6 @@ def _folder_of(name: str) -> str:
 
 
 def _check_program(file: File) -> None:
-    """Let the dynamic linker bind a program without running it; refuse one that misses a library."""
     import shlex
 
     path = loader._path(file)
@@ -397,7 +389,6 @@ def _check_program(file: File) -> None:
 
 
 def _not_found(command: Sequence[str], **environ: str) -> List[str]:
-    """Return the libraries that the dynamic linker does not find, which lists them instead of running anything."""
     import subprocess
 
     environ = dict(os.environ, **environ)
@@ -406,36 +397,26 @@ def _not_found(command: Sequence[str], **environ: str) -> List[str]:
     return [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
 
 
-def _elsewhere(choice: Choice) -> List[str]:
-    """Return a sentence for each file of the chosen variant that needs what is on another entry of sys.path."""
-    import shutil
-
-    problems = []
+def faults(choice: Choice) -> Iterator[LoadError]:
+    """Yield the reason why a file of the chosen variant is refused, or is a program that misses a library."""
     for file in choice.variant["files"] if choice.variant and not choice.idle else ():
-        if not os.path.isfile(loader._path(file)):
-            continue
         try:
+            loader._inspect(file)
             if file["kind"] == "program":
                 _check_program(file)
-            elif file["registers"] and shutil.which("ldd"):
-                for name in _not_found(["ldd", loader._path(file)]):
-                    folder = _folder_of(name)
-                    if folder and f"{os.sep}torch{os.sep}" not in folder and f"{os.sep}nvidia{os.sep}" not in folder:
-                        words = f"{name}: cannot open shared object file"
-                        problems.append(f"{loader.PACKAGE}: {file['path']} needs {name}{_on_another_entry(words)}")
-        except (loader.LoadError, OSError) as error:
-            problems.append(str(error))
-    return problems
+        except loader.LoadError as error:  # noqa: PERF203 -- a file that is refused hides no other
+            yield error
 
 
 def _advice(words: str) -> str:
-    """Return a remedy if the dynamic linker's message ``words`` is about the machine, not about the file; else ""."""
     if "failed to map segment" in words:
         return (
             f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
             "or memory be limited (ulimit -v). Install into another folder: pip install --target FOLDER, and "
             "PYTHONPATH=FOLDER"
         )
+    if "codec can't decode" in words:
+        return ". torch opens no path that is not UTF-8. Install into another folder: pip install --target FOLDER"
     if "static TLS" in words:
         return (
             f". Libraries that were loaded before took the room for such variables. Import {loader.PACKAGE} first, or "
@@ -483,7 +464,7 @@ def is_as_renewed(file: File) -> bool:
     path = loader._path(file)
     if file.get("mapped") is not None and mapped(path) == file["mapped"]:
         return True
-    checks = _renewed().get(file["path"], {})
+    checks = _json("manifest.json").get("renewed", {}).get(file["path"], {})
     return bool(checks.get("built") == file["sha256"] and checks.get("sha256") == _sha256(path))
 
 
@@ -497,7 +478,7 @@ def _sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-# 2. Cautions ----------------------------------------------------------------------------------------------------------
+# 2. Cautions
 
 
 def cautions(choice: Choice) -> Iterator[str]:
@@ -549,7 +530,7 @@ def _verdict(choice: Choice, label: str, gone: Sequence[str]) -> str:
     return f"fits, but {choice.label} is better"
 
 
-# 3. Files that distributors strip or patch ----------------------------------------------------------------------------
+# 3. Files that distributors strip or patch
 
 
 def mapped(path: str) -> Any:
@@ -586,7 +567,6 @@ def mapped(path: str) -> Any:
 
 
 def _tables(stream: Any, head: bytes, total: int) -> Tuple[List[Any], List[Any]]:
-    """Return the first six fields of each segment and section; none if the file is not whole."""
     import struct
 
     found: List[List[Any]] = []
@@ -618,28 +598,20 @@ def _needed(path: str) -> List[str]:
     return [text for tag, text in texts if tag == 1] + [f"RPATH {text}" for tag, text in texts if tag in (15, 29)]
 
 
-def _renewed() -> Dict[str, Any]:
-    """Return path -> checks of the files that `--renew` took as they were."""
-    import json
-
-    try:
-        with open(os.path.join(loader.ROOT, "renewed.json"), encoding="utf-8") as stream:
-            found = json.load(stream)
-        return dict(found)
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
 def renew() -> str:
     """Take every file as it is now for what was built, and return what changed; a file that is not whole is refused."""
     import json
 
     checks: Dict[str, Any] = {}
     lines = []
+    labels, _back = pruned()
+    gone = {file["path"] for each in loader.DATA["variants"] if each["label"] in labels for file in each["files"]}
     for file in (file for variant in loader.DATA["variants"] for file in variant["files"]):
         path = loader._path(file)
-        if file["path"] in checks or not os.path.isfile(path):
+        if file["path"] in checks or (file["path"] in gone and not os.path.exists(path)):
             continue
+        if not os.path.isfile(path):
+            loader._inspect(file)  # which says why
         sha256 = _sha256(path)
         if sha256 == file["sha256"]:
             continue
@@ -650,30 +622,23 @@ def renew() -> str:
         symbols_only = checksum is not None and checksum == file.get("mapped")
         what = "its symbols only" if symbols_only else _what_changed(path, file)
         lines.append(f"  {file['path']}: {what} ({file['size']} bytes, now {os.path.getsize(path)})")
-    place = os.path.join(loader.ROOT, "renewed.json")
-    if not checks:
-        if os.path.exists(place):
-            os.unlink(place)
-        return f"{loader.PACKAGE}: every file is as it was built"
-    with open(f"{place}.new", "w", encoding="utf-8") as stream:
-        json.dump(checks, stream, indent=1, sort_keys=True)
-    os.replace(f"{place}.new", place)
-    _list(place)
-    return "\n".join([f"{loader.PACKAGE}: the checks of these files are renewed:", *lines])
+    manifest = _json("manifest.json")
+    if manifest.get("renewed", {}) != checks:
+        place = os.path.join(loader.ROOT, "manifest.json")
+        with open(f"{place}.new", "w", encoding="utf-8") as stream:
+            json.dump({**manifest, "renewed": checks}, stream, indent=1, sort_keys=True)
+        os.replace(f"{place}.new", place)
+    head = "the checks of these files are renewed:" if checks else "every file is as it was built"
+    return "\n".join([f"{loader.PACKAGE}: {head}", *lines])
 
 
 def _what_changed(path: str, file: File) -> str:
-    """Return what differs from the manifest's description of an ELF file."""
     if file.get("mapped") is None:
         return "its content"
-    import json
-
     try:
-        with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
-            variants = json.load(stream)["variants"]
-        described = {each["sha256"]: each for variant in variants for each in variant["files"]}
-        before = list(described[file["sha256"]]["needed"])
-    except (OSError, ValueError, KeyError, TypeError):
+        described = (each for variant in _json("manifest.json")["variants"] for each in variant["files"])
+        before = next(list(each["needed"]) for each in described if each["sha256"] == file["sha256"])
+    except (KeyError, TypeError, StopIteration):
         return "its code or data"
     now = _needed(path)
     libraries = [name for name in now if not name.startswith("RPATH ")]
@@ -682,23 +647,7 @@ def _what_changed(path: str, file: File) -> str:
     return "its code, its data or its " + (", ".join(now[len(libraries) :]) or "RPATH, which is gone")
 
 
-def _list(place: str) -> None:
-    """List a new file in the RECORD of the package, if there is one, so that it is uninstalled too."""
-    import glob
-
-    folder = os.path.dirname(loader.ROOT)
-    site = os.path.normpath(os.path.join(folder, *[os.pardir] * len(loader.DATA["package"].split("."))))
-    for record in glob.glob(os.path.join(glob.escape(site), "*.dist-info", "RECORD")):
-        with open(record, encoding="utf-8") as stream:
-            lines = stream.read()
-        name = os.path.relpath(place, site)
-        own = os.path.relpath(os.path.join(folder, "_variants.py"), site)
-        if f"\n{own}," in f"\n{lines}" and f"\n{name}," not in f"\n{lines}":
-            with open(record, "a", encoding="utf-8") as stream:
-                stream.write(f"{name},,\n")
-
-
-# 4. The command line --------------------------------------------------------------------------------------------------
+# 4. The command line
 
 
 def is_asked() -> bool:
@@ -752,13 +701,10 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever a broken torch raises, and what the system refuses
         print(f"{loader.PACKAGE}: {_of_error(error)}", file=sys.stderr)
         return 1
-    gone, _back = pruned()
-    is_there = choice.variant and (choice.variant.get("built") or choice.label not in gone)
-    return 0 if is_there or choice.idle else 1
+    return 0 if choice.idle or (choice.variant and not any(faults(choice))) else 1
 
 
 def _of_error(error: Exception) -> str:
-    """Return an error in a line: one of torch's import, or of a file, with the reason."""
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch":
@@ -771,7 +717,6 @@ def _of_error(error: Exception) -> str:
 
 
 def _of_build(command: str) -> str:
-    """Run a command of build.py."""
     if "fallback" not in loader.DATA:
         raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use")
     try:
@@ -782,16 +727,15 @@ def _of_build(command: str) -> str:
 
 
 def explain() -> str:
-    """Return the facts, the verdict on each variant, and what to do if none fits. Imports nothing but torch."""
+    """Return the facts, the verdict on each variant, and what to do if none fits or a file is damaged."""
     choice = loader.choose(must=False)
     gone, _back = pruned()
     found = sorted(verdicts(choice).items(), key=lambda item: item[0] in gone)  # what is pruned comes last
-    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in found)]
-    lines += _way_back(choice.variants)
+    lines = [str(choice), *(f"  {label}: {verdict}" for label, verdict in found), *_way_back(choice.variants)]
+    lines += map(loader._explained, faults(choice))
     if choice.variant is None and not choice.idle:
-        present = [each for each in choice.variants if each["label"] not in gone]
-        lines += [*_opt_in(choice, present), *_offer(choice)]
-        lines += remedy(choice, present) if present else []
+        present = _present(choice.variants)
+        lines += [*_opt_in(choice, present), *_offer(choice), *remedy(choice, present)]
     return "\n".join(lines)
 
 
@@ -800,15 +744,23 @@ def as_json() -> str:
     import json
 
     choice = loader.choose(must=False)
-    files = choice.variant["files"] if choice.variant else ()
-    paths = {file["name"]: loader._path(file) for file in files if file["name"]}
-    found: Dict[str, Any] = {"root": loader.ROOT, "facts": choice.here, "chosen": choice.label}
+    variant, wrong = choice.variant, list(faults(choice))
     gone, back = pruned()
-    found.update(pruned=gone, problems=_elsewhere(choice), **({"reinstall": back} if gone else {}))
-    found.update(verdicts=verdicts(choice), paths=paths, built=bool(choice.variant and choice.variant.get("built")))
-    if choice.variant is None and not choice.idle:
-        present = [each for each in choice.variants if each["label"] not in gone]
-        found["remedy"] = remedy(choice, present) if present else []
+    found: Dict[str, Any] = {
+        "root": loader.ROOT,
+        "facts": choice.here,
+        "chosen": choice.label,
+        "verdicts": verdicts(choice),
+        "paths": {file["name"]: loader._path(file) for file in (variant or {"files": ()})["files"] if file["name"]},
+        "built": bool(variant and variant.get("built")),
+        "pruned": gone,
+        **({"reinstall": back} if gone else {}),
+        "problems": list(map(loader._explained, wrong)),
+        "damaged": any(each.topic for each in wrong),
+    }
+    if variant is None and not choice.idle:
+        found["remedy"] = remedy(choice, _present(choice.variants))
+        found["build"] = [line.strip() for line in _offer(choice) if line.startswith("  ")]
     return json.dumps({**loader.DATA, **found}, indent=2)
 
 
@@ -853,7 +805,11 @@ def check() -> str:
     for file in choice.variant["files"]:
         if file["kind"] == "program":
             _check_program(file)
-    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", *sys.path]
+    if getattr(sys, "frozen", False) or not sys.executable:
+        return f"{choice.label} is whole; a frozen or embedded Python cannot load it in another process"
+    up = [os.pardir] * (1 + len(loader.PACKAGE.split(".")))
+    own = [] if loader.__package__ else [os.path.normpath(os.path.join(loader.ROOT, *up))]  # run by the file's path
+    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", *own, *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise loader.LoadError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
