@@ -260,8 +260,8 @@ def test_a_project_in_a_folder_that_its_gitignore_names(project: Project) -> Non
     output = " ".join((done.stdout + done.stderr).split())
     assert (
         "an sdist would hold `build/torch-ext`, so the work is in the user's cache: the project is in a folder that "
-        f"the line `{above}/` of {project.root}/.gitignore names, for which hatchling disregards that whole file. For "
-        'it to lie in the project, move it out of that folder, or write `exclude = ["/build"]` into '
+        f"the line `{above}/` of {project.root}/.gitignore names, for which hatchling disregards that whole file. To "
+        'have it in the project, move it out of that folder, or write `exclude = ["/build"]` into '
         "`[tool.hatch.build.targets.sdist]`"
     ) in output
     with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:

@@ -504,7 +504,7 @@ def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
     with pytest.raises(MergeError) as caught:
         merge.merge([built], package="pkg", manylinux="manylinux2014", distribution="d")
     assert str(caught.value) == (
-        f"manylinux_2_17_x86_64 is asked for, but `{BUILT_FOR_CPU}/libops.so` of e needs fresh@GLIBC_2.34, which that "
+        f"manylinux_2_17_x86_64 is required, but `{BUILT_FOR_CPU}/libops.so` of e needs fresh@GLIBC_2.34, which that "
         f"policy does not promise; take the option `manylinux` out or set it to `manylinux_2_34`, or build in the "
         f"image of manylinux_2_17_x86_64"
     )

@@ -79,7 +79,7 @@ def test_no_torch(empty: Environment) -> None:
     with pytest.raises(SdkError) as caught:
         environment.acquire(ENTRY, empty)
     assert str(caught.value) == (
-        f"matrix.2.13: torch is not installed in {empty.prefix}, although `torch==2.13.*` is asked for. "
+        f"matrix.2.13: torch is not installed in {empty.prefix}, although `torch==2.13.*` is required. "
         "Remove the environment; the next build makes it again: `hatch env remove matrix.2.13`"
     )
 

@@ -740,7 +740,7 @@ def test_a_wheel_on_disk_that_is_fetched_again(builder: Builder, index: Index) -
     file.write_bytes(fake_torch.wheel(fake_torch.contents(extra={"torch/include/x.h": b""})))
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
     assert builder.fails(f"{address}#sha256={fake_torch.sha256(whole)}").endswith(
-        " is asked for. Fetch it again, or correct the requirement"
+        " is required. Fetch it again, or correct the requirement"
     )
 
 

@@ -179,4 +179,4 @@ def test_where_the_front_end_is_told_to_look(
     (tmp_path / "my wheels").mkdir()
     (tmp_path / "ca.pem").touch()
     parent = around.Parent(arguments=tuple(arguments), environ={}, folder=tmp_path)
-    assert around.told(parent, environ) == {name: value.format(tmp_path) for name, value in expected.items()}
+    assert around.index_variables(parent, environ) == {name: value.format(tmp_path) for name, value in expected.items()}

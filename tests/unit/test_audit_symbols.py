@@ -118,13 +118,13 @@ def test_c_names_that_somebody_may_define(needed: tuple[str, ...], make: Making)
 def test_extern_c_on_one_side(make: Making) -> None:
     """CASE 41: a launcher without `extern "C"`: the name is there, as the other language's."""
     message = (
-        "needs launch, which no file that it loads defines; launch is there as a C++ name and wanted as a C name: "
+        "needs launch, which no file that it loads defines; launch is there as a C++ name and needed as a C name: "
         '`extern "C"` is missing on one side'
     )
     assert make.one(undefined=("launch",), exported=("_Z6launchPf",), **NEEDS) == [("missing-symbol", message)]
     (found,) = make.one(undefined=("_Z6launchPf",), exported=("launch",), **NEEDS)
     assert found[1].endswith(
-        'launch is there as a C name and wanted as a C++ name: `extern "C"` is missing on one side'
+        'launch is there as a C name and needed as a C++ name: `extern "C"` is missing on one side'
     )
 
 

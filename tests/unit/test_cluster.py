@@ -169,7 +169,7 @@ def test_an_entry_whose_outcome_is_known_stays_over() -> None:
     board = Board()
     stream = events.Stream(None, [board.take])
     stream(events.Begun(entries=("m.2.8",), jobs=1, last={}))
-    told = cluster._Told(stream)
+    told = cluster._Reported(stream)
 
     def step(worker: str) -> None:
         event = events.to_json(0.0, events.Step(entry="m.2.8", step="configure"))

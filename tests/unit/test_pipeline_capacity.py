@@ -100,10 +100,10 @@ class Fixed(Capacity):
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "per_job", "expected", "word"),
+    ("given", "limit", "per_job", "expected", "word"),
     [
         pytest.param(Fixed(), None, 1 * GB, 8, None, id="processors"),
-        pytest.param(Fixed(), 3, 1 * GB, 3, None, id="asked"),
+        pytest.param(Fixed(), 3, 1 * GB, 3, None, id="limit"),
         pytest.param(Fixed(free=10 * GB), None, 3 * GB, 3, "10.0 GB of memory are free", id="memory"),
         pytest.param(Fixed(free=10 * GB), 2, 64 * GB, 1, "`memory-per-job`", id="larger-than-the-machine"),
         pytest.param(Fixed(free=0), None, 1 * GB, 1, "0.0 GB", id="nothing-free"),
@@ -111,9 +111,9 @@ class Fixed(Capacity):
         pytest.param(Fixed(free=100 * GB), 70_000, 1, capacity.MOST, "4096 of 70000 jobs at once", id="the-pool"),
     ],
 )
-def test_jobs(given: Fixed, asked: int | None, per_job: int, expected: int, word: str | None) -> None:
+def test_jobs(given: Fixed, limit: int | None, per_job: int, expected: int, word: str | None) -> None:
     """Processors, memory less a reserve, processes; at least one job; a message names what limits them."""
-    count, why = capacity.jobs(given, asked=asked, per_job=per_job)
+    count, why = capacity.jobs(given, limit=limit, per_job=per_job)
     assert count == expected
     assert why is None if word is None else word in (why or "")
 

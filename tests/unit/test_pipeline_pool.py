@@ -131,7 +131,7 @@ def test_lost_tokens_come_back_though_others_wait_for_one(pool: Pool, shares: Sh
         thread = threading.Thread(target=want)
         thread.start()
         deadline = time.monotonic() + 30
-        while not pool.is_wanted and time.monotonic() < deadline:
+        while not pool.has_waiting and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not got.is_set()
     assert got.wait(30)
@@ -179,7 +179,7 @@ def test_a_token_that_somebody_waits_for_is_given_between_two_entries(pool: Pool
         thread = threading.Thread(target=want)
         thread.start()
         deadline = time.monotonic() + 10
-        while not pool.is_wanted and time.monotonic() < deadline:
+        while not pool.has_waiting and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not got.is_set()
     assert got.wait(10)

@@ -221,7 +221,7 @@ def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
-    assert nvidia.wanted(config) is wanted
+    assert nvidia.uses_cuda(config) is wanted
 
 
 def test_commands_are_shown_without_passwords() -> None:

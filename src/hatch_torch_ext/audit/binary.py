@@ -43,11 +43,11 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _machine(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if subject.machines and binary.elf.machine not in subject.machines:
-        said = " or ".join(subject.machines)
+        machines = " or ".join(subject.machines)
         yield finding(
             "wrong-machine",
             binary.place,
-            f"is for {binary.elf.machine}, but it is packed for {said}",
+            f"is for {binary.elf.machine}, but it is packed for {machines}",
             variant=subject.variant,
         )
 

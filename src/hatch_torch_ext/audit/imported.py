@@ -97,15 +97,16 @@ def _imports(
     """Find imports that are done whenever the file is imported: those inside of `try`, `if` and functions may fail."""
     for statement in file.tree.body:
         if isinstance(statement, ast.Import):
-            wanted = [alias.name for alias in statement.names]
+            imported = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom):
             parent = file.base.split(".")[: file.base.count(".") + 2 - statement.level] if statement.level else []
             base = ".".join([*parent, *([statement.module] if statement.module else [])])
             names = [alias.name for alias in statement.names if alias.name != "*" and not alias.name.startswith("__")]
-            wanted = [f"{base}.{name}" for name in names if not sources.binds(base, name)] if base in known else [base]
+            of_base = [f"{base}.{name}" for name in names if not sources.binds(base, name)]
+            imported = of_base if base in known else [base]
         else:
             continue
-        for name in wanted:
+        for name in imported:
             if name in known:
                 continue
             if name.startswith(f"{package}.") and not _made_up(name, sources):

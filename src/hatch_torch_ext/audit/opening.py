@@ -52,7 +52,7 @@ REGISTERED_TWICE = {
 class _Outcome:
     """One run of the process: its answers, its exit status (None: timeout), and the other lines that it printed."""
 
-    said: tuple[dict[str, Any], ...]
+    events: tuple[dict[str, Any], ...]
     returncode: int | None
     printed: tuple[str, ...]
 
@@ -64,7 +64,7 @@ def probe(python: Path) -> Facts | str | None:
     """
     outcome = _run(python, [], timeout=TIMEOUT)
     facts = _torch(outcome)
-    broken = next((line["error"] for line in outcome.said if line["event"] == "no-torch"), None)
+    broken = next((line["error"] for line in outcome.events if line["event"] == "no-torch"), None)
     if facts is None and broken is None and outcome.returncode:
         broken = _death(outcome, "importing it")
     if facts is not None or broken is None or broken == "ModuleNotFoundError: No module named 'torch'":
@@ -90,9 +90,9 @@ def serves(variant: Variant, here: Facts) -> bool:
     return not _variants.select(here, [candidate], prerelease=True).reasons[variant.label]
 
 
-def python_fits(wanted: str | None, here: Facts) -> bool:
-    """Return whether a wheel for the Python ``wanted`` (``cp311``, ``abi3-cp39``, None: any) suits that of ``here``."""
-    return wanted is None or wanted == here["python"] or wanted.startswith("abi3-")
+def python_fits(required: str | None, here: Facts) -> bool:
+    """Return whether a wheel for the Python ``required`` (``cp311``, ``abi3-cp39``, None: any) is that of ``here``."""
+    return required is None or required == here["python"] or required.startswith("abi3-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def open_all(
         found += findings
         opened |= {
             left[line["number"]].place: frozenset(line["operators"])
-            for line in outcome.said
+            for line in outcome.events
             if line["event"] == "opened"
         }
         if outcome.returncode == 0 or last is None:
@@ -185,12 +185,12 @@ def _run(
             returncode: int | None = done.returncode
         except ProcessError:
             if not log.exists():
-                return _Outcome(said=(), returncode=None, printed=())
+                return _Outcome(events=(), returncode=None, printed=())
             returncode = None
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-    said = tuple(untrusted.json(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
+    events = tuple(untrusted.json(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(MARK)]
-    return _Outcome(said=said, returncode=returncode, printed=tuple(printed))
+    return _Outcome(events=events, returncode=returncode, printed=tuple(printed))
 
 
 def _preloaded(names: Sequence[str]) -> dict[str, str | None]:
@@ -201,7 +201,7 @@ def _preloaded(names: Sequence[str]) -> dict[str, str | None]:
 
 
 def _torch(outcome: _Outcome) -> Facts | None:
-    return next((line["facts"] for line in outcome.said if line["event"] == "torch"), None)
+    return next((line["facts"] for line in outcome.events if line["event"] == "torch"), None)
 
 
 def _judge(
@@ -211,7 +211,7 @@ def _judge(
     found: list[Finding] = []
     last: int | None = None
     done: set[int] = set()
-    for line in outcome.said:
+    for line in outcome.events:
         if line["event"] == "open":
             last = line["number"]
             continue

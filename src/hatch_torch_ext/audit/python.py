@@ -126,28 +126,28 @@ def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) 
     promised = _TAG.fullmatch(subject.python or "")
     if promised is None or suffix is None or suffix["abi3"]:
         return
-    wanted = promised["major"] + promised["minor"] + promised["threads"]
+    promised_tag = promised["major"] + promised["minor"] + promised["threads"]
     if promised["abi3"]:
         message = f"is a module only for cp{suffix['cpython']}, but is packed for the limited API"
         yield finding("python-tag", binary.place, message, variant=subject.variant)
-    elif suffix["cpython"] != wanted:
-        message = f"is a module for cp{suffix['cpython']}, but is packed for cp{wanted}"
+    elif suffix["cpython"] != promised_tag:
+        message = f"is a module for cp{suffix['cpython']}, but is packed for cp{promised_tag}"
         yield finding("python-tag", binary.place, message, variant=subject.variant)
 
 
 def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
     """Find traces of another Python than that of the suffix: newer functions, free threading, pybind11's check."""
     version = int(tag[0]), int(tag.removesuffix("t")[1:])
-    said = ".".join(map(str, version))
+    release = ".".join(map(str, version))
     newer = [symbol for symbol in symbols if NEW_IN.get(symbol, version) > version]
     traces = []
     if newer:
-        traces.append(f"needs {some(newer)}, which Python {said} does not have")
+        traces.append(f"needs {some(newer)}, which Python {release} does not have")
     shared = sorted(FREE_THREADED & binary.symbols)
     if shared and not tag.endswith("t"):
         traces.append(f"needs {some(shared)} of a free-threaded Python")
     compiled = _pybind_python(binary.elf.path)
-    if compiled is not None and compiled != said:
+    if compiled is not None and compiled != release:
         traces.append(f"was compiled for Python {compiled}")
     for trace in traces:
         yield finding(

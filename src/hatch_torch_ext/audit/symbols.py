@@ -100,11 +100,11 @@ def new_string(name: str) -> bool:
     return _NEW_STRING.search(name) is not None
 
 
-def other_string(wanted: str, there: str) -> bool:
+def other_string(needed: str, there: str) -> bool:
     """Return whether two mangled names differ in the ``std::string`` that they take or return, one of them C++11's."""
-    if new_string(wanted) == new_string(there):
+    if new_string(needed) == new_string(there):
         return False
-    new, old = (wanted, there) if new_string(wanted) else (there, wanted)
+    new, old = (needed, there) if new_string(needed) else (there, needed)
     if "NSt7__cxx11" in new:
         return old_string(old) or "St4list" in old
     return new.replace("B5cxx11", "") == old  # a function without such arguments that returns one
@@ -130,17 +130,17 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
     siblings = subject.symbols
     for binary in subject.binaries:
-        wanted = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
-        yield from _abi(binary, wanted, subject)
-        yield from _stable(binary, wanted, subject)
-        yield from _exported(binary, wanted, subject)
+        needed = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
+        yield from _abi(binary, needed, subject)
+        yield from _stable(binary, needed, subject)
+        yield from _exported(binary, needed, subject)
         yield from _nobodys(binary, siblings, subject)
         yield from _lowest(binary, siblings, subject)
 
 
-def _abi(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
-    old = [symbol for symbol in wanted if old_string(symbol)]
-    new = [symbol for symbol in wanted if new_string(symbol)]
+def _abi(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
+    old = [symbol for symbol in needed if old_string(symbol)]
+    new = [symbol for symbol in needed if new_string(symbol)]
     if subject.cxx11_abi is True and old:
         message = f"takes {some(old)} with the std::string of the old C++ ABI, but its torch has the C++11 ABI"
     elif subject.cxx11_abi is False and new:
@@ -152,23 +152,23 @@ def _abi(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator
     yield finding("torch-abi", binary.place, message, variant=subject.variant)
 
 
-def _stable(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _stable(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
     if not subject.stable_abi:
         return
-    unstable = sorted({plain(symbol) for symbol in wanted if symbol.startswith("_Z")})
+    unstable = sorted({plain(symbol) for symbol in needed if symbol.startswith("_Z")})
     if unstable:
         message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ API"
         yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
 
 
-def _exported(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _exported(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
     """Compare the symbols with the exports of the torch that the file is for, as far as they are known."""
     if subject.exports is None:
-        yield from _undeclared(binary, wanted, subject)
+        yield from _undeclared(binary, needed, subject)
         return
     reached = _reached(binary.elf.needed)
     known = reached & subject.exports.keys()
-    missing = [symbol for symbol in wanted if not any(symbol in subject.exports[name] for name in known)]
+    missing = [symbol for symbol in needed if not any(symbol in subject.exports[name] for name in known)]
     elsewhere: dict[str, list[str]] = {}
     nowhere = []
     for symbol in missing:
@@ -195,11 +195,11 @@ def _headers(folder: Path, names: Sequence[bytes]) -> Iterator[Path]:
         yield from folder.glob(pattern)
 
 
-def _undeclared(binary: AuditedBinary, wanted: list[str], subject: Subject) -> Iterator[Finding]:
+def _undeclared(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
     """Find C++ names in torch's scopes that are in none of its headers: sources of the project declare them."""
     if subject.headers is None or not (subject.headers / _IN_ALL_HEADERS).is_file():
         return
-    names = {symbol: plain(symbol) for symbol in wanted if symbol.startswith("_Z")}
+    names = {symbol: plain(symbol) for symbol in needed if symbol.startswith("_Z")}
     left = {name.rpartition("::")[2].encode() for name in names.values()}
     for header in _headers(subject.headers, sorted(left)):
         if not left:
@@ -366,8 +366,8 @@ def _of_glibc(symbol: str, names: Mapping[str, str], binary: AuditedBinary) -> b
     if symbol not in names:
         return False
     versions = [version for _, listed in binary.elf.version_needs for version in listed]
-    asked = policy.floor("glibc", policy.lowest(binary.elf.machine, "glibc", versions), versions)
-    return policy.natural(names[symbol]) <= policy.natural(asked)
+    oldest = policy.floor("glibc", policy.lowest(binary.elf.machine, "glibc", versions), versions)
+    return policy.natural(names[symbol]) <= policy.natural(oldest)
 
 
 def _defined(names: Iterable[str], binary: AuditedBinary, subject: Subject) -> dict[str, list[str]]:
@@ -379,8 +379,8 @@ def _defined(names: Iterable[str], binary: AuditedBinary, subject: Subject) -> d
     with contextlib.suppress(ElfError):
         own = elf.defined(binary.unstripped or binary.elf.path)
     mine, beside = _by_plain_name(own), _by_plain_name(subject.symbols)
-    wanted = {plain(symbol) for symbol in names}
-    return {name: sorted({*mine.get(name, ()), *beside.get(name, ())}) for name in wanted}
+    plain_names = {plain(symbol) for symbol in names}
+    return {name: sorted({*mine.get(name, ()), *beside.get(name, ())}) for name in plain_names}
 
 
 @lru_cache(maxsize=2)
@@ -396,9 +396,9 @@ def _linkage(symbols: list[str], having: Mapping[str, list[str]]) -> str:
     for symbol in symbols:
         as_c = not symbol.startswith("_Z")
         if any(other.startswith("_Z") is as_c for other in having.get(plain(symbol), ())):
-            wanted, there = ("C", "C++") if as_c else ("C++", "C")
+            needed, there = ("C", "C++") if as_c else ("C++", "C")
             return (
-                f'; {plain(symbol)} is there as a {there} name and wanted as a {wanted} name: `extern "C"` is missing '
+                f'; {plain(symbol)} is there as a {there} name and needed as a {needed} name: `extern "C"` is missing '
                 "on one side"
             )
     return ""

@@ -32,9 +32,9 @@ def is_ours(error: BaseException) -> bool:
     return not known or known[-1] == OURSELVES
 
 
-def crowded(said: object) -> str | None:
-    """Return the remedy if ``said`` (an error, a program's output) shows that no process may be started, else None."""
-    if _CROWDED.search(str(said)) is None:
+def crowded(output: object) -> str | None:
+    """Return the remedy if ``output`` (an error, a program's output) shows that no process can start, else None."""
+    if _CROWDED.search(str(output)) is None:
         return None
     bound = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     bounds = "" if bound == resource.RLIM_INFINITY else f"`ulimit -u` is {bound}; "
@@ -48,8 +48,8 @@ def sentence(error: BaseException) -> str:
     """Write the traceback to a file, and return the message that tells the user what to do with it."""
     if (helps := crowded(error)) is not None:
         return f"{escape.line(error)}. {helps}"
-    said = escape.line(redact.clean(str(error)), LONGEST)
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = escape.line(redact.clean(str(error)), LONGEST)
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     file = _write(error)
     where = f", with the file {file}" if file is not None else ""
     return f"this is a fault of hatch-torch-ext ({what}); please report it{where}"

@@ -46,10 +46,10 @@ _ESCAPES = _Escapes()
 
 def line(text: object, limit: int = LINE) -> str:
     """Return ``text`` on one line of at most ``limit`` characters, with escapes for what cannot be shown."""
-    said = str(text)
-    if len(said) > 2 * limit:  # the work stays proportional to the result
-        said = said[:limit] + said[-limit:]
-    return _cut(said if said.isprintable() else said.translate(_ESCAPES), limit)
+    shown = str(text)
+    if len(shown) > 2 * limit:  # the work stays proportional to the result
+        shown = shown[:limit] + shown[-limit:]
+    return _cut(shown if shown.isprintable() else shown.translate(_ESCAPES), limit)
 
 
 def name(text: object) -> str:
@@ -63,18 +63,18 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def text(said: str, limit: int = TEXT) -> str:
+def text(shown: str, limit: int = TEXT) -> str:
     """Return text of several lines: line breaks and tabs stay, colours go, the rest is escaped as by ``line``."""
-    said = _cut(said, limit)
-    if said.isprintable():
-        return said
-    said = _NEWLINE.sub("\n", _COLOUR.sub("", said))
-    return "\n".join("\t".join(part.translate(_ESCAPES) for part in row.split("\t")) for row in said.split("\n"))
+    shown = _cut(shown, limit)
+    if shown.isprintable():
+        return shown
+    shown = _NEWLINE.sub("\n", _COLOUR.sub("", shown))
+    return "\n".join("\t".join(part.translate(_ESCAPES) for part in row.split("\t")) for row in shown.split("\n"))
 
 
-def html(said: object, limit: int = LINE) -> str:
-    """Return ``said`` for an HTML page: escaped as by ``line``, and without markup."""
-    return _html.escape(line(said, limit))
+def html(value: object, limit: int = LINE) -> str:
+    """Return ``value`` for an HTML page: escaped as by ``line``, and without markup."""
+    return _html.escape(line(value, limit))
 
 
 def json(data: object) -> str:
@@ -118,11 +118,11 @@ def _same(one: object, other: object) -> bool:
     return one is other
 
 
-def _cut(said: str, limit: int) -> str:
-    if len(said) <= limit:
-        return said
+def _cut(shown: str, limit: int) -> str:
+    if len(shown) <= limit:
+        return shown
     tail = limit // 3
-    return f"{said[: limit - tail - len(_CUT)]}{_CUT}{said[-tail:]}"
+    return f"{shown[: limit - tail - len(_CUT)]}{_CUT}{shown[-tail:]}"
 
 
 def _whole(data: object) -> object:

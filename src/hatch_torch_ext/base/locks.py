@@ -66,7 +66,7 @@ def take(path: Path, *, shared: bool = False, certain: bool = False) -> int | No
 
 
 def _acquire(path: Path, what: str, report: Callable[[str], None]) -> int:
-    told = float("-inf")
+    reported = float("-inf")
     began = time.monotonic()
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,11 +77,11 @@ def _acquire(path: Path, what: str, report: Callable[[str], None]) -> int:
             os.close(descriptor)
             continue
         now = time.monotonic()
-        if now - told >= AGAIN:
+        if now - reported >= AGAIN:
             holder = os.pread(descriptor, LONGEST_HOLDER, 0).decode("utf-8", "replace") or "another process"
-            waited = f" ({now - began:.0f} s so far)" if told > 0 else ""
+            waited = f" ({now - began:.0f} s so far)" if reported > 0 else ""
             report(f"waiting for {what}, which {holder} holds{waited}")
-            told = now
+            reported = now
         os.close(descriptor)
         time.sleep(PAUSE)
 

@@ -273,8 +273,8 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
     cleaner = redact.Cleaner()
 
     def kept(raw: bytes) -> bytes | None:
-        said = raw.decode("utf-8", errors="replace")
-        text = said if line is None else line(said)
+        output = raw.decode("utf-8", errors="replace")
+        text = output if line is None else line(output)
         return None if text is None else cleaner(text.encode("utf-8", errors="replace"))
 
     with log.open("ab") as stream:

@@ -95,8 +95,8 @@ def _of_environ(environ: Mapping[str, str]) -> Iterator[str]:
         if is_secret_name(name):
             yield value
         if "://" in value:
-            for said in ADDRESS.findall(value):
-                user, colon, password = said.partition(":")
+            for address in ADDRESS.findall(value):
+                user, colon, password = address.partition(":")
                 yield from (password, unquote(password)) if colon else (user, unquote(user))
                 if colon and _is_secret(password):
                     yield base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()

@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
         os.environ["HATCH_TORCH_EXT_DASK"] = options.dask
     if options.jobs is not None:
         os.environ["HATCH_TORCH_EXT_JOBS"] = str(options.jobs)
-    asked = options.shard or options.part
-    shard = shards.parse_shard(asked, "--shard" if options.shard else "--part") if asked else None
+    part = options.shard or options.part
+    shard = shards.parse_shard(part, "--shard" if options.shard else "--part") if part else None
     found = project.read()
     config, name = found.config, found.name
     if options.fresh:
@@ -93,7 +93,7 @@ def wheels_of_this_folder(directory: Path) -> list[Path]:
     from hatch_torch_ext.hooks.build import wheels, written_since
 
     before = wheels(directory)
-    asked = [
+    built = [
         Path(path) for path in WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])
     ]
-    return [*asked, *(path for path in written_since(directory, before) if path not in asked)]
+    return [*built, *(path for path in written_since(directory, before) if path not in built)]

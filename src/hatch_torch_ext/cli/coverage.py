@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -52,24 +51,26 @@ class Compared:
 
 
 def compare(
-    options: argparse.Namespace, config: Config, entries: Sequence[Entry], *, wanted: Sequence[str] = ()
+    options: argparse.Namespace, config: Config, entries: Sequence[Entry], *, requested: Sequence[str] = ()
 ) -> Compared:
-    """Ask the indexes of the entries, and torch's own, and compare; ``wanted`` are releases to be added."""
+    """Ask the indexes of the entries, and torch's own, and compare; ``requested`` are releases to add."""
     places: dict[str, None] = {}
-    said = None
+    index = None
     for entry in entries:
         environ = {**os.environ, **dict(entry.env_vars)}
-        said = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
-        places.update(dict.fromkeys((*said.find_links, *said.indexes)))
+        index = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
+        places.update(dict.fromkeys((*index.find_links, *index.indexes)))
     kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
-    with Http(said or settings.IndexSettings(), Limits(attempts=1)) as http:
+    with Http(index or settings.IndexSettings(), Limits(attempts=1)) as http:
         found = available.ask(http, kept, list(places), torchindex.address(options), report=project.say)
     here = platform.machine()
     declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
     tables = []
     for machine in declared or [here]:
         its_entries = [entry for entry in entries if (entry.machine or here) == machine]
-        tables.append(coverage.compare(its_entries, found.builds, machine=machine, besides=declared, wanted=wanted))
+        tables.append(
+            coverage.compare(its_entries, found.builds, machine=machine, besides=declared, requested=requested)
+        )
     return Compared(tables=tuple(tables), published=found)
 
 
@@ -118,8 +119,8 @@ class Added:
             atomic.write(self.file, self.before)
 
 
-def add(options: argparse.Namespace, found: Project, wanted: Sequence[str]) -> Added:
-    """Add what the indexes have of the releases ``wanted`` to the matrix, in the file that declares it.
+def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -> Added:
+    """Add what the indexes have of the ``requested`` releases to the matrix, in the file that declares it.
 
     Raises ``ConfigurationError``, without a change, for a release that no index has, and for a matrix that cannot be
     edited, with the lines to add by hand.
@@ -128,12 +129,12 @@ def add(options: argparse.Namespace, found: Project, wanted: Sequence[str]) -> A
     file, keys = place(config)
     file = file.resolve()  # a link stays one
     before = file.read_bytes()
-    if not wanted:
+    if not requested:
         return Added(entries=(), file=file, before=before, after=before)
     entries = selection.expand(config, distribution=found.name)
     selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
-    compared = compare(options, config, selected, wanted=wanted)
-    blocks = _chosen(compared, wanted)
+    compared = compare(options, config, selected, requested=requested)
+    blocks = _chosen(compared, requested)
     if not blocks:
         return Added(entries=(), file=file, before=before, after=before)
     by_hand = coverage.lines(blocks, ".".join(keys))
@@ -142,16 +143,18 @@ def add(options: argparse.Namespace, found: Project, wanted: Sequence[str]) -> A
     except (edit.NotEditableError, UnicodeDecodeError) as error:
         raise ConfigurationError([_not_edited(file, str(error), by_hand)]) from error
     atomic.write(file, edited)
-    with contextlib.ExitStack() as undo:
-        undo.callback(atomic.write, file, before)
+    try:
         after = selection.expand(project.read().config, distribution=found.name)
-        known = {entry.name for entry in entries}
-        new = tuple(entry for entry in after if entry.name not in known)
-        lacking = [line for block in blocks for line in block["torch"] if line not in {entry.torch for entry in new}]
-        if lacking:
-            why = f"with `{lacking[0]}` in it, hatch makes no entry of it: a plugin or an override makes the matrix"
-            raise ConfigurationError([_not_edited(file, why, by_hand)])
-        undo.pop_all()
+    except BaseException:
+        atomic.write(file, before)
+        raise
+    known = {entry.name for entry in entries}
+    new = tuple(entry for entry in after if entry.name not in known)
+    lacking = [line for block in blocks for line in block["torch"] if line not in {entry.torch for entry in new}]
+    if lacking:
+        atomic.write(file, before)
+        why = f"with `{lacking[0]}` in it, hatch makes no entry of it: a plugin or an override makes the matrix"
+        raise ConfigurationError([_not_edited(file, why, by_hand)])
     return Added(entries=new, file=file, before=before, after=edited)
 
 
@@ -160,12 +163,12 @@ def _not_edited(file: Path, why: str, by_hand: Sequence[str]) -> str:
     return f"{file} cannot be edited: {why}. Add this where the matrix is made:\n{listed}"
 
 
-def _chosen(compared: Compared, wanted: Sequence[str]) -> tuple[Block, ...]:
-    """Return the blocks of the releases ``wanted``, without what is there already."""
+def _chosen(compared: Compared, requested: Sequence[str]) -> tuple[Block, ...]:
+    """Return the blocks of the ``requested`` releases, without what is there already."""
     rows = [row for table in compared.tables for row in table.rows]
     published = sorted({build.minor for build in compared.published.builds})
     new = {row.torch for row in rows if row.state == "new"}
-    lines = {line for each in wanted for line in (new if each == NEW else {each})}
+    lines = {line for each in requested for line in (new if each == NEW else {each})}
     if lacking := sorted(lines - {releases.format_minor(minor) for minor in published}, key=releases.minor_of):
         newest = ", ".join(map(releases.format_minor, published[-NEWEST_SHOWN:]))
         places = compared.published.releases_from

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import tempfile
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cli.coverage import Added
     from hatch_torch_ext.cli.project import Project
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.facts.variant import Variant
     from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
     from hatch_torch_ext.values import Entry
@@ -57,39 +55,34 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import coverage
     from hatch_torch_ext.outlets import extension
-    from hatch_torch_ext.pipeline import folders, selection
+    from hatch_torch_ext.pipeline import selection
 
     if bool(options.add) == bool(options.parts):
         raise ConfigurationError(["give either `--add torch=X.Y`, to build it here, or `--parts`, built before"])
-    wanted = coverage.parse(options.add)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(folders.editing(Path.cwd(), project.say))
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-ext-extend-"))
-        found = project.read()
-        config = found.config
+    requested = coverage.parse(options.add)
+    found = project.read()
+    config = found.config
+    with tempfile.TemporaryDirectory(prefix="torch-ext-extend-") as scratch:
         read = _read(_wheels(options.wheels, _folder(scratch, "fetched")), _folder(scratch, "published"))
         entries = selection.expand(config, distribution=found.name)
-        selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
-        extension.check_all(read, {entry.machine for entry in selected if entry.machine})
+        matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)  # impossible ones are errors
         _check(read, found, Path(scratch), trusted=options.trust_sources)
         known = {entry.torch for entry in entries}
-        added = coverage.add(options, found, [each for each in wanted if each not in known])
-        undo = stack.enter_context(contextlib.ExitStack())
-        undo.callback(_take_back, added)
-        every = [*entries, *added.entries]
-        built = options.parts or _built(read, every, wanted, _folder(scratch, "built"), config=config)
-        new = _read(built, _folder(scratch, "new"))
-        releases = {torch for part in new for torch in part.torches}
-        machines = {_machine(entry) for entry in every if entry.torch in releases}
-        layouts = extension.layouts(read, new, machines=machines, generated=_generated(found))
+        added = coverage.add(options, found, [each for each in requested if each not in known])
+        try:
+            every = [*entries, *added.entries]
+            built = options.parts or _built(read, every, requested, _folder(scratch, "built"), config=config)
+            new = _read(built, _folder(scratch, "new"))
+            layouts = extension.layouts(read, new, generated=_generated(found))
+            for part, extended in zip(read, layouts, strict=True):
 
-        def audit(draft: Path, part: Part, layout: Layout) -> None:
-            pipeline.check_wheel(draft, config, layout, report=project.say, before=part.wheel)
+                def audit(draft: Path, extended: Layout = extended) -> None:
+                    pipeline.check_wheel(draft, config, extended, report=project.say)
 
-        extended = list(zip(read, layouts, strict=True))
-        for path in extension.write(extended, out=options.output, audit=audit, added=new):
-            terminal.say(path)
-        undo.pop_all()
+                terminal.say(extension.write(part, extended, out=options.output, audit=audit))
+        except BaseException:
+            _take_back(added)
+            raise
     if added.entries:
         project.say(f"{added.file} has {', '.join(entry.name for entry in added.entries)} now: commit it")
     return 0
@@ -140,12 +133,12 @@ def _folder(scratch: str | Path, name: str) -> Path:
 
 
 def _built(
-    read: Sequence[Part], entries: Sequence[Entry], wanted: Sequence[str], folder: Path, *, config: Config
+    read: Sequence[Part], entries: Sequence[Entry], requested: Sequence[str], folder: Path, *, config: Config
 ) -> list[Path]:
-    """Build what the wheels lack of the releases ``wanted`` into ``folder``; return the wheels of it."""
+    """Build what the wheels lack of the ``requested`` releases into ``folder``; return the wheels of it."""
     from hatch_torch_ext import matrix
 
-    new = lacking(read, entries, wanted, only=config.only, skip=config.skip)
+    new = lacking(read, entries, requested, only=config.only, skip=config.skip)
     os.environ["HATCH_TORCH_EXT_ONLY"] = ",".join(matrix.glob_of(entry, entries) for entry in new)
     return build.wheels_of_this_folder(folder)
 
@@ -153,15 +146,16 @@ def _built(
 def lacking(
     read: Sequence[Part],
     entries: Sequence[Entry],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     *,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> tuple[Entry, ...]:
-    """Return the entries of the releases ``wanted`` that the wheel for their machine lacks.
+    """Return the entries of the ``requested`` releases that the wheel for their machine lacks.
 
-    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that no variant
-    serves; new are the releases of which there is no variant. Raises ``ConfigurationError`` if there are none.
+    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that gave no
+    variant; new are the releases of which there is no variant, since of entries with the same result the wheel names
+    one. Raises ``ConfigurationError`` if there are none.
     """
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage
@@ -169,7 +163,7 @@ def lacking(
 
     names = ", ".join(part.wheel.path.name for part in read)
     verb = "serves" if len(read) == 1 else "serve"
-    of_torch = [entry for entry in entries if entry.torch in wanted or coverage.NEW in wanted]
+    of_torch = [entry for entry in entries if entry.torch in requested or coverage.NEW in requested]
     names_left = {entry.name for entry in matrix.left(entries, only=only, skip=skip)}
     allowed = [entry for entry in of_torch if entry.name in names_left]
     if of_torch and not allowed:
@@ -183,50 +177,19 @@ def lacking(
             f"{names} is for {', '.join(sorted(machines))}, and what would be built here is not: run this on such a "
             "machine"
         )
-    found = tuple(entry for entry in here if any(_lacks(part, entry, wanted) for part in read))
+    found = tuple(entry for entry in here if any(_lacks(part, entry, requested) for part in read))
     if not found:
-        serving = ", ".join(entry.name for entry in here) if coverage.NEW not in wanted else ""
+        serving = ", ".join(entry.name for entry in here) if coverage.NEW not in requested else ""
         raise ConfigurationError([f"{names} {verb} {serving or 'every release'} already: nothing is to be added."])
     return found
 
 
-def _lacks(part: Part, entry: Entry, wanted: Sequence[str]) -> bool:
-    """Return whether a wheel is for the entry's machine, and lacks what it serves (of a new release: the release)."""
+def _lacks(part: Part, entry: Entry, requested: Sequence[str]) -> bool:
+    """Return whether a wheel is for the entry's machine, and lacks the entry (of a new release: the release)."""
     held = [built.variant for built in part.variants if built.variant.machine == _machine(entry)]
-    if not held or any(_serves(variant, entry) for variant in held):
+    if not held or entry.name in {variant.build.entry for variant in held}:
         return False
-    return entry.torch in wanted or entry.torch not in {None, *part.torches}
-
-
-def _serves(variant: Variant, entry: Entry) -> bool:
-    """Return whether the users that the entry is for have the variant: by torch, Python and CUDA."""
-    from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.facts.backend import Backend
-    from hatch_torch_ext.facts.labels import python_tag
-
-    if entry.torch is None or entry.stable_abi != variant.stable_abi:
-        return False
-    built, line = releases.minor_of(variant.torch), releases.minor_of(entry.torch)
-    if built != line and not (variant.stable_abi and built < line):
-        return False
-    python = python_tag(entry.variable("python"))
-    if python is not None and variant.python is not None and not _runs(variant.python, python):
-        return False
-    if entry.backend is None:
-        return True
-    own = Backend.of_cuda(variant.cuda)
-    if entry.is_cpu or own.is_gpu:
-        return own.serves(entry.backend)
-    # for the CPU although its entry was for CUDA: nothing in the project needs it
-    asked = dict(variant.build.variables).get("cuda")
-    return asked not in {None, "cpu"}
-
-
-def _runs(built: str, python: str) -> bool:
-    """Return whether a variant for the Python ``built`` (``cp311``, ``abi3-cp39``) runs in ``python`` (``cp313t``)."""
-    if not built.startswith("abi3-"):
-        return built == python
-    return not python.endswith("t") and int(built.removeprefix("abi3-cp3")) <= int(python.removeprefix("cp3"))
+    return entry.torch in requested or (entry.torch is not None and entry.torch not in {each.torch for each in held})
 
 
 def _machine(entry: Entry) -> str:

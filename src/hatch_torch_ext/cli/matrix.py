@@ -125,7 +125,7 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
 
     compared = coverage.compare(options, config, entries)
     found = compared.published
-    stale = list(builds.differences(found.builds)) if found.asked else []
+    stale = list(builds.differences(found.builds)) if found.answered else []
     lacking = [(row, table.machine) for table in compared.tables for row in table.rows if row.state != "served"]
     status = 1 if options.new and lacking else 0
     if options.json:
@@ -154,11 +154,10 @@ def _add(options: argparse.Namespace, found: Project) -> int:
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage, project
     from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.pipeline import folders, selection
+    from hatch_torch_ext.pipeline import selection
 
-    wanted = coverage.parse(options.add)
-    with folders.editing(found.config.root, project.say):
-        added = coverage.add(options, project.read(), wanted)
+    requested = coverage.parse(options.add)
+    added = coverage.add(options, found, requested)
     if options.github:  # outputs of a step
         every = selection.expand(project.read().config, distribution=found.name)
         terminal.say(f"torch={','.join(sorted({str(entry.torch) for entry in added.entries}, key=releases.minor_of))}")
@@ -168,7 +167,7 @@ def _add(options: argparse.Namespace, found: Project) -> int:
     elif added.entries:
         terminal.say(f"{added.file}: added {', '.join(entry.name for entry in added.entries)}")
     else:
-        names = ["the newest release" if each == coverage.NEW else f"torch {each}" for each in wanted]
+        names = ["the newest release" if each == coverage.NEW else f"torch {each}" for each in requested]
         terminal.say(f"Nothing to add: the matrix serves {' and '.join(names)} already.")
     return 0
 
@@ -214,7 +213,7 @@ def _state(row: BackendCoverage) -> str:
 
 def _show_sources(found: Published, stale: Sequence[str]) -> None:
     terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
-    if not found.asked:
+    if not found.answered:
         terminal.say(
             "No index answered: these are the releases that this hatch-torch-ext knows, and newer ones may be there."
         )

@@ -23,9 +23,9 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def say(said: object, *, end: str = "\n") -> None:
+def say(value: object, *, end: str = "\n") -> None:
     """Print a line of the command's answer, without secrets."""
-    print(escape.text(redact.clean(str(said))), end=end)
+    print(escape.text(redact.clean(str(value))), end=end)
 
 
 def say_json(data: object) -> None:
@@ -33,11 +33,11 @@ def say_json(data: object) -> None:
     print(redact.clean(escape.json(data)))
 
 
-def complain(said: object) -> None:
+def complain(value: object) -> None:
     """Print a message to stderr, if it is open, without secrets."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # closed: there is no reader
-            print(escape.text(redact.clean(str(said))), file=sys.stderr)
+            print(escape.text(redact.clean(str(value))), file=sys.stderr)
 
 
 def table(*columns: str) -> Table:

@@ -111,7 +111,7 @@ def _compiled(
     report: Callable[[str], None],
     planned: Callable[[str, installplan.InstallPlan], None],
 ) -> replies.Reply:
-    """Configure, compile and install the project, and return what CMake said of it.
+    """Configure, compile and install the project, and return CMake's description of it.
 
     A project that writes into its sources is compiled by itself, since all entries share what it writes there. The
     first time, this is only seen where something has been written: what was done beside other entries is done again.
@@ -126,16 +126,16 @@ def _compiled(
         reply = _steps(run, configuring, turn, before, slots=slots, report=report, planned=planned)
     except EntryError as error:
         failure = error
-    said = written.note(job, before)
-    if said is not None:
+    changed = written.note(job, before)
+    if changed is not None:
         written.distrust(job)
         if turn.is_shared:
             turn.by_itself()
             return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
     if failure is not None:
         raise failure
-    if said is not None:
-        report(f"{job.entry.name}: {said}")
+    if changed is not None:
+        report(f"{job.entry.name}: {changed}")
     else:
         if distrusted:
             written.trust(job)
@@ -154,7 +154,7 @@ def _steps(
     planned: Callable[[str, installplan.InstallPlan], None],
 ) -> replies.Reply:
     job, entry = run.job, run.job.entry
-    # The order matters: an entry that ends its configure step has said before whether it wrote.
+    # The order matters: an entry that ends its configure step has reported before whether it wrote.
     is_configured = not turn.others_configure and buildfolder.is_configured(job, configuring, run.env, before)
     buildfolder.forget(job)
     if not is_configured:
@@ -178,8 +178,8 @@ def _steps(
     if outside := ninja.outside(job, run.env):
         turn.by_itself()
         ninja.forget(job.build, outside)  # another entry's would pass for this entry's own
-    if (said := ninja.threads(replies.flags(reply, rename=()))) is not None:
-        report(f"{entry.name}: {said}")
+    if (threads := ninja.threads(replies.flags(reply, rename=()))) is not None:
+        report(f"{entry.name}: {threads}")
     run.compile(slots, report)
     _install(run, reply)
     return reply
@@ -227,7 +227,7 @@ class _Runner:
             thin=job.sdk.kind == "thin",
             hints=(
                 *toolchainfile.hints(job, output),
-                *(f"{said}." for said in failures.tried_in_vain(job.build) if step == "configuring"),
+                *(f"{tried}." for tried in failures.tried_in_vain(job.build) if step == "configuring"),
             ),
             killed=_killed(step, command, error),
         )

@@ -97,14 +97,14 @@ def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before
         if not any(_reads(job, path) for path in inputs.files):
             _change(job, configured=_digest(job, inputs, command, env, before))
     except (KeyError, OSError, ValueError):
-        pass  # what CMake says of itself cannot be read: it is asked again
+        pass  # CMake's description of itself cannot be read: it is made again
 
 
 def _read(job: Job) -> dict[str, str]:
     """Return what the folder's file says; nothing where it is missing or damaged."""
     try:
-        said = untrusted.json((job.build / FILE).read_text(encoding="ascii"))
-        return {str(name): str(value) for name, value in said.items()}
+        data = untrusted.json((job.build / FILE).read_text(encoding="ascii"))
+        return {str(name): str(value) for name, value in data.items()}
     except (AttributeError, OSError, ValueError):
         return {}
 

@@ -81,11 +81,11 @@ def _of_folders(job: Job, folders: Sequence[Path]) -> tuple[tuple[str, Path], ..
 
 
 def _rules(job: Job, folders: list[Path]) -> Iterator[str]:
-    wanted = {str(folder).rstrip("/") for folder in folders}
+    copied = {str(folder).rstrip("/") for folder in folders}
     site = job.environment.site_packages
     for script in sorted(job.build.rglob("cmake_install.cmake")):
         for match in _RULE.finditer(script.read_text(encoding="utf-8", errors="replace")):
             sources = {path.rstrip("/") for path in re.findall(r'"([^"]*)"', match[2].partition(" REGEX ")[0])}
             place = match[1].replace(str(site), f"{_PREFIX}/{site.name}").replace(str(job.prefix), _PREFIX)
-            if sources <= wanted and place.startswith(f'"{_PREFIX}'):
+            if sources <= copied and place.startswith(f'"{_PREFIX}'):
                 yield f"file(INSTALL DESTINATION {place} TYPE DIRECTORY {match[2]}"

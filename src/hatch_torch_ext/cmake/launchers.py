@@ -179,8 +179,8 @@ def environ(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
     if not (found := words(job)):
         return {}
     names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
-    said: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
-    return {**said, **_settings(job, given)}
+    folders_of_python: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
+    return {**folders_of_python, **_settings(job, given)}
 
 
 def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:

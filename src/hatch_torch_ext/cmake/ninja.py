@@ -81,11 +81,11 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
 def outside(job: Job, env: Mapping[str, str | None]) -> frozenset[str]:
     """Return the files outside of the build folder that Ninja would write, where every entry writes the same file."""
     try:
-        said = process.run([*command(job, Share()), "-t", "targets", "all"], env_changes=env).stdout
+        listing = process.run([*command(job, Share()), "-t", "targets", "all"], env_changes=env).stdout
     except ProcessError:
         return frozenset()  # what is wrong with it, Ninja says when it builds
     inside = os.fspath(job.build) + "/"
-    outputs = (line.rpartition(": ") for line in said.splitlines() if line.startswith("/"))
+    outputs = (line.rpartition(": ") for line in listing.splitlines() if line.startswith("/"))
     return frozenset(path for path, _, rule in outputs if rule != "phony" and not path.startswith(inside))
 
 
@@ -147,10 +147,10 @@ def _only_compiles(job: Job, env: Mapping[str, str | None]) -> bool:
     if cache is None or not cache.ccache:  # sccache compiles in a process that stays
         return False
     try:
-        said = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout
+        output = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout
     except ProcessError:
         return False
-    return all(words[3] in each or _LINK.search(each) for each in said.splitlines() if not each.startswith("ninja: "))
+    return all(words[3] in each or _LINK.search(each) for each in output.splitlines() if not each.startswith("ninja: "))
 
 
 def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:
@@ -166,10 +166,10 @@ def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:
 
 def _make_version(env: Mapping[str, str | None]) -> tuple[int, ...]:
     try:
-        said = process.run(["make", "--version"], env_changes=env).stdout
+        answer = process.run(["make", "--version"], env_changes=env).stdout
     except ProcessError:
         return MAKE_FIFO_SINCE  # there is none: the build will fail for another reason
-    match = re.search(r"GNU Make (\d+)\.(\d+)", said)
+    match = re.search(r"GNU Make (\d+)\.(\d+)", answer)
     return tuple(int(part) for part in match.groups()) if match else MAKE_FIFO_SINCE
 
 
@@ -198,7 +198,7 @@ def forget(build: Path, outputs: Collection[str] | None = None) -> None:
     It writes again what its log does not say that it wrote; nothing is removed.
     """
     if known := log_lines(build):
-        kept = [line for line in known if (said := log_fields(line)) is None or not _is_in(said[3], outputs)]
+        kept = [line for line in known if (fields := log_fields(line)) is None or not _is_in(fields[3], outputs)]
         text = "".join(f"{line}\n" for line in kept)
         (build / LOG).write_text(text, encoding="utf-8", errors="surrogateescape")
 

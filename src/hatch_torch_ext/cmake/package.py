@@ -183,9 +183,9 @@ def _under(path: Path, old: Path, new: Path) -> Path:
 def _link_sdk(job: Job) -> None:
     (job.torch / PYBIND11).mkdir(parents=True, exist_ok=True)
     prefix = job.sdk.prefix
-    wanted = {"include": prefix / "include", "share": prefix / "share", "lib": job.sdk.library_dir}
-    wanted[f"{PYBIND11}/pybind11"] = prefix / "include" / "pybind11"
-    for name, target in wanted.items():
+    links = {"include": prefix / "include", "share": prefix / "share", "lib": job.sdk.library_dir}
+    links[f"{PYBIND11}/pybind11"] = prefix / "include" / "pybind11"
+    for name, target in links.items():
         link = job.torch / name
         if link.is_symlink() and link.readlink() == target:
             continue

@@ -117,7 +117,7 @@ def inputs(build_dir: Path) -> Inputs:
 
 
 def _answers(build_dir: Path) -> tuple[Path, dict[str, Path]]:
-    """Return the folder of the last reply, and its file for each kind that was asked for."""
+    """Return the folder of the last reply, and its file for each requested kind."""
     folder = build_dir / API / "reply"
     index = _json(max(folder.glob("index-*.json"), key=lambda path: path.name))
     responses = index["reply"][CLIENT]["query.json"]["responses"]

@@ -74,8 +74,8 @@ def write(job: Job) -> None:
 def check_runs(job: Job) -> None:
     """Raise ``CompileError`` if CMake tried to run a compiled program and nothing here could."""
     if (job.package / NOT_RUN).exists():
-        asked = _NOT_ANSWERED.findall((job.build / "CMakeCache.txt").read_text(encoding="utf-8"))
-        raise CompileError(job.entry.name, f"{_not_run(job, asked)}. The whole log is {job.log}")
+        variables = _NOT_ANSWERED.findall((job.build / "CMakeCache.txt").read_text(encoding="utf-8"))
+        raise CompileError(job.entry.name, f"{_not_run(job, variables)}. The whole log is {job.log}")
 
 
 def _runner(job: Job, target: CrossTarget) -> str:
@@ -84,8 +84,8 @@ def _runner(job: Job, target: CrossTarget) -> str:
     if target.emulator:
         run = f'exec {shlex.join(target.emulator)} "$@"'
     else:
-        told = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2"
-        run = f"{told}\nexit {_NO_PROGRAM}"
+        lines = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2"
+        run = f"{lines}\nexit {_NO_PROGRAM}"
     return (
         f'#!/bin/sh\ncase "$(od -An -t x1 -j 18 -N 2 "$1" | tr -d " ")" in\n{code}) ;;\n*) exec "$@" ;;\nesac\n{run}\n'
     )
@@ -98,11 +98,11 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _not_run(job: Job, asked: Sequence[str] = ()) -> str:
-    """Return the message on a program that was not run; without ``asked``, CMake has named its variables."""
+def _not_run(job: Job, variables: Sequence[str] = ()) -> str:
+    """Return the message on a program that was not run; without ``variables``, CMake has named its variables."""
     answer = "give the variables of its answers in the option `cmake.define`"
-    if asked:
-        names = ", ".join(name.removesuffix("_EXITCODE") for name in asked)
+    if variables:
+        names = ", ".join(name.removesuffix("_EXITCODE") for name in variables)
         answer = (
             f"give its answer in the option `cmake.define` ({names}), after which CMake's own checks do not run it; a "
             "try_run of the project's own needs `if(NOT DEFINED …)` around it for that"

@@ -1,4 +1,4 @@
-"""What a project writes into the sources, which all entries share: found, told, and written again for each entry."""
+"""What a project writes into the sources, which all entries share: found, reported, written again for each entry."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def installs(of: Parent | None) -> bool:
 
 
 def keeps_one(of: Parent | None) -> bool:
-    """Return whether the front end takes only the wheel that it asked for, and drops others in its folder: pip does.
+    """Return whether the front end takes only one wheel, and drops others in its folder: pip does.
 
     ``build``, ``uv`` and ``hatch`` let the hook write into the folder where all wheels stay.
     """
@@ -127,30 +127,30 @@ def adopt(of: Parent | None) -> None:
     """
     homes.replace(own_hatch.aloud)
     if of is not None:
-        os.environ.update(told(of, os.environ))
+        os.environ.update(index_variables(of, os.environ))
 
 
-def told(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
+def index_variables(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables for the index options on a front end's command line; they extend those of ``environ``."""
     names = [Path(word).name.rstrip("0123456789.") for word in of.arguments]
     front_end = "uv" if names[:1] == ["uv"] else "pip" if "pip" in names[:3] else ""
     if not front_end:
         return {}
-    known, said = (_OF_UV if front_end == "uv" else _OF_PIP), {}
+    known, variables = (_OF_UV if front_end == "uv" else _OF_PIP), {}
     words = list(of.arguments)
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
         option = _SHORT.get(option, option)
         if option in _FLAGS[front_end]:
-            said[_FLAGS[front_end][option]] = "1"
+            variables[_FLAGS[front_end][option]] = "1"
         if option not in known or not (equals or words[number + 1 :]):
             continue
         variable, between = known[option]
         value = _absolute(value if equals else words[number + 1], of.folder, address=option != "--cert")
-        before = said.get(variable, environ.get(variable, "")) if between else ""
+        before = variables.get(variable, environ.get(variable, "")) if between else ""
         listed = [each for each in before.split(between) if each]
-        said[variable] = (between or "").join([*listed, *([] if value in listed else [value])])
-    return said
+        variables[variable] = (between or "").join([*listed, *([] if value in listed else [value])])
+    return variables
 
 
 def _absolute(value: str, folder: Path, *, address: bool) -> str:
@@ -228,11 +228,11 @@ def _option(arguments: Sequence[str], *names: str) -> str:
 def _torch_of(python: Path) -> InstalledTorch | None:
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "probe.py") as script:
         try:
-            said = process.run([python, "-I", script], timeout=60.0).stdout
+            output = process.run([python, "-I", script], timeout=60.0).stdout
         except ProcessError:
             return None
     try:
-        answer = untrusted.json(said.splitlines()[-1])
+        answer = untrusted.json(output.splitlines()[-1])
         folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
     except (IndexError, KeyError, OSError, TypeError, ValueError):

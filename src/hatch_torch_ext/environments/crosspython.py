@@ -98,11 +98,11 @@ def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
     folder = data / "environments" / f"{name}-{machine}-missing"
     folder.mkdir(parents=True, exist_ok=True)
     debian = f"lib{name}-dev:{DEBIAN[machine]}"
-    said = (
+    message = (
         f"The headers of Python {name.removeprefix('python')} for {machine} are not here: install {debian} (Debian, "
         f"Ubuntu), or unpack it with `dpkg -x` and name the folder by the option cross.{machine}.python"
     )
-    _write(folder / "Python.h", [f"#error {said}"])
+    _write(folder / "Python.h", [f"#error {message}"])
     _write(folder / "patchlevel.h", [f'#define PY_VERSION "{here.version}"'])
     _write(folder / "pyconfig.h", ['#include "Python.h"'])
     return folder

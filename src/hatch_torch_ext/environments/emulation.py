@@ -100,10 +100,10 @@ def _qemu(machine: str) -> Path | None:
         if (path := shutil.which(name)) is not None:
             return Path(path)
     try:
-        said = (BINFMT / f"qemu-{machine}").read_text(encoding="utf-8")
+        registration = (BINFMT / f"qemu-{machine}").read_text(encoding="utf-8")
     except OSError:
         return None
-    match = re.search(r"^interpreter (\S+)$", said, re.MULTILINE)
+    match = re.search(r"^interpreter (\S+)$", registration, re.MULTILINE)
     return Path(match[1]) if match and Path(match[1]).is_file() else None
 
 

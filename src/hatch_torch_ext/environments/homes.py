@@ -27,7 +27,7 @@ CONFIGURATION = "HATCH_CONFIG"
 def replace(report: Callable[[str], None]) -> None:
     """Set variables for the places that cannot be used, for this process and all that it starts.
 
-    ``report`` is told once: a process that finds the variables has nothing to replace.
+    ``report`` is called once: a process that finds the variables has nothing to replace.
     """
     unusable = {name: place for name, place in _places(os.environ).items() if not _usable(name, place)}
     if not unusable:
@@ -54,10 +54,10 @@ def configuration(environ: Mapping[str, str]) -> Path:
     return _below(environ, "XDG_CONFIG_HOME", ".config") / "hatch" / "config.toml"
 
 
-def fault(environ: Mapping[str, str], said: str) -> str | None:
-    """Return the remedy if hatch, whose output is ``said``, failed because of its own configuration, else None."""
+def fault(environ: Mapping[str, str], output: str) -> str | None:
+    """Return the remedy if hatch, whose output is ``output``, failed because of its own configuration, else None."""
     file = configuration(environ)
-    if "Error parsing config:" not in said:  # hatch's words for a value of the wrong type
+    if "Error parsing config:" not in output:  # hatch's words for a value of the wrong type
         try:
             tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -86,8 +86,8 @@ def _places(environ: Mapping[str, str]) -> dict[str, Path]:
 def _data(environ: Mapping[str, str]) -> Path:
     """Return the folder in which hatch makes environments."""
     try:
-        said: Any = tomllib.loads(configuration(environ).read_text(encoding="utf-8"))
-        return Path(os.path.expandvars(said["dirs"]["data"])).expanduser()
+        settings: Any = tomllib.loads(configuration(environ).read_text(encoding="utf-8"))
+        return Path(os.path.expandvars(settings["dirs"]["data"])).expanduser()
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return _below(environ, "XDG_DATA_HOME", ".local/share") / "hatch"
 

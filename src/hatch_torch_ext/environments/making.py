@@ -55,9 +55,9 @@ def of_entry(
     else:
         folder = data / "hatch"
         removal, changes = f"rm -r {shlex.quote(str(folder))}", {"HATCH_DATA_DIR": str(folder)}
-    said = _run(entry, root, entry.name, changes, removal=removal, report=report)
-    _check_complete(entry, said, entry.dependencies, removal=removal)
-    return _parse(said, removal=removal)
+    answer = _run(entry, root, entry.name, changes, removal=removal, report=report)
+    _check_complete(entry, answer, entry.dependencies, removal=removal)
+    return _parse(answer, removal=removal)
 
 
 def without_torch(
@@ -68,7 +68,7 @@ def without_torch(
     It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ only in
     torch share it. Other dependencies get no torch either: uv excludes it.
 
-    ``installer`` are environment variables for uv (index settings). ``report`` is told when another entry is waited
+    ``installer`` are environment variables for uv (index settings). ``report`` gets a line when another entry is waited
     for.
     """
     dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
@@ -88,9 +88,9 @@ def without_torch(
     with locks.held(folder / "lock", what=what, report=report):
         finished = folder / "finished.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: made again
-            said = untrusted.json(finished.read_text(encoding="utf-8"))
-            if Path(said["python"]).exists() and not _missing(said, dependencies):
-                return _parse(said, removal=removal)
+            answer = untrusted.json(finished.read_text(encoding="utf-8"))
+            if Path(answer["python"]).exists() and not _missing(answer, dependencies):
+                return _parse(answer, removal=removal)
         overrides = folder / "overrides.txt"
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         no_index = bool(installer.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"))
@@ -101,17 +101,17 @@ def without_torch(
         # Users do not repair this environment: if it is damaged, the next build makes it again.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
         changes |= {"HATCH_ENV_TYPE_VIRTUAL_PATH": None}
-        said = _run(entry, folder, "build", changes, removal=None, report=report)
-        _check_complete(entry, said, dependencies, removal=None)
-        finished.write_text(json.dumps(said), encoding="utf-8")
-        return _parse(said, removal=removal)
+        answer = _run(entry, folder, "build", changes, removal=None, report=report)
+        _check_complete(entry, answer, dependencies, removal=None)
+        finished.write_text(json.dumps(answer), encoding="utf-8")
+        return _parse(answer, removal=removal)
 
 
 def of_python(python: Path) -> Environment:
     """Return the environment of a Python as it is; nothing is made. Raises ``ProcessError``."""
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
-        said = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
-    return _parse(untrusted.json(said.rpartition(_ANSWER)[2]), removal="")
+        output = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
+    return _parse(untrusted.json(output.rpartition(_ANSWER)[2]), removal="")
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path, *, no_index: bool) -> None:
@@ -158,9 +158,9 @@ def _run(
 
 
 def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
-    said = program.said(error.output)
+    message = program.message(error.output)
     constrained = constraints.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
-    if any(f"{text}: {entry.python}" in said for text in ("Installing Python distribution", "cannot locate Python")):
+    if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
             f"leave the entry out with the option `skip`."
@@ -174,7 +174,7 @@ def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> Envi
     else:
         # `hatch env create` would report that it exists; it does, but without its packages.
         remedy = f"Run `hatch run {entry.name}:python -V` to see only this."
-    return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{said}\n{remedy}")
+    return EnvironmentCreationError(entry.name, f"hatch cannot make the environment.\n{message}\n{remedy}")
 
 
 def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str | None) -> None:
@@ -183,8 +183,8 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str 
             entry.name,
             f"the environment's Python is {answer['implementation']}; torch is made for CPython: ask for one.",
         )
-    wanted = labels.python_tag(entry.python)
-    if wanted not in {None, answer["tag"]}:
+    tag = labels.python_tag(entry.python)
+    if tag not in {None, answer["tag"]}:
         again = f" and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
@@ -200,11 +200,11 @@ def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str
     places = sorted({answer["site_packages"], answer["platlib"]})
     missing = []
     for line in dependencies:
-        wanted = Requirement(line)
-        if wanted.marker is not None and not wanted.marker.evaluate({**answer["markers"], "extra": ""}):
+        requirement = Requirement(line)
+        if requirement.marker is not None and not requirement.marker.evaluate({**answer["markers"], "extra": ""}):
             continue
-        found = next(iter(metadata.distributions(name=wanted.name, path=places)), None)
-        if found is None or not wanted.specifier.contains(found.version, prereleases=True):
+        found = next(iter(metadata.distributions(name=requirement.name, path=places)), None)
+        if found is None or not requirement.specifier.contains(found.version, prereleases=True):
             missing.append(line)
     return missing
 

@@ -45,10 +45,10 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     try:
         return store.opened(root, report or aloud).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
-        said = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
+        message = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
             [
-                f"hatch, which reads the matrix, is not installed here and cannot be installed into {root}:\n{said}\n"
+                f"hatch, which reads the matrix, is not installed, and cannot be installed into {root}:\n{message}\n"
                 "Give it to "
                 f'the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
             ]

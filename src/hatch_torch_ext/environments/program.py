@@ -90,6 +90,6 @@ def _python(
     return process.run([sys.executable, "-c", start, path, *arguments], cwd=cwd, env_changes={**own, **changes})
 
 
-def said(output: str) -> str:
+def message(output: str) -> str:
     """Return the end of hatch's output without its tracebacks, which it draws in boxes: the rest says what happened."""
     return process.tail("\n".join(line for line in output.splitlines() if line[:1] not in "╭│╰"))

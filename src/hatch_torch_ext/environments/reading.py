@@ -62,7 +62,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
                 "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
             )
             raise ConfigurationError(
-                [f"hatch cannot read the environments of {root}:\n{program.said(error.output)}\n{remedy}"]
+                [f"hatch cannot read the environments of {root}:\n{program.message(error.output)}\n{remedy}"]
             ) from error
     answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]

@@ -41,7 +41,7 @@ def remembered(
     facts = {
         "texts": texts,
         "environ": {key: value for key, value in environ.items() if key in words or key.startswith("HATCH_")},
-        "asked": [os.fspath(root), name, project_name, optional],
+        "request": [os.fspath(root), name, project_name, optional],
         "versions": [__version__, own_hatch.version(), metadata.version("hatchling")],
     }
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"

@@ -120,14 +120,14 @@ def resolve(texts: Sequence[str], supported: Sequence[int]) -> tuple[Arch, ...]:
     ``all`` and ``all-major`` have nvcc's meaning: machine code for each (or for the first of each major and the
     oldest), and PTX of the newest. A number outside of ``supported`` stays: see ``unsupported``.
     """
-    wanted: list[Arch] = []
+    chosen: list[Arch] = []
     for text in texts:
         if text in GROUPS:
-            wanted += _group(text, supported)
+            chosen += _group(text, supported)
         else:
-            wanted.append(parse(text))
+            chosen.append(parse(text))
     merged: dict[tuple[int, str], Arch] = {}
-    for arch in wanted:
+    for arch in chosen:
         before = merged.get((arch.number, arch.suffix))
         ptx = arch.ptx or (before is not None and before.ptx)
         merged[arch.number, arch.suffix] = Arch(number=arch.number, suffix=arch.suffix, ptx=ptx)

@@ -75,10 +75,10 @@ def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
 
     Versions of libraries that no policy mentions (``OMP_4.0``, ``libcudart.so.12``) do not count.
     """
-    wanted = sorted(set(versions), key=natural)
+    needed = sorted(set(versions), key=natural)
     forced_by: str | None = None
     for candidate, promised in _policies(machine, libc):
-        beyond = [version for version in wanted if _exceeds(version, promised)]
+        beyond = [version for version in needed if _exceeds(version, promised)]
         if not beyond:
             return Policy(name=candidate.name, rank=candidate.rank, libraries=candidate.libraries, forced_by=forced_by)
         forced_by = beyond[-1]

@@ -91,13 +91,13 @@ def texts(path: Path) -> Texts:
     return Texts(schemas=frozenset(schemas), classes=frozenset(classes))
 
 
-def held(paths: Iterable[Path], wanted: Iterable[str]) -> frozenset[str]:
-    """Return those of the texts ``wanted`` that one of the files holds, in one or in parts.
+def held(paths: Iterable[Path], texts: Iterable[str]) -> frozenset[str]:
+    """Return those of ``texts`` that one of the files holds, in one or in parts.
 
     A compiler may keep a text that it copies as constants of 8 or 16 bytes, anywhere in the file: of such a file, each
     8 bytes of the text from its beginning on are looked for, and what is left of it at the end is not.
     """
-    parts = {text: _parts(text.encode()) for text in wanted}
+    parts = {text: _parts(text.encode()) for text in texts}
     found: set[str] = set()
     for path in paths:
         missing = {text: set(these) for text, these in parts.items() if text not in found}
@@ -163,7 +163,7 @@ def namespaces(
 
 
 def operators(found: Registered, spaces: Namespaces) -> frozenset[tuple[str | None, str]]:
-    """Return (namespace, operator) of what the file defines; the namespace is None if it cannot be told."""
+    """Return (namespace, operator) of what the file defines; the namespace is None if it is unknown."""
     sure = spaces.known if not spaces.unknown else frozenset()
     only = next(iter(sure)) if len(sure) == 1 else None
     return frozenset((namespace or only, name) for namespace, name in found.schemas)

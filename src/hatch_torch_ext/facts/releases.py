@@ -255,15 +255,15 @@ class LowestTorch:
 
 def lowest_for(symbols: Iterable[str]) -> LowestTorch | None:
     """Return the lowest torch for a file with these undefined symbols; None if it uses no such function."""
-    wanted = {symbol for symbol in symbols if _SHIM.fullmatch(symbol)}
-    since = {symbol: _table()[symbol] for symbol in wanted & _table().keys()}
+    shims = {symbol for symbol in symbols if _SHIM.fullmatch(symbol)}
+    since = {symbol: _table()[symbol] for symbol in shims & _table().keys()}
     if not since:
         return None
     torch = max(since.values())
     return LowestTorch(
         torch=torch,
         functions=tuple(sorted(symbol for symbol, minor in since.items() if minor == torch)),
-        unknown=tuple(sorted(wanted - since.keys())),
+        unknown=tuple(sorted(shims - since.keys())),
     )
 
 

@@ -230,8 +230,8 @@ def _decode(kind: type[_Value], data: object, where: str) -> _Value:
         raise WheelError(f"{where} must be an object, not {type(data).__name__}")
     known = _FIELDS[kind]
     if unknown := sorted(data.keys() - known.keys(), key=str):
-        said = escape.name(unknown[0])
-        raise WheelError(f"{where} has the field `{said}`, which this hatch-torch-ext does not know")
+        field = escape.name(unknown[0])
+        raise WheelError(f"{where} has the field `{field}`, which this hatch-torch-ext does not know")
     values: dict[str, Any] = {}
     for name, (hint, form, needed) in known.items():
         if name in data:

@@ -143,7 +143,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 written.add(target)
         except BaseException as error:  # noqa: BLE001 -- raised again
             for path in written:
-                with contextlib.suppress(OSError):  # the first error is the one to be told
+                with contextlib.suppress(OSError):  # the first error is the one to report
                     path.unlink()
             if isinstance(error, TorchExtError):
                 self.app.abort(f"hatch-torch-ext: {error}")
@@ -284,7 +284,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             extras[EXTRA] = at_first_use(config.fallback_requires)
         elif not any(canonicalize_name(Requirement(line).name) == "hatch-torch-ext" for line in extras[EXTRA]):
             self._warn(
-                f"users who build at first use are told to install the extra `{EXTRA}`, and yours lacks "
+                f"users who build at first use are advised to install the extra `{EXTRA}`, and yours lacks "
                 "hatch-torch-ext: add it there"
             )
 

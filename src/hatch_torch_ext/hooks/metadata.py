@@ -51,7 +51,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
         except TorchExtError as error:
             abort(error)
 
-    # The imports below are inside the functions: hatchling loads every hook, whatever it was asked for.
+    # The imports below are inside the functions: hatchling loads every hook, whatever it builds.
 
     def _update(self, metadata: dict[str, Any]) -> None:
         from hatchling.builders.wheel import WheelBuilder
@@ -295,13 +295,13 @@ def judge(
                 notes.append(f"{PACKED} says that; if another tool than hatchling wrote it, remove that file.")
     elif found.kind in {"absent", "wider"}:
         if found.kind == "wider":
-            said = f"has {_quoted(found)}, which is wider than the matrix"
+            fault = f"has {_quoted(found)}, which is wider than the matrix"
         elif "dependencies" in metadata.config["project"].get("dynamic", []):
-            said = "is declared dynamic, and nothing supplies it"
+            fault = "is declared dynamic, and nothing supplies it"
         else:
-            said = "has no torch"
+            fault = "has no torch"
         notes.append(
-            f"{place} {said}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
+            f"{place} {fault}: an sdist, `uv lock`, `uv sync` and `hatch test` know nothing of `{served}`, which the "
             f"wheel requires. Let the matrix say it everywhere, in pyproject.toml:\n"
             f"{_instead(metadata, _without(dependencies, found.lines))}\n"
             f"Where it must be static, as for `match-runtime` of uv, write in `[project]` without that hook: "

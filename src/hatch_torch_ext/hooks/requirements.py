@@ -33,8 +33,8 @@ def of_a_wheel() -> list[str]:
     for line in metadata.requires("hatch-torch-ext") or []:
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
-        wanted = requirement.marker is not None and requirement.marker.evaluate({"extra": EXTRA})
-        if not wanted or name in _BESIDES or (name in _PROGRAMS and serves(name, requirement)):
+        is_ours = requirement.marker is not None and requirement.marker.evaluate({"extra": EXTRA})
+        if not is_ours or name in _BESIDES or (name in _PROGRAMS and serves(name, requirement)):
             continue
         if name in _KEPT and _kept():
             continue
@@ -49,10 +49,10 @@ def serves(name: str, requirement: Requirement) -> bool:
     if path is None:
         return False
     try:
-        said = process.run([path, "--version"], timeout=60.0).stdout
+        output = process.run([path, "--version"], timeout=60.0).stdout
     except ProcessError:
         return False
-    version = re.search(r"\d+(?:\.\d+)+", said)
+    version = re.search(r"\d+(?:\.\d+)+", output)
     return version is not None and requirement.specifier.contains(Version(version[0]), prereleases=True)
 
 

@@ -72,11 +72,11 @@ def compare(
     *,
     machine: str,
     besides: Sequence[str] = (),
-    wanted: Collection[str] = (),
+    requested: Collection[str] = (),
 ) -> Coverage:
     """Compare the entries for ``machine`` with its ``builds``; the rows keep the order of ``builds``.
 
-    ``besides`` are machines with entries of their own; releases ``wanted`` without an entry are new, however old.
+    ``besides`` are machines with entries of their own; releases ``requested`` without an entry are new, however old.
     """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
@@ -87,7 +87,7 @@ def compare(
         by_row.setdefault((build.line, build.backend), []).append(build)
     rows = []
     for (line, backend), of_row in by_row.items():
-        added = line in wanted and releases.minor_of(line) not in lines
+        added = line in requested and releases.minor_of(line) not in lines
         if lines and releases.minor_of(line) < min(lines) and not added:
             continue
         serving = {build.python: [entry for entry in able if _serves(entry, build, entries)] for build in of_row}
@@ -143,9 +143,9 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
             yield entry.name, f"torch {entry.torch} has no build for {entry.gpu.words}; it has {', '.join(backends)}"
             continue
         pythons = list(dict.fromkeys(build.python for build in of_line))
-        wanted = python_tag(entry.python)
-        if wanted is not None and wanted not in pythons:
-            yield entry.name, f"torch {entry.torch} has no build for {wanted}; it has {', '.join(pythons)}"
+        tag = python_tag(entry.python)
+        if tag is not None and tag not in pythons:
+            yield entry.name, f"torch {entry.torch} has no build for {tag}; it has {', '.join(pythons)}"
 
 
 def together(found: Iterable[Block]) -> tuple[Block, ...]:

@@ -158,12 +158,12 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
         return None
     if requirement.url is not None:
         return declared
-    said = f"{entry.name}: the variable `torch` is `{value}`, but the requirement `{entry.torch_requirement}`"
+    clash = f"{entry.name}: the variable `torch` is `{value}`, but the requirement `{entry.torch_requirement}`"
     named = requirement.specifier.contains(value, prereleases=True)
     if not named and not any(version.release[: len(release)] == release for version in admitted):
-        problems.append(f"{said} admits no such version; require {PIN}")
+        problems.append(f"{clash} admits no such version; require {PIN}")
     elif minors[-1] > declared:
-        problems.append(f"{said} admits newer releases, and an installer takes the newest; require {PIN}")
+        problems.append(f"{clash} admits newer releases, and an installer takes the newest; require {PIN}")
     return declared
 
 

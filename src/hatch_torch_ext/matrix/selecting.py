@@ -42,14 +42,14 @@ def select(
     chosen = tuple(entry for entry in kept if not only or entry.name in named)
     if not chosen and entries:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
-        said = " and ".join(
+        options = " and ".join(
             f"{called(option)} ({', '.join(f'`{glob}`' for glob in globs)})"
             for option, globs in (("only", only), ("skip", skip))
             if globs
         )
         verb = "leave" if only and skip else "leaves"
         problem = (
-            f"{said} {verb} no entry of the matrix to build; globs match an entry's name or a label such as "
+            f"{options} {verb} no entry of the matrix to build; globs match an entry's name or a label such as "
             f"`torch2.8_cpu_cxx11_x86_64`, and the entries are {names}"
         )
         raise ConfigurationError([problem])

@@ -135,17 +135,14 @@ def merge(
     )
 
 
-def alike(layouts: Sequence[Layout], *, besides: Iterable[tuple[str, bool]] = ()) -> tuple[Layout, ...]:
+def alike(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
     """Return the layouts of the wheels of one version, with the same torch requirement in each.
 
-    Installers that lock a version read the metadata of one of its wheels, and use them for all. ``besides`` are
-    releases, each with whether all later ones are meant, that it admits too.
+    Installers that lock a version read the metadata of one of its wheels, and use them for all.
     """
-    further = set(besides)
-    if len(layouts) == 1 and not further:
+    if len(layouts) == 1:
         return tuple(layouts)
     served = {(placed.variant.torch, placed.variant.stable_abi) for layout in layouts for placed in layout.variants}
-    served |= further
     requires = releases.torch_requirement(served, open_ended=layouts[0].fallback is not None)
     return tuple(_requiring(layout, requires) for layout in layouts)
 
@@ -293,35 +290,35 @@ def _platform_tag(distinct: Sequence[BuiltVariant], manylinux: str | None) -> st
         strictest[key] = max(strictest.get(key, met), met, key=lambda each: each.rank)
     if manylinux is None:
         return ".".join(sorted(met.name for met in strictest.values()))
-    asked = []
+    names = []
     for (machine, libc), met in strictest.items():
-        wanted = policy.named(manylinux, machine)
-        if wanted is None or wanted.name.startswith("musl") != (libc == "musl"):
+        required = policy.named(manylinux, machine)
+        if required is None or required.name.startswith("musl") != (libc == "musl"):
             raise MergeError(
                 f'`manylinux = "{manylinux}"` is not a policy for {libc} on {machine}; {_highest(met, machine)}'
             )
-        if wanted.rank < met.rank:
-            raise MergeError(_too_low(wanted, met, [built for built in distinct if built.variant.machine == machine]))
-        asked.append(wanted.name)
-    return ".".join(sorted(asked))
+        if required.rank < met.rank:
+            raise MergeError(_too_low(required, met, [built for built in distinct if built.variant.machine == machine]))
+        names.append(required.name)
+    return ".".join(sorted(names))
 
 
-def _too_low(wanted: policy.Policy, met: policy.Policy, variants: Sequence[BuiltVariant]) -> str:
+def _too_low(required: policy.Policy, met: policy.Policy, variants: Sequence[BuiltVariant]) -> str:
     for built in variants:
         for file in built.variant.files:
-            if beyond := policy.breaking(wanted, built.variant.machine, file.versions):
+            if beyond := policy.breaking(required, built.variant.machine, file.versions):
                 symbol = _symbol(built.source(file.path), beyond[-1])
                 return (
-                    f"{wanted.name} is asked for, but `{file.path}` of {built.variant.build.entry} needs {symbol}, "
+                    f"{required.name} is required, but `{file.path}` of {built.variant.build.entry} needs {symbol}, "
                     f"which that policy does not promise; {_highest(met, built.variant.machine)}, or build in the "
-                    f"image of {wanted.name}"
+                    f"image of {required.name}"
                 )
-    return f"{wanted.name} is asked for, but is not met; {_highest(met, variants[0].variant.machine)}"
+    return f"{required.name} is required, but is not met; {_highest(met, variants[0].variant.machine)}"
 
 
 def _symbol(file: Path, version: str) -> str:
     """Return ``name@version`` of a symbol with ``version``, or only the version if no symbol has it."""
-    return next((f"{name}@{asked}" for name, asked in elf.read(file).symbol_versions if asked == version), version)
+    return next((f"{name}@{needed}" for name, needed in elf.read(file).symbol_versions if needed == version), version)
 
 
 def _highest(met: policy.Policy, machine: str) -> str:

@@ -46,13 +46,13 @@ MARKER = ".torch-ext-index"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedWheel:
-    """A wheel of the index: ``torch`` is the folder of its torch (``torch-2.8+cu128``), ``said`` the same in words."""
+    """A wheel of the index: ``torch`` is the folder of its torch (``torch-2.8+cu128``), ``title`` the same in words."""
 
     path: Path
     project: str
     version: str
     torch: str
-    said: str
+    title: str
     sha256: str
     metadata_sha256: str
     requires_python: str | None
@@ -154,7 +154,7 @@ def _served(path: Path) -> IndexedWheel:
         project=canonicalize_name(read.distribution),
         version=read.version,
         torch=_folder(variant),
-        said=_said(variant),
+        title=_title(variant),
         sha256=content.sha256(path),
         metadata_sha256=content.sha256(metadata),
         requires_python=requires_python,
@@ -166,7 +166,7 @@ def _folder(variant: Variant) -> str:
     return f"torch-{variant.torch}+{_backend(variant)}{'-stable' if variant.stable_abi else ''}"
 
 
-def _said(variant: Variant) -> str:
+def _title(variant: Variant) -> str:
     newer = " and newer" if variant.stable_abi else ""
     backend = variant.runs_on
     if not backend.is_gpu:
@@ -258,7 +258,7 @@ def _people(served: Sequence[IndexedWheel]) -> str:
     for (project, torch), each in sorted(newest.items(), key=lambda item: _natural(item[0])):
         public = parts.without_local(each.version)
         rows.append(
-            f"<tr><td>{html(each.said)}</td><td>{html(project)} {html(public)}</td>"
+            f"<tr><td>{html(each.title)}</td><td>{html(project)} {html(public)}</td>"
             f'<td><code>pip install {html(project)} --index-url <span class="here"></span>whl/{html(torch)}/'
             f"</code></td></tr>"
         )

@@ -55,8 +55,7 @@ def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[P
         machines = sorted({built.variant.machine for built in variants}) if each else [None]
         groups = [[built for built in variants if machine in {None, built.variant.machine}] for machine in machines]
         layouts = merge.alike([relaid(group, read) for group in groups])
-        version = first.public_version
-        return tuple(writing.write(first, layout, out=out, version=version, read=read) for layout in layouts)
+        return tuple(writing.write(first, layout, out=out, version=first.public_version) for layout in layouts)
 
 
 def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
@@ -74,7 +73,7 @@ def relaid(
     partial: partials.Partial | None = None,
     open_ended: bool = True,
 ) -> Layout:
-    """Return the layout of ``variants``, which come from ``read``, with the policy that the author asked for.
+    """Return the layout of ``variants``, which come from ``read``, with the author's policy.
 
     Unless ``open_ended``, it requires the torch of its variants, even if it could be built for others.
     """
@@ -90,8 +89,8 @@ def relaid(
         made_from=_origin(read),
     )
     layout = merged()
-    asked = _asked(layout.tag, [part.tag for part in read], variants)
-    return layout if asked is None else merged(manylinux=asked)
+    required = _required(layout.tag, [part.tag for part in read], variants)
+    return layout if required is None else merged(manylinux=required)
 
 
 def _origin(read: Sequence[Part]) -> Origin | None:
@@ -100,7 +99,7 @@ def _origin(read: Sequence[Part]) -> Origin | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) -> str | None:
+def _required(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) -> str | None:
     """Return the policy that the author set for every part although no part needs it, else None."""
     here = natural.rpartition("-")[2].split(".")
     there = [tag.rpartition("-")[2].split(".") for tag in tags]
@@ -108,9 +107,9 @@ def _asked(natural: str, tags: Sequence[str], variants: Sequence[BuiltVariant]) 
         met = next(name for name in here if name.endswith(f"_{machine}"))
         stated = {name for names in there for name in names if name.endswith(f"_{machine}")}
         if len(stated) == 1 and (name := stated.pop()) != met:
-            wanted, lowest = policy.named(name, machine), policy.named(met, machine)
-            if wanted is not None and lowest is not None and wanted.rank > lowest.rank:
-                return wanted.name.removesuffix(f"_{machine}")
+            named_policy, lowest = policy.named(name, machine), policy.named(met, machine)
+            if named_policy is not None and lowest is not None and named_policy.rank > lowest.rank:
+                return named_policy.name.removesuffix(f"_{machine}")
     return None
 
 

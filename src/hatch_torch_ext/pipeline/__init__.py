@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.memory import RecordedVariant
     from hatch_torch_ext.values import Entry, TorchFolders
-    from hatch_torch_ext.wheel import Wheel
 
     Report = Callable[[str], None]
 
@@ -176,14 +175,9 @@ def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
     return {entry.name: None if one else entry.machine or platform.machine() for entry in entries}
 
 
-def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report, before: Wheel | None = None) -> None:
-    """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published.
-
-    ``before`` is the wheel that it adds variants to.
-    """
-    findings = audit.audit_wheel(
-        wheel, ignore=config.ignore, max_size=config.max_size, sources=config.source, before=before
-    )
+def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
+    """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published."""
+    findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size, sources=config.source)
     # The variants' own warnings were reported when each was built.
     faults = [finding for finding in findings if not finding.warning]
     if faults:
@@ -234,7 +228,7 @@ def _build_all(
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
     available = capacity.Capacity()
     per_job = _per_job(config, waiting, history)
-    jobs, why = capacity.jobs(available, asked=config.jobs, per_job=per_job)
+    jobs, why = capacity.jobs(available, limit=config.jobs, per_job=per_job)
     last = {task.name: took.seconds for task in waiting if (took := history.of(task.name)) is not None}
     stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:

@@ -102,25 +102,25 @@ def reserve(available: int) -> int:
     return max(RESERVE, available // RESERVE_PART)
 
 
-def jobs(capacity: Capacity, *, asked: int | None, per_job: int) -> tuple[int, str | None]:
-    """Return how many jobs may run at once, at least 1, and a message on what keeps it below ``asked``.
+def jobs(capacity: Capacity, *, limit: int | None, per_job: int) -> tuple[int, str | None]:
+    """Return how many jobs may run at once, at least 1, and a message on what keeps it below ``limit``.
 
-    ``per_job`` is the estimated memory of a job in bytes; ``asked`` is the user's limit, or None.
+    ``per_job`` is the estimated memory of a job in bytes; ``limit`` is the user's limit, or None.
     """
-    wanted = asked or capacity.cpus()
+    most = limit or capacity.cpus()
     available = capacity.available()
     by_memory = max(1, (available - reserve(available)) // per_job)
     left = capacity.processes_left()
-    possible = min(wanted, MOST)
+    possible = min(most, MOST)
     by_processes = possible if left is None else max(1, left // PIDS_PER_JOB)
     if by_memory < possible and by_memory <= by_processes:
         return by_memory, (
-            f"{by_memory} of {wanted} jobs at once: {available / GB:.1f} GB of memory are free, and a job is counted "
+            f"{by_memory} of {most} jobs at once: {available / GB:.1f} GB of memory are free, and a job is counted "
             f"with {per_job / GB:.1f} GB (`memory-per-job`)"
         )
     if by_processes < possible:
-        return by_processes, f"{by_processes} of {wanted} jobs at once: only {left} more processes may be started here"
-    return possible, None if possible == wanted else f"{possible} of {wanted} jobs at once: that is the most"
+        return by_processes, f"{by_processes} of {most} jobs at once: only {left} more processes may be started here"
+    return possible, None if possible == most else f"{possible} of {most} jobs at once: that is the most"
 
 
 def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:
@@ -142,7 +142,7 @@ class Pressure:
     def __init__(self, pool: Pool, capacity: Capacity, per_job: int, emit: Callable[[events.Event], None]) -> None:
         self._pool, self._capacity, self._per_job, self._emit = pool, capacity, per_job, emit
         self._ended = threading.Event()
-        self._told = float("-inf")
+        self._reported = float("-inf")
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -162,8 +162,8 @@ class Pressure:
             self._pool.keep_back()
         elif available > RESERVE + self._per_job:
             self._pool.put_back(1)
-        if before != (kept_back := self._pool.kept_back) or time.monotonic() - self._told >= TELL:
-            self._told = time.monotonic()
+        if before != (kept_back := self._pool.kept_back) or time.monotonic() - self._reported >= TELL:
+            self._reported = time.monotonic()
             self._emit(events.Machine(jobs=self._pool.size, kept_back=kept_back, available=available))
 
     def _watch(self) -> None:

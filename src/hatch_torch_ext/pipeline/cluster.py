@@ -75,7 +75,7 @@ class Cluster:
 
         ``sources`` is the digest of the project's files; wheels that an interrupted build received for the same digest
         are reused. Raises ``ConfigurationError`` if the cluster cannot be reached or does not fit;
-        ``KeyboardInterrupt`` once the cluster was told to stop.
+        ``KeyboardInterrupt`` once the cluster is to stop.
         """
         key = hashlib.sha256(
             json.dumps([sources, sorted(self._environ.items()), memory.own_digest()]).encode()
@@ -133,8 +133,8 @@ class Cluster:
         packed = pack(self._config, self._sent)
         digest = hashlib.sha256(packed).hexdigest()
         topic = f"torch-ext-{uuid.uuid4()}"
-        told = _Told(stream)
-        client.subscribe_topic(topic, told)
+        reported = _Reported(stream)
+        client.subscribe_topic(topic, reported)
         # A task, not scattered data: the scheduler can run it again if the worker with its result is lost.
         bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
         by_future = {}
@@ -151,7 +151,7 @@ class Cluster:
             try:
                 for future in distributed.as_completed(list(by_future)):
                     task = by_future[future]
-                    told.over(task.name)
+                    reported.over(task.name)
                     outcomes[task.name] = self._outcome(task, future, key, stream)
                     # Dask would make again what the client still refers to, if the worker that has it is lost.
                     future.release()
@@ -218,7 +218,7 @@ class Cluster:
         return crew.Outcome(item=task, value=built)
 
 
-class _Told:
+class _Reported:
     """Receives the workers' events and shows them here; an entry that begins on a second worker has lost its first.
 
     What comes of an entry whose outcome is known is not shown: the entry is counted.
@@ -233,9 +233,9 @@ class _Told:
         """Take note that the entry's outcome is known."""
         self._over.add(name)
 
-    def __call__(self, told: tuple[float, Mapping[str, Any]]) -> None:
-        said = told[1]
-        name, worker = str(said["entry"]), str(said["worker"])
+    def __call__(self, message: tuple[float, Mapping[str, Any]]) -> None:
+        fields = message[1]
+        name, worker = str(fields["entry"]), str(fields["worker"])
         if name in self._over:
             return
         before = self._worker.setdefault(name, worker)
@@ -244,7 +244,7 @@ class _Told:
             text = f"the worker {before} was lost; the entry is built again on {worker}"
             self._stream(events.Note(text=text, entry=name, warning=True))
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            _, event = events.from_json(said["event"])
+            _, event = events.from_json(fields["event"])
             self._stream(event)
 
 
@@ -304,8 +304,8 @@ def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
     """
     here = {"Python": minor(platform.python_version()), "dask.distributed": metadata.version("distributed")}
     problems = []
-    for address, said in sorted(workers.items()):
-        there = {"Python": minor(said["host"]["python"]), "dask.distributed": said["packages"].get("distributed")}
+    for address, facts in sorted(workers.items()):
+        there = {"Python": minor(facts["host"]["python"]), "dask.distributed": facts["packages"].get("distributed")}
         if differing := _differing(there, here):
             problems.append(f"The worker {address} has {differing}: {same()}")
     if problems:
@@ -315,13 +315,13 @@ def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
 def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise ``ConfigurationError`` if a worker could not build, or would build something else."""
     problems = []
-    for address, said in sorted(workers.items()):
-        where = f"The worker {address} on {said['host']}"
-        if differing := _differing({"hatch-torch-ext": said["version"]}, {"hatch-torch-ext": __version__}):
+    for address, facts in sorted(workers.items()):
+        where = f"The worker {address} on {facts['host']}"
+        if differing := _differing({"hatch-torch-ext": facts["version"]}, {"hatch-torch-ext": __version__}):
             problems.append(f"{where} has {differing}: {same()}")
-        elif said["builder"] != memory.own_digest():
+        elif facts["builder"] != memory.own_digest():
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
-        elif said["compiler"] is None:
+        elif facts["compiler"] is None:
             problems.append(
                 f"{where} has no C++ compiler: install one there, or give that worker's CXX the path of one, and CC "
                 "that of a C compiler"
@@ -357,12 +357,12 @@ def _probe() -> Callable[[], dict[str, Any]]:
                 from hatch_torch_ext.pipeline import memory
 
                 builder = memory.own_digest()
-        asked = shlex.split(os.environ.get("CXX", ""))[-1:] or names
+        names_of_cxx = shlex.split(os.environ.get("CXX", ""))[-1:] or names
         return {
             "host": socket.gethostname(),
             "version": own,
             "builder": builder,
-            "compiler": next(filter(None, map(shutil.which, asked)), None),
+            "compiler": next(filter(None, map(shutil.which, names_of_cxx)), None),
         }
 
     return probe

@@ -51,7 +51,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal asked this process to end; ``number`` is the signal's."""
+    """A signal ends this process; ``number`` is the signal's."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -119,17 +119,6 @@ def lock(work: Path, report: Callable[[str], None]) -> AbstractContextManager[No
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
-def editing(root: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Exclude others who edit the project's matrix; a message says who is waited for.
-
-    In a project that cannot be written to, there is nothing to exclude.
-    """
-    folder, _ = _work_folders(root)
-    if not _inside(folder):
-        return contextlib.nullcontext()
-    return locks.held(folder / "editing", what=f"the matrix of {root}", report=report)
-
-
 def replace_text(path: Path, text: str) -> None:
     """Write a file of the work folder, which the caller holds, whole or not at all."""
     scratch = path.with_name(f"{path.name}.new")

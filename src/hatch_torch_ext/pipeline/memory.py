@@ -124,17 +124,17 @@ class Memory:
 
     def _take(self, folder: Path, inputs: EntryInputs) -> RecordedVariant | None:
         try:
-            said = _read(folder)["finished"]
-            if said["inputs"] != untrusted.json(json.dumps(dataclasses.asdict(inputs))):
+            finished = _read(folder)["finished"]
+            if finished["inputs"] != untrusted.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
-            if any(self.digests.of(path) != known for path, known in said["used"].items()):
+            if any(self.digests.of(path) != known for path, known in finished["used"].items()):
                 return None
-            if any(sorted(_packages(Path(place))) not in ([], known) for place, known in said["packages"].items()):
+            if any(sorted(_packages(Path(place))) not in ([], known) for place, known in finished["packages"].items()):
                 return None
-            built = variant.built_from_json(said["built"], folder)
-            if any(content.sha256(path) != known for path, known in _contents(built, said["hashes"], folder)):
+            built = variant.built_from_json(finished["built"], folder)
+            if any(content.sha256(path) != known for path, known in _contents(built, finished["hashes"], folder)):
                 return None
-            return RecordedVariant(built=built, warnings=tuple(said["warnings"]), peak=int(said["peak"]))
+            return RecordedVariant(built=built, warnings=tuple(finished["warnings"]), peak=int(finished["peak"]))
         except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
             return None
 
@@ -161,7 +161,7 @@ class Memory:
         """Remember the finished entry, and return the variant with its files in their final place."""
         folder, site = _folder(task), result.environment.site_packages
         built = _moved(result.built, folder / "package")
-        said = {
+        memory = {
             "inputs": dataclasses.asdict(inputs),
             "used": used,
             "packages": {str(site): sorted(_packages(site))},
@@ -170,7 +170,7 @@ class Memory:
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
-        _write(folder, begun=_read(folder).get("begun", {}), finished=said)
+        _write(folder, begun=_read(folder).get("begun", {}), finished=memory)
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
@@ -190,8 +190,8 @@ class Memory:
 def _read(folder: Path) -> dict[str, Any]:
     """Return what is known of the entry in ``folder``, by part; nothing if the file does not exist or is damaged."""
     try:
-        said = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
-        return {part: value for part, value in said.items() if isinstance(value, dict)}
+        parts = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
+        return {part: value for part, value in parts.items() if isinstance(value, dict)}
     except (AttributeError, OSError, ValueError):
         return {}
 
@@ -282,10 +282,10 @@ def _named(build: Path, ninja: Path) -> set[str]:
     named: set[str] = set()
     for tool in (["inputs", "all", "build.ninja"], ["deps"]):
         try:
-            said = process.run([ninja, "-C", build, "-t", *tool]).stdout.splitlines()
+            lines = process.run([ninja, "-C", build, "-t", *tool]).stdout.splitlines()
         except ProcessError:
             continue
-        named.update(line.strip() for line in said if tool[0] != "deps" or line.startswith(" "))
+        named.update(line.strip() for line in lines if tool[0] != "deps" or line.startswith(" "))
     return {_plain(path if path.startswith("/") else f"{build}/{path}") for path in named}
 
 
@@ -329,8 +329,8 @@ class History:
         self._file = work / name
         self._lock = threading.Lock()
         try:
-            said = untrusted.json(self._file.read_text(encoding="utf-8"))
-            self._took = {name: Took(**each) for name, each in said.items()}
+            figures = untrusted.json(self._file.read_text(encoding="utf-8"))
+            self._took = {name: Took(**each) for name, each in figures.items()}
         except (AttributeError, OSError, TypeError, ValueError):
             self._took = {}
 
@@ -365,8 +365,8 @@ class History:
             if (before := self._took.get(name)) is not None:
                 took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
             self._took[name] = took
-            said = {each: dataclasses.asdict(figures) for each, figures in self._took.items()}
-            folders.replace_text(self._file, json.dumps(said))
+            recorded = {each: dataclasses.asdict(figures) for each, figures in self._took.items()}
+            folders.replace_text(self._file, json.dumps(recorded))
 
     def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks, the longest first; of those without figures, those with CUDA first."""

@@ -131,7 +131,7 @@ class Pool:
         return Held(self)
 
     @property
-    def is_wanted(self) -> bool:
+    def has_waiting(self) -> bool:
         """Return whether somebody waits in ``take``."""
         return self._waiting > 0
 
@@ -187,7 +187,7 @@ class Held:
         try:
             yield
         finally:
-            if self._pool.is_wanted:
+            if self._pool.has_waiting:
                 self.give()
 
     def give(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def expand(config: Config, *, distribution: str, found: Matrix | None = None) -> tuple[Entry, ...]:
     """Return every entry of the matrix, before ``only`` and ``skip``.
 
-    ``found`` is hatch's answer, if it was asked before.
+    ``found`` is hatch's answer, if there is one already.
     """
     optional = config.fallback == "build"
     audit.settle((), ignore=config.ignore)  # an unknown code is reported before any work
@@ -111,8 +111,8 @@ def for_this_environment(
 ) -> InstalledSelection:
     """Return what is built only for the installed ``torch``; if it is unknown, for the newest entry.
 
-    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user asked
-    for it by name, or if there is no entry either.
+    No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user
+    requires it by name, or if there is no entry either.
     """
     if torch is not None:
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)

@@ -104,7 +104,7 @@ class EntrySlots:
                     self._family.end_orphans()
                 raise
             finally:
-                self._told(began, before, share.server)
+                self._note_times(began, before, share.server)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[Share]:
@@ -114,7 +114,7 @@ class EntrySlots:
             try:
                 yield share
             finally:
-                self._told(began, before)
+                self._note_times(began, before)
 
     def progress(self, finished: int, total: int, running: int) -> None:
         """Report Ninja's progress."""
@@ -131,7 +131,7 @@ class EntrySlots:
     def _log(self) -> list[str]:
         return ninja.log_lines(self._task.work / self._task.entry.folder / "build")
 
-    def _told(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
+    def _note_times(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
         """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.
 
         A compiler that waited for its token started when it got that.

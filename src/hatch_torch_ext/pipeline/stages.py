@@ -159,10 +159,10 @@ def _environ(entry: Entry) -> dict[str, str]:
 
 def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:
     warnings = [finding for finding in findings if finding.warning]
-    said = (audit.text(warnings),) if warnings else ()
-    for text in said:
+    lines = (audit.text(warnings),) if warnings else ()
+    for text in lines:
         emit(events.Note(text=text, entry=task.name, warning=True))
     faults = [finding for finding in findings if not finding.warning]
     if faults:
         raise EntryError(task.name, f"the audit finds what keeps it from loading\n{audit.text(faults)}")
-    return said
+    return lines

@@ -20,7 +20,7 @@ class Parcel:
     version: str = ""
     """The project's version: where tags say it, it is known only here."""
     files: Callable[[], Sequence[Path]] = tuple
-    """Returns the files with which the project can be built elsewhere; asked only where something is sent."""
+    """Returns the files with which the project can be built elsewhere; called only where something is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

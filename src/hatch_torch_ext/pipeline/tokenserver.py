@@ -80,7 +80,7 @@ class TokenServer:
         try:
             while not self._ended:
                 self._turn()
-        finally:  # whoever still waits is told so
+        finally:  # whoever still waits gets an answer
             for each in (self._listener, self._waker, self._woken, *self._clients.values()):
                 each.close()
 
@@ -107,17 +107,17 @@ class TokenServer:
     def _hear(self, descriptor: int) -> None:
         """Take a client's message: it gives its token back if it has one, and asks for one if not."""
         try:
-            said = self._clients[descriptor].recv(_MESSAGE)
+            message = self._clients[descriptor].recv(_MESSAGE)
         except OSError:
-            said = b""
-        if not said:
+            message = b""
+        if not message:
             self._forget(descriptor)
         elif descriptor in self._running:
             self._running.discard(descriptor)
             self._lending.add(descriptor)
         else:
             self._lending.discard(descriptor)
-            self._asking[descriptor] = os.fsdecode(said)
+            self._asking[descriptor] = os.fsdecode(message)
 
     def _forget(self, descriptor: int) -> None:
         self._clients.pop(descriptor).close()

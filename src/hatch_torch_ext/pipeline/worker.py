@@ -56,19 +56,19 @@ def build_entry(order: Order, packed: bytes) -> dict[str, Any]:
 
     worker: Any = get_worker()
     if builder() != order.builder:
-        said = f"the worker {worker.address}, which joined later, has another hatch-torch-ext or Python: {same()}"
-        return {"error": said, "log": ""}
+        fault = f"the worker {worker.address}, which joined later, has another hatch-torch-ext or Python: {same()}"
+        return {"error": fault, "log": ""}
     key = worker.get_current_task()
 
     def tell(event: Mapping[str, Any]) -> None:
         worker.log_event(order.topic, {"entry": order.name, "worker": worker.address, "event": event})
 
-    def wanted() -> bool:
+    def is_current() -> bool:
         state = worker.state.tasks.get(key)
         return state is not None and state.state != "cancelled"
 
     folder = Path(worker.local_directory) / "torch-ext"
-    return built_in(folder, order, packed, jobs=worker.state.nthreads, tell=tell, wanted=wanted)
+    return built_in(folder, order, packed, jobs=worker.state.nthreads, tell=tell, is_current=is_current)
 
 
 def built_in(
@@ -78,9 +78,9 @@ def built_in(
     *,
     jobs: int,
     tell: Callable[[Mapping[str, Any]], None],
-    wanted: Callable[[], bool],
+    is_current: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Build an entry of the packed project below ``folder``; end the build as soon as it is not ``wanted`` any more."""
+    """Build an entry of the packed project below ``folder``; end it as soon as ``is_current`` is false."""
     root = _unpacked(folder, order.sources, packed)
     work = root / "build" / "torch-ext"
     (work / events.FILE).unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def built_in(
     follower = threading.Thread(
         target=_follow,
         args=(work / events.FILE, order.name),
-        kwargs={"tell": tell, "wanted": wanted, "family": family, "ended": ended},
+        kwargs={"tell": tell, "is_current": is_current, "family": family, "ended": ended},
     )
     environ: dict[str, str | None] = {**order.environ, "HATCH_TORCH_EXT_JOBS": str(jobs), "HATCH_TORCH_EXT_DASK": None}
     command = [sys.executable, "-m", "hatch_torch_ext", "build", "--only", glob.escape(order.name), "-d", str(out)]
@@ -103,18 +103,18 @@ def built_in(
             finally:
                 ended.set()
                 follower.join()
-        said = list(events.read(work / events.FILE)) if (work / events.FILE).is_file() else []
+        recorded = list(events.read(work / events.FILE)) if (work / events.FILE).is_file() else []
         log = "".join(
             Path(event.log).read_text(encoding="utf-8", errors="replace")
-            for _, event in said
+            for _, event in recorded
             if isinstance(event, (events.Done, events.Failed)) and event.log and Path(event.log).is_file()
         )
-        failed = [event.message for _, event in said if isinstance(event, events.Failed)]
+        failed = [event.message for _, event in recorded if isinstance(event, events.Failed)]
         wheels = sorted(out.glob("*.whl"))
         if done.returncode or not wheels:
             error = failed[0] if failed else process.tail(f"{done.stdout}\n{done.stderr}")
             return {"error": error, "log": log}
-        finished = [dataclasses.asdict(event) for _, event in said if isinstance(event, events.Done)]
+        finished = [dataclasses.asdict(event) for _, event in recorded if isinstance(event, events.Done)]
         return {
             "error": None,
             "log": log,
@@ -146,23 +146,23 @@ def _follow(
     name: str,
     *,
     tell: Callable[[Mapping[str, Any]], None],
-    wanted: Callable[[], bool],
+    is_current: Callable[[], bool],
     family: Family,
     ended: threading.Event,
 ) -> None:
-    """Send every event of the entry as it is written, and stop its program when it is not wanted any more."""
-    told = 0
+    """Send every event of the entry as it is written, and stop its program as soon as ``is_current`` is false."""
+    sent = 0
     while True:
         last = ended.wait(LOOK)
         with contextlib.suppress(OSError, ValueError):
             lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-            for event in map(untrusted.json, lines[told:]):
+            for event in map(untrusted.json, lines[sent:]):
                 if event.get("entry") == name and event["event"] in _NAMES:
                     tell(event)
-            told = len(lines)
+            sent = len(lines)
         if last:
             return
-        if not wanted():
+        if not is_current():
             family.stop()
 
 

@@ -1,4 +1,4 @@
-"""Members of a zip archive, read by ranges: first the directory, then the few ranges that hold the wanted members."""
+"""Members of a zip archive, read by ranges: first the directory, then the few ranges that hold the members to read."""
 
 from __future__ import annotations
 

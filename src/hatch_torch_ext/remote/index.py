@@ -32,16 +32,12 @@ MAX_PAGE = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``.
-
-    ``sha256`` (hex) is what the index promises, None if it promises none.
-    """
+    """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``."""
 
     name: str
     url: str
     requires_python: str | None = None
     yanked: bool = False
-    sha256: str | None = None
 
 
 def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
@@ -84,13 +80,11 @@ def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
     try:
         for file in untrusted.json(body)["files"]:
             requires = file.get("requires-python")
-            promised = file.get("hashes", {}).get("sha256")
             yield IndexFile(
                 name=str(file["filename"]),
                 url=urljoin(base, str(file.get("url", ""))),
                 requires_python=requires if isinstance(requires, str) else None,
                 yanked=bool(file.get("yanked")),
-                sha256=promised.lower() if isinstance(promised, str) else None,
             )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RemoteError(f"{public(url)} is not a package index") from error
@@ -98,21 +92,14 @@ def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
 
 def _of_html(text: str, base: str) -> Iterator[IndexFile]:
     for anchor in ANCHOR.finditer(text):
-        said = {
+        attributes = {
             name.lower(): html.unescape(double or single or bare)
             for name, double, single, bare in ATTRIBUTE.findall(anchor[1])
         }
         try:
-            url = urljoin(base, said["href"])
+            url = urljoin(base, attributes["href"])
             name = unquote(urlsplit(url).path.rpartition("/")[2])
         except (KeyError, ValueError):  # not an address
             continue
-        requires = said.get("data-requires-python") or None
-        promised = re.search(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)", urlsplit(url).fragment)
-        yield IndexFile(
-            name=name,
-            url=url,
-            requires_python=requires,
-            yanked="data-yanked" in said,
-            sha256=promised[1].lower() if promised else None,
-        )
+        requires = attributes.get("data-requires-python") or None
+        yield IndexFile(name=name, url=url, requires_python=requires, yanked="data-yanked" in attributes)

@@ -36,11 +36,11 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     The files and their order are pip's own (``pip config debug`` lists them). Raises ``ConfigurationError`` for a file
     that pip cannot read either.
     """
-    said: dict[str, str] = {}
+    found: dict[str, str] = {}
     for _, key, value in _settings(environ):
         if (variable := VARIABLES.get(key)) is not None:
-            said[variable] = value
-    return said
+            found[variable] = value
+    return found
 
 
 def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
@@ -59,12 +59,12 @@ def _settings(environ: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
             status = file.stat()
         except OSError:
             continue
-        for key, value in _said(file, (status.st_mtime_ns, status.st_size)):
+        for key, value in _entries(file, (status.st_mtime_ns, status.st_size)):
             yield file, key, value
 
 
 @functools.cache
-def _said(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]:
+def _entries(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]:
     """Return (key with dashes, value) of a file; cached while its time and size stay the same."""
     parser = RawConfigParser()
     try:

@@ -30,7 +30,7 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
     Without a terminal, ``say`` is called from time to time.
     """
     if (watcher := WATCHER.get()) is not None:
-        yield _told(watcher, title, total)
+        yield _counted(watcher, title, total)
         return
     if not sys.stderr.isatty():
         yield _lines(title, total, say or (lambda _: None))
@@ -52,19 +52,19 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
 
 
 def _lines(title: str, total: int | None, say: Callable[[str], None]) -> Callable[[int], None]:
-    come, told = 0, time.monotonic()
+    come, reported = 0, time.monotonic()
 
     def tick(count: int) -> None:
-        nonlocal come, told
+        nonlocal come, reported
         come += count
-        if time.monotonic() - told >= EVERY:
-            told = time.monotonic()
+        if time.monotonic() - reported >= EVERY:
+            reported = time.monotonic()
             say(f"{title}: {size(come)}{f' of {size(total)}' if total else ''} fetched so far")
 
     return tick
 
 
-def _told(watcher: Callable[[str, int, int | None], None], title: str, total: int | None) -> Callable[[int], None]:
+def _counted(watcher: Callable[[str, int, int | None], None], title: str, total: int | None) -> Callable[[int], None]:
     received, last = 0, 0.0
 
     def add(count: int) -> None:

@@ -99,9 +99,9 @@ class IndexSettings:
         """Yield the passwords of these addresses, and user names that serve as one."""
         for url in (*self.indexes, *self.find_links, *((self.proxy,) if self.proxy else ())):
             parts = urlsplit(url)
-            said = parts.password or parts.username
-            if said:
-                yield from (said, unquote(said))
+            secret = parts.password or parts.username
+            if secret:
+                yield from (secret, unquote(secret))
 
     def scrub(self, text: str) -> str:
         """Return ``text`` without any password or user name of these addresses."""
@@ -167,15 +167,15 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
 
     uv is then run in another folder, so relative paths in its own variables are made absolute.
     """
-    said: dict[str, str] = {}
+    variables: dict[str, str] = {}
 
     def say(name: str, value: str | None, *others: str) -> None:
         if value and not any(environ.get(other) for other in (name, *others)):
-            said[name] = value
+            variables[name] = value
 
     say("UV_DEFAULT_INDEX", environ.get("PIP_INDEX_URL"), "UV_INDEX_URL")
     say("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
-    if "UV_INDEX" in said:
+    if "UV_INDEX" in variables:
         say("UV_INDEX_STRATEGY", BEST_MATCH)
     say("UV_FIND_LINKS", ",".join(_anchored(link) for link in environ.get("PIP_FIND_LINKS", "").split()))
     say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
@@ -186,8 +186,8 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
         parts = [part.strip() for part in (environ.get(name) or "").split(separator)]
         anchored = (separator or " ").join(_anchored(part) for part in parts if part)
         if anchored and anchored != environ[name]:
-            said[name] = anchored
-    return said
+            variables[name] = anchored
+    return variables
 
 
 def public(url: str) -> str:

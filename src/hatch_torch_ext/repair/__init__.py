@@ -158,10 +158,10 @@ def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
 
 def _left_out(config: Config, described: Exported) -> Iterator[str]:
     if described.left:
-        asked = " or ".join(f"`python -m {config.package}._variants --path {name}`" for name in described.libraries)
+        how = " or ".join(f"`python -m {config.package}._variants --path {name}`" for name in described.libraries)
         yield (
             f"left out: {', '.join(described.left)}, since a wheel has one library for each variant, and these files "
-            f"name one in a way that cannot be redirected. C++ dependents ask {asked}: docs/loader.md, C++ programs, "
+            f"name one in a way that cannot be redirected. C++ dependents ask {how}: docs/loader.md, C++ programs, "
             "has the lines for CMake"
         )
 
@@ -286,11 +286,11 @@ def _needs_python(binary: VariantBinary) -> bool:
 
 
 def _limited(tree: InstallTree, interpreter: Interpreter) -> str:
-    """Return the oldest Python of the limited API that was asked for; by default the one that compiled."""
-    asked = [match[1] for _, flags in tree.flags for match in _LIMITED.finditer(flags)]
-    if not asked:
+    """Return the oldest Python of the limited API that the flags name; by default the one that compiled."""
+    versions = [match[1] for _, flags in tree.flags for match in _LIMITED.finditer(flags)]
+    if not versions:
         return interpreter.tag.rstrip("t")
-    newest = max(asked, key=lambda number: int(number or "0", 16))
+    newest = max(versions, key=lambda number: int(number or "0", 16))
     return f"cp{int(newest[:2], 16)}{int(newest[2:4], 16)}" if newest else _OLDEST_LIMITED
 
 

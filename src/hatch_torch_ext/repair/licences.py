@@ -96,10 +96,10 @@ def _ask(program: str, *arguments: str) -> str | None:
     if found is None:
         return None
     try:
-        said = process.run([found, *arguments], timeout=_TIMEOUT).stdout.strip()
+        answer = process.run([found, *arguments], timeout=_TIMEOUT).stdout.strip()
     except ProcessError:
         return None
-    return said or None
+    return answer or None
 
 
 def _distribution(otherwise: str) -> str:

@@ -72,7 +72,7 @@ class Linker:
         self._siblings = siblings
         self._own = frozenset(symbol for binary in siblings.values() for symbol in binary.elf.exported)
         self._report = report
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self.grafts: dict[Path, VariantBinary] = {}
         self.external: dict[str, ExternalProvider] = {}
         self.excluded: dict[str, Path] = {}
@@ -133,8 +133,8 @@ class Linker:
 
     def _torch(self, binary: VariantBinary, draft: _Draft) -> None:
         """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
-        wanted = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
-        cuda = sorted(wanted & {owners.CUDA, owners.C10_CUDA})
+        needed = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
+        cuda = sorted(needed & {owners.CUDA, owners.C10_CUDA})
         if cuda and self._sdk.cuda is None:
             symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(cuda))
             raise RepairError(
@@ -142,9 +142,9 @@ class Linker:
                 f"`{binary.place}` uses {symbol} of {cuda[0]}, but {self._no_cuda}",
             )
         draft.cuda = draft.cuda or bool(cuda)
-        draft.add |= wanted - set(binary.elf.needed)
-        draft.remove -= wanted
-        if wanted:
+        draft.add |= needed - set(binary.elf.needed)
+        draft.remove -= needed
+        if needed:
             draft.folders.add(TORCH_FOLDER)
 
     def _cuda(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
@@ -224,8 +224,8 @@ class Linker:
         )
 
     def _say_once(self, name: str, text: str) -> None:
-        if name not in self._said:
-            self._said.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             self._report(f"{self._entry}: {text}")
 
     def _torchs_own_copy(self, binary: VariantBinary, name: str, draft: _Draft) -> None:

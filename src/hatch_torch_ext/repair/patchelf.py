@@ -75,8 +75,8 @@ def strip(
     if mode == "keep":
         return
     if strip_program is None or (mode == "split" and objcopy is None):
-        wanted = "`strip`" if mode == "strip" else "`strip` and `objcopy`"
-        raise PatchError(f'{wanted} not found; install binutils, or set `debug-symbols = "keep"`')
+        programs = "`strip`" if mode == "strip" else "`strip` and `objcopy`"
+        raise PatchError(f'{programs} not found; install binutils, or set `debug-symbols = "keep"`')
     if mode == "split" and objcopy is not None:
         debug.parent.mkdir(parents=True, exist_ok=True)
         debug.unlink(missing_ok=True)
@@ -91,8 +91,8 @@ def _run(command: list[str | Path], file: Path, *, log: Path | None) -> None:
         process.run(command, timeout=TIMEOUT, log=log)
     except ProcessError as error:
         program = str(command[0]).rpartition("/")[2]
-        said = process.tail(error.output, 5) or str(error)
-        raise PatchError(f"{program} could not change {file}: {said}") from error
+        message = process.tail(error.output, 5) or str(error)
+        raise PatchError(f"{program} could not change {file}: {message}") from error
 
 
 def renew_build_id(file: Path) -> None:

@@ -58,8 +58,8 @@ class Provided:
         """Return the library of torch's installation for ``name``: the same stem and version, any hash."""
         if name in self._by_name:
             return self._by_name[name]
-        wanted = sonames.plain(name)
-        return next((self._by_name[other] for other in sorted(self._by_name) if sonames.plain(other) == wanted), None)
+        plain = sonames.plain(name)
+        return next((self._by_name[other] for other in sorted(self._by_name) if sonames.plain(other) == plain), None)
 
     def same_stem(self, name: str) -> tuple[str, ...]:
         """Return the versions of the library in torch's installation, sorted."""

@@ -204,9 +204,9 @@ def _of_variant(
     folder: str, binary: VariantBinary, own: Sequence[VariantBinary], around: Surroundings
 ) -> _Within | None:
     """Return the folder of the variant for ``folder``, if it holds another file than ``binary``."""
-    wanted = _folder_of(folder, around)
+    target = _folder_of(folder, around)
     for other in own:
-        if other is not binary and wanted is not None and posixpath.dirname(other.installed) == wanted:
+        if other is not binary and target is not None and posixpath.dirname(other.installed) == target:
             return _Within(_folder(other))
     home = f"{around.place}/{FOLDER}/{_LABEL}"
     if folder == home or folder.startswith(f"{home}/"):

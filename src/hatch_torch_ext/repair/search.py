@@ -46,27 +46,27 @@ class Search:
             *system_folders(machine),
         ]
 
-    def find(self, name: str, wanted_by: VariantBinary) -> tuple[Path, ElfFile] | None:
-        """Return the library ``name`` that ``wanted_by`` was linked with, with its facts, or None."""
-        places = [Path(name)] if "/" in name else (folder / name for folder in self._places(wanted_by, name))
+    def find(self, name: str, dependent: VariantBinary) -> tuple[Path, ElfFile] | None:
+        """Return the library ``name`` that ``dependent`` was linked with, with its facts, or None."""
+        places = [Path(name)] if "/" in name else (folder / name for folder in self._places(dependent, name))
         for path in places:
             facts = _readable(path) if path.is_absolute() else None
             if facts is not None and facts.machine == self._machine and facts.type == "shared":
                 return path, facts
         return None
 
-    def _places(self, wanted_by: VariantBinary, name: str) -> Iterator[Path]:
-        yield from _run_path(wanted_by.elf)
-        for twin in self._made(wanted_by.source.name):
+    def _places(self, dependent: VariantBinary, name: str) -> Iterator[Path]:
+        yield from _run_path(dependent.elf)
+        for twin in self._made(dependent.source.name):
             facts = _readable(twin)
             if facts is not None:
                 yield from _run_path(facts)
-        if wanted_by.origin is None:
+        if dependent.origin is None:
             yield from (path.parent for path in self._made(name))  # a dependency with EXCLUDE_FROM_ALL
             yield from self._linked_folders()
-        if wanted_by.origin is not None:
-            yield wanted_by.source.parent
-            yield wanted_by.source.resolve().parent
+        if dependent.origin is not None:
+            yield dependent.source.parent
+            yield dependent.source.resolve().parent
         yield from self._folders
 
     def _linked_folders(self) -> list[Path]:

@@ -96,11 +96,11 @@ def _files(rows: Sequence[FileRow], box: Box, color: str, total: int) -> Iterato
     if rest := sum(row.compressed for row in small):
         parts.append((f"{len(small)} small files", rest, f"{size(rest)} packed"))
         parts.sort(key=lambda part: -part[1])
-    for (path, amount, told), area in zip(parts, layout([part[1] for part in parts], box), strict=True):
+    for (path, amount, title_text), area in zip(parts, layout([part[1] for part in parts], box), strict=True):
         inner = area.inside(0.75)
         if inner.width < 0.5 or inner.height < 0.5:  # noqa: PLR2004 - nothing to see
             continue
-        title = f"<title>{html(path)}\n{html(told)}</title>"
+        title = f"<title>{html(path)}\n{html(title_text)}</title>"
         yield f'<rect class="file" {_place(inner)} rx="2.5" fill="{color}">{title}</rect>'
         if inner.height > LINE + 4 and inner.width > 7 * LETTER:
             yield _text(inner.x + 6, inner.y + 15, _fitting(path.rpartition("/")[2], inner.width - 12))

@@ -85,10 +85,10 @@ def _variant_table(report: WheelReport, width: int) -> Table:
         ("share", lambda row: _bar(row.share) if width >= WIDE else percent(row.share)),
     ]
     # A column that is empty for every variant is left out.
-    told = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in rows)]
-    made = _table(*(name for name, _ in told))
+    filled = [(name, cell) for name, cell in columns if any(cell(row) != "" for row in rows)]
+    made = _table(*(name for name, _ in filled))
     for row in rows:
-        _add(made, *(cell(row) for _, cell in told))
+        _add(made, *(cell(row) for _, cell in filled))
     if len(report.variants) > MAX_ROWS:
         _add(made, f"and {len(report.variants) - MAX_ROWS} more")
     return made

@@ -65,26 +65,26 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             return kept[1]
         held = constraints.named(os.environ, requirements, pip=False)
         why = held or (None if dependencies else explain.why_none(scope, requirements[0]))
-        asked = ", ".join(requirements)
+        listed = ", ".join(requirements)
         named = any(Requirement(line).url is not None for line in requirements)
         remedy = "Fetch the wheel again, or correct its address" if named else "Check `index-url`"
-        detail = why or f"no wheel can be found for {asked}. uv says:\n{process.tail(output) or error}\n{remedy}"
+        detail = why or f"no wheel can be found for {listed}. uv says:\n{process.tail(output) or error}\n{remedy}"
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
-    _check_asked(scope, requirements, found)
+    _check_requirements(scope, requirements, found)
     if all(redact.without_tokens(wheel.url) == wheel.url for wheel in found):  # a token is not stored, and may expire
         answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
         scope.store.set_text("resolved", name, json.dumps(answer).encode())
     return found
 
 
-def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[ResolvedWheel]) -> None:
+def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequence[ResolvedWheel]) -> None:
     """Raise ``SdkError`` if uv resolved to something else than requested, which its settings can cause."""
     versions = {wheel.name: wheel.version for wheel in found}
     for line in requirements:
-        asked = Requirement(line)
-        version = versions.get(canonicalize_name(asked.name))
-        if version is not None and asked.specifier.contains(version, prereleases=True):
+        requirement = Requirement(line)
+        version = versions.get(canonicalize_name(requirement.name))
+        if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
         held = constraints.named(os.environ, [line], pip=False)
         variables = [name for name in sorted(os.environ) if name.startswith("UV_") and name not in IDLE]
@@ -92,7 +92,7 @@ def _check_asked(scope: Scope, requirements: Sequence[str], found: Sequence[Reso
         raise SdkError(
             scope.entry.name,
             held
-            or f"uv was asked for `{line}` and gave {f'{asked.name} {version}' if version else 'nothing'}, as its "
+            or f"uv resolved `{line}` to {f'{requirement.name} {version}' if version else 'nothing'}, as its "
             f"settings say: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml (`override-dependencies`, "
             "`exclude-dependencies`).",
         )
@@ -114,10 +114,10 @@ def _kept(store: Store, name: str) -> tuple[float, tuple[ResolvedWheel, ...]] | 
 def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> str:
     python, settings = scope.interpreter, scope.settings
     stamps = [(link, _mtime(link)) for link in settings.find_links]
-    asked = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
+    request = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
     ours = (settings.indexes, stamps, settings.strategy, settings.trusted_hosts)
     where = (*ours, _uv_settings(scope.root, os.environ))
-    return hashlib.sha256(repr((asked, where)).encode()).hexdigest()
+    return hashlib.sha256(repr((request, where)).encode()).hexdigest()
 
 
 def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -125,7 +125,7 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
 
     A resolution is reused only where these are the same.
     """
-    said = [(name, value) for name, value in sorted(environ.items()) if name.startswith("UV_") and name not in IDLE]
+    found = [(name, value) for name, value in sorted(environ.items()) if name.startswith("UV_") and name not in IDLE]
     for folder in (root, *root.parents):
         for name in ("uv.toml", "pyproject.toml"):
             try:
@@ -134,12 +134,12 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
             except (OSError, ValueError, AttributeError):
                 continue
             if own:
-                said.append((str(folder), repr(own)))
+                found.append((str(folder), repr(own)))
     config = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent"), ".config"))
     for file in (config / "uv" / "uv.toml", Path("/etc/uv/uv.toml")):
         with contextlib.suppress(OSError, ValueError):
-            said.append((str(file), file.read_text(encoding="utf-8")))
-    return tuple(said)
+            found.append((str(file), file.read_text(encoding="utf-8")))
+    return tuple(found)
 
 
 def _mtime(link: str) -> int:

@@ -32,7 +32,7 @@ TABLES = "the tables of this hatch-torch-ext"
 class Published:
     """The published builds, sorted, and the source of each kind of fact, in words for people.
 
-    ``cuda_known``: an index listed builds for CUDA, else they are from the tables. ``asked``: at least one index
+    ``cuda_known``: an index listed builds for CUDA, else they are from the tables. ``answered``: at least one index
     answered.
     """
 
@@ -40,7 +40,7 @@ class Published:
     releases_from: str
     cuda_from: str
     cuda_known: bool
-    asked: bool
+    answered: bool
 
 
 def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: Callable[[str], None]) -> Published:
@@ -50,14 +50,14 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
     """
     general = [build for place in indexes for build in _of_place(http, store, place, report)]
     special = [build for build in general if build.backend != "default"]
-    asked, source = [public(place) for place in indexes], ""
+    names, source = [public(place) for place in indexes], ""
     if not any(build.backend != "cpu" for build in special):
         special += _of_own(http, store, own, report)
         source = public(own)
     if not general and not special:
         lines = [releases.format_minor(minor) for minor in releases.PUBLISHED_PYTHONS]
         found = tuple(sorted(builds.of_tables(lines), key=_order))
-        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, cuda_known=False, asked=False)
+        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, cuda_known=False, answered=False)
     known = any(build.backend != "cpu" for build in special)
     lines_with_builds = {(build.line, build.machine) for build in special}
     rest = [build for build in general if build.backend == "default"]
@@ -71,10 +71,10 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
         ]
     return Published(
         builds=tuple(sorted({*special, *rest}, key=_order)),
-        releases_from=", ".join(asked),
-        cuda_from=(source or ", ".join(asked)) if known else TABLES,
+        releases_from=", ".join(names),
+        cuda_from=(source or ", ".join(names)) if known else TABLES,
         cuda_known=known,
-        asked=True,
+        answered=True,
     )
 
 
@@ -134,8 +134,8 @@ def _of_place(http: Http, store: Store, place: str, report: Callable[[str], None
         return []
     found = sorted({build for file in files if not file.yanked for build in builds.of_name(file.name)}, key=_order)
     if found:
-        said = {"time": time.time(), "builds": [asdict(build) for build in found]}
-        store.set_text("resolved", name, json.dumps(said).encode())
+        answer = {"time": time.time(), "builds": [asdict(build) for build in found]}
+        store.set_text("resolved", name, json.dumps(answer).encode())
     return found
 
 
@@ -144,8 +144,8 @@ def _kept(store: Store, name: str) -> tuple[float, list[Build]] | None:
     if data is None:
         return None
     try:
-        said = record(data)
-        return float(said["time"]), [Build(**each) for each in _each(said["builds"])]
+        kept = record(data)
+        return float(kept["time"]), [Build(**each) for each in _each(kept["builds"])]
     except (RecordError, KeyError, TypeError, ValueError):
         store.remove_text("resolved", name)
         return None

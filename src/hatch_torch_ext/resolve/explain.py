@@ -30,15 +30,15 @@ ATTEMPTS = 2
 
 def why_none(scope: Scope, requirement: str) -> str | None:
     """Return one sentence on why no wheel fits, and what would, or None if the index does not explain it."""
-    asked = Requirement(requirement)
-    names, problems = _files(scope, asked.name)
+    required = Requirement(requirement)
+    names, problems = _files(scope, required.name)
     found = _versions(names)
     if not found:
-        return " ".join(problems) or f"no index has a wheel of {asked.name}. Check `index-url`"
-    fitting = [version for version in found if asked.specifier.contains(version, prereleases=True)]
+        return " ".join(problems) or f"no index has a wheel of {required.name}. Check `index-url`"
+    fitting = [version for version in found if required.specifier.contains(version, prereleases=True)]
     if not fitting:
         nearest = ", ".join(str(version) for version in sorted(_nearest(requirement, found)[:SHOWN]))
-        elsewhere = _elsewhere(asked, scope)
+        elsewhere = _elsewhere(required, scope)
         none = f"no release matches `{requirement}`. The nearest are {nearest}. {elsewhere or 'Correct the matrix'}"
         return " ".join(problems) or none  # nothing is known of an index that does not answer
     best = max(fitting)
@@ -46,12 +46,12 @@ def why_none(scope: Scope, requirement: str) -> str | None:
     if not here:
         platforms = ", ".join(sorted({tag.platform for tag in found[best]}))
         machine = scope.interpreter.machine
-        return f"{asked.name} {best} has no wheel for {machine} Linux; it has {platforms}. Skip {scope.entry.name}"
+        return f"{required.name} {best} has no wheel for {machine} Linux; it has {platforms}. Skip {scope.entry.name}"
     tags = {tag.abi if tag.abi != "none" else tag.interpreter for tag in here}
     pythons = sorted(tags, key=_python_order)
     if scope.interpreter.tag not in pythons:
         return (
-            f"{asked.name} {best} has no wheel for {scope.interpreter.tag}; it has {', '.join(pythons)}. "
+            f"{required.name} {best} has no wheel for {scope.interpreter.tag}; it has {', '.join(pythons)}. "
             f"Correct `python` in the matrix, or skip {scope.entry.name}"
         )
     return None
@@ -69,24 +69,24 @@ def _versions(names: Iterable[str]) -> dict[Version, set[Tag]]:
     return found
 
 
-def _elsewhere(asked: Requirement, scope: Scope) -> str | None:
+def _elsewhere(required: Requirement, scope: Scope) -> str | None:
     """Return which of torch's own indexes has such builds, unless the entry uses one of them already."""
-    specifier = str(asked.specifier)
+    specifier = str(required.specifier)
     local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
-    channel = "/nightly" if ".dev" in specifier else "/test" if asked.specifier.prereleases else ""
+    channel = "/nightly" if ".dev" in specifier else "/test" if required.specifier.prereleases else ""
     asks = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
-    if asked.name != "torch" or asks or not (local or channel):
+    if required.name != "torch" or asks or not (local or channel):
         return None
     return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local[1] if local else "cpu"}"`'
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
     numbers = [int(number[:9]) for number in re.findall(r"\d+", requirement.rpartition("==")[2].partition("+")[0])][:3]
-    wanted = (*numbers, 0, 0, 0)[:3]
+    target = (*numbers, 0, 0, 0)[:3]
 
     def distance(version: Version) -> tuple[int, ...]:
         release = (*version.release, 0, 0, 0)[:3]
-        return tuple(abs(ours - theirs) for ours, theirs in zip(wanted, release, strict=True))
+        return tuple(abs(ours - theirs) for ours, theirs in zip(target, release, strict=True))
 
     return sorted(sorted(versions, reverse=True), key=distance)
 

@@ -51,13 +51,13 @@ class ResolvedWheel:
         if (path := self.path) is not None:
             status = path.stat()
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        said = (self.url, self.unverified, self.pinned, self.sha256, self.size, stamp)
-        return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+        facts = (self.url, self.unverified, self.pinned, self.sha256, self.size, stamp)
+        return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> ResolvedWheel:
+    def parse(cls, fields: Mapping[str, Any]) -> ResolvedWheel:
         """Return the wheel that a record describes. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-        wheel = cls(**said)
+        wheel = cls(**fields)
         texts = (wheel.name, wheel.version, wheel.url)
         if not all(isinstance(text, str) for text in texts) or not {wheel.unverified, wheel.pinned} <= {True, False}:
             raise TypeError("not a wheel")

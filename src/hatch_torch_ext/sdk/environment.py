@@ -75,13 +75,13 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
     except ProcessError as error:
         raise SdkError(
             entry.name,
-            f"the Python of the environment cannot be asked about torch: {error}\n{process.tail(error.output)}\n"
+            f"the Python of the environment gives no facts of torch: {error}\n{process.tail(error.output)}\n"
             f"Remove the environment; the next build makes it again: `{environment.removal}`",
         ) from error
     if found["torch"] is None:
         raise SdkError(
             entry.name,
-            f"torch is not installed in {environment.prefix}, although `{entry.torch_requirement}` is asked for. "
+            f"torch is not installed in {environment.prefix}, although `{entry.torch_requirement}` is required. "
             f"Remove the environment; the next build makes it again: `{environment.removal}`",
         )
     return Path(found["torch"]), tuple(Path(folder) for folder in found["nvidia"])

@@ -90,16 +90,16 @@ def of(
     credentials and certificates for that, ``most`` limits its bytes. Raises ``TorchExtError`` if streaming was allowed
     and failed.
     """
-    wanted = sorted(set(sonames) & set(sdk.libraries))
+    known = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
         store = _writable(os.environ)
-        return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname, sdk.version)) for soname in wanted}
+        return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname, sdk.version)) for soname in known}
     folder = sdk.prefix.parent
     store = Store(folder.parent.parent)
     found: dict[str, frozenset[str]] = {}
     limits = Limits() if most is None else Limits(largest=most)
     with Http(settings or IndexSettings(), limits, report) as http:
-        for soname in wanted:
+        for soname in known:
             real = folder / REAL / soname
             names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
             if names is None:

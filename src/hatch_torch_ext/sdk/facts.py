@@ -65,8 +65,8 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     if version is None:
         raise FactError("version.py does not say __version__")
     for name, form in _FORMS.items():
-        if (said := values.get(name)) is not None and not form.fullmatch(said):
-            raise FactError(f"version.py has {escape.name(f'{name} = {said!r}')}, as no torch has")
+        if (value := values.get(name)) is not None and not form.fullmatch(value):
+            raise FactError(f"version.py has {escape.name(f'{name} = {value!r}')}, as no torch has")
     try:
         Version(version)
     except InvalidVersion as error:
@@ -117,9 +117,9 @@ def _cxx11_abi(libc10: Path, config: str) -> bool:
 
 
 def _cxx_standard(prefix: Path, config: str) -> int:
-    asked = [int(match[1] or match[2]) for match in _STANDARD.finditer(config)]
-    if asked:
-        return max(asked)
+    standards = [int(match[1] or match[2]) for match in _STANDARD.finditer(config)]
+    if standards:
+        return max(standards)
     header = prefix / ALL_HEADER
     if header.is_file() and (match := _HEADER_STANDARD.search(_text(header))) is not None:
         return int(match[1])

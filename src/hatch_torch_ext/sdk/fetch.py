@@ -27,7 +27,7 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedFiles:
-    """``members`` are all files of the wheel, ``contents`` the wanted ones; ``received`` counts received bytes."""
+    """``members`` are all files of the wheel, ``contents`` the chosen ones; ``received`` counts received bytes."""
 
     members: tuple[ArchiveMember, ...]
     contents: tuple[tuple[ArchiveMember, bytes], ...]
@@ -37,11 +37,11 @@ class FetchedFiles:
 def read(
     scope: Scope,
     wheel: ResolvedWheel,
-    wanted: re.Pattern[str],
+    pattern: re.Pattern[str],
     *,
     with_whole: Callable[[Source, tuple[ArchiveMember, ...]], None] | None = None,
 ) -> FetchedFiles:
-    """Return the wheel's files whose full names match ``wanted``, each checked by size and CRC.
+    """Return the wheel's files whose full names match ``pattern``, each checked by size and CRC.
 
     If the server does not support ranges, or sends wrong ones, or if the author's requirement names the hash, the whole
     wheel is downloaded and its hash checked; ``with_whole`` is called with it before it is removed. Raises
@@ -52,10 +52,10 @@ def read(
         try:
             if wheel.pinned and wheel.sha256 is not None and (found := sha256(path)) != wheel.sha256:
                 raise FetchError(
-                    f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is asked for. Fetch it again, or "
+                    f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is required. Fetch it again, or "
                     "correct the requirement"
                 )
-            return _read(FileSource(path), wanted, title, scope.report)
+            return _read(FileSource(path), pattern, title, scope.report)
         except (ArchiveError, RemoteError, OSError) as error:
             raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
     http, source = scope.http, None
@@ -63,7 +63,7 @@ def read(
     try:
         if not wheel.pinned:
             source = HttpSource(http, wheel.url, wheel.size)
-            return replace(_read(source, wanted, title, scope.report), received=source.received)
+            return replace(_read(source, pattern, title, scope.report), received=source.received)
     except (NoRangesError, ArchiveError) as error:
         problem = str(error)
     except RemoteError as error:
@@ -71,7 +71,7 @@ def read(
     scope.report(f"{title}: fetching the whole wheel, since {problem}")
     with _whole(scope, wheel, http, wheel.size if source is None else source.size) as whole:
         try:
-            fetched = _read(whole, wanted, title, scope.report)
+            fetched = _read(whole, pattern, title, scope.report)
             if with_whole is not None:
                 with_whole(whole, fetched.members)
         except ArchiveError as error:
@@ -81,9 +81,9 @@ def read(
         return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, wanted: re.Pattern[str], title: str, say: Callable[[str], None]) -> FetchedFiles:
+def _read(source: Source, pattern: re.Pattern[str], title: str, say: Callable[[str], None]) -> FetchedFiles:
     members = archive.directory(source)
-    chosen = [member for member in members if wanted.fullmatch(member.name)]
+    chosen = [member for member in members if pattern.fullmatch(member.name)]
     contents = []
     with progress.shown(title, sum(member.compressed for member in chosen), say) as tick:
         for member, data in archive.extract(source, chosen):

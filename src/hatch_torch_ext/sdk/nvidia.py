@@ -52,7 +52,7 @@ class CudaParts:
 NOTHING = CudaParts()
 
 
-def wanted(config: Config) -> bool:
+def uses_cuda(config: Config) -> bool:
     """Return whether the project's CMake files mention CUDA, as they must to compile for it or to link with it.
 
     Comments count too; a false positive costs three megabytes.
@@ -64,10 +64,10 @@ def wanted(config: Config) -> bool:
 
 def acquire(scope: Scope, record: ThinRecord) -> CudaParts:
     """Return the headers and library names of the NVIDIA wheels that torch requires, and fetch them if need be."""
-    asked = requirements(record.requires, scope.interpreter)
-    if not asked:
+    required = requirements(record.requires, scope.interpreter)
+    if not required:
         return NOTHING
-    wheels = resolve.wheels(scope, asked, dependencies=True)
+    wheels = resolve.wheels(scope, required, dependencies=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         parts = list(pool.map(lambda wheel: _one(scope, wheel), wheels))
     received = sum(part.received for part in parts)
@@ -87,10 +87,10 @@ def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
     It is a folder for each wheel, with the layout of ``site_packages``: headers, the runtime, and stubs of other
     libraries, in the installed versions. Downloads are reported.
     """
-    asked = _installed(site_packages)
-    if not asked:
+    installed = _installed(site_packages)
+    if not installed:
         return ()
-    wheels = resolve.wheels(scope, asked, dependencies=False)
+    wheels = resolve.wheels(scope, installed, dependencies=False)
     received: list[int] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         folders = tuple(pool.map(lambda wheel: _part(scope, wheel, received.append), wheels))
@@ -173,8 +173,8 @@ def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
             "libraries": sorted((match[2], match[1]) for match in matches),
         }
 
-    folder, said = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill, _parts)
-    include_dirs, libraries = _parts(said)
+    folder, marker = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill, _parts)
+    include_dirs, libraries = _parts(marker)
     return CudaParts(
         include_dirs=tuple(folder / name for name in include_dirs),
         libraries=libraries,
@@ -183,6 +183,6 @@ def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
     )
 
 
-def _parts(said: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _parts(marker: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the folders of headers, and (SONAME, folder) of the libraries, from a marker."""
-    return tuple(said["include_dirs"]), tuple((soname, place) for soname, place in said["libraries"])
+    return tuple(marker["include_dirs"]), tuple((soname, place) for soname, place in marker["libraries"])

@@ -78,13 +78,13 @@ def acquire(
         )
         try:
             wheel = resolve.wheels(scope, [entry.torch_requirement], dependencies=False)[0]
-            folder, said = store.make(
+            folder, marker = store.make(
                 "torch", f"{wheel.key}-{LAYOUT}", lambda made: _fill(made, scope, wheel), ThinRecord.parse
             )
-            record = ThinRecord.parse(said)
-            wanted = record.facts.cuda and not entry.is_cpu and nvidia.wanted(config)
-            cuda = nvidia.acquire(scope, record) if wanted else nvidia.NOTHING
-            parts = nvidia.toolkit(scope, crossed) if wanted and crossed is not None else ()
+            record = ThinRecord.parse(marker)
+            with_cuda = record.facts.cuda and not entry.is_cpu and nvidia.uses_cuda(config)
+            cuda = nvidia.acquire(scope, record) if with_cuda else nvidia.NOTHING
+            parts = nvidia.toolkit(scope, crossed) if with_cuda and crossed is not None else ()
         except (fetch.FetchError, OSError) as error:
             raise SdkError(entry.name, fetch.sentence(error, scope)) from error
     return replace(_sdk(folder, record, cuda), cuda_parts=parts)

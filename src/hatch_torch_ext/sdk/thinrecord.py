@@ -42,14 +42,14 @@ class ThinRecord:
         return {"title": f"torch {self.facts.version} ({name})", **asdict(stored)}
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> ThinRecord:
+    def parse(cls, fields: Mapping[str, Any]) -> ThinRecord:
         """Return the record that a marker holds."""
         return cls(
-            facts=TorchFacts(**said["facts"]),
-            wheel=ResolvedWheel.parse(said["wheel"]),
-            libraries=tuple(ArchiveMember(**one) for one in said["libraries"]),
-            requires=tuple(map(str, said["requires"])),
-            modules=tuple(map(str, said["modules"])),
+            facts=TorchFacts(**fields["facts"]),
+            wheel=ResolvedWheel.parse(fields["wheel"]),
+            libraries=tuple(ArchiveMember(**one) for one in fields["libraries"]),
+            requires=tuple(map(str, fields["requires"])),
+            modules=tuple(map(str, fields["modules"])),
         )
 
     @classmethod

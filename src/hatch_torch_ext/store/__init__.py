@@ -76,8 +76,8 @@ class Store:
         if lease is None:
             return None
         try:
-            said = self.verified(kind, key)
-            whole(said)
+            marker = self.verified(kind, key)
+            whole(marker)
         except ChangedError as error:
             self.report(f"{kind} {key[:12]} in the cache was changed since it was made ({error}): it is made again")
         except FAULTS:
@@ -86,7 +86,7 @@ class Store:
             leases.hold(folder, lease)
             with contextlib.suppress(OSError):
                 os.utime(folder / MARKER)
-            return folder, said
+            return folder, marker
         os.close(lease)
         return None
 
@@ -125,9 +125,9 @@ class Store:
             with self.scratch() as scratch:
                 made = scratch / "made"
                 made.mkdir()
-                said = dict(fill(made))
+                content = dict(fill(made))
                 marker = made / MARKER
-                marker.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                marker.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
                 marker.chmod(0o444)
                 _make_read_only(made)
                 self.folder(kind)
@@ -136,7 +136,7 @@ class Store:
                 final.chmod(0o555)
                 if (lease := locks.take(final, shared=True)) is not None:
                     leases.hold(final, lease)
-        return final, said
+        return final, content
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -211,16 +211,16 @@ def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
 
     If it cannot be written or trusted, report it and return one in the folder ``fallback``.
     """
-    wanted = path(environ)
+    usual = path(environ)
     try:
-        return opened(wanted, report)
+        return opened(usual, report)
     except NotPrivateError as error:
         report(
-            f"the cache {wanted} is not used: {error.filename}: {error.strerror}; using {fallback} instead. "
+            f"the cache {usual} is not used: {error.filename}: {error.strerror}; using {fallback} instead. "
             f"Name a folder of your own with {VARIABLE}"
         )
     except OSError as error:
-        report(f"the cache {wanted} cannot be written ({error.strerror}): using {fallback} instead")
+        report(f"the cache {usual} cannot be written ({error.strerror}): using {fallback} instead")
     return opened(fallback, report)
 
 

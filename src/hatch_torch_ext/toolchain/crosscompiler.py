@@ -50,10 +50,10 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     The option `cross.<machine>.cxx` comes first, then ``CXX`` of the entry's hatch environment, then the compilers of
     the GNU toolchain by their usual names, then Clang, if it has a sysroot. ``CXX`` of the process is for this machine.
     """
-    said = config.cross_for(machine)
-    asked = (said.cxx if said is not None else None) or dict(entry.env_vars).get("CXX")
-    names = [asked] if asked else _names(machine)
-    sysroot = Path(said.sysroot) if said is not None and said.sysroot is not None else None
+    option = config.cross_for(machine)
+    named = (option.cxx if option is not None else None) or dict(entry.env_vars).get("CXX")
+    names = [named] if named else _names(machine)
+    sysroot = Path(option.sysroot) if option is not None and option.sysroot is not None else None
     if sysroot is not None and (why := _no_sysroot(sysroot, machine)) is not None:
         raise ToolchainError(
             entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which {why}: it must be that of {machine}"
@@ -67,7 +67,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
         flags, folder = tuple(words[1:]), sysroot
         if tool.version.startswith("Clang"):
             flags = (*flags, f"--target={machine}-linux-gnu")
-            if folder is None and not asked and not _usual_sysroot(machine).is_dir():
+            if folder is None and not named and not _usual_sysroot(machine).is_dir():
                 continue
         if (why := _unfit(tool.path, flags, folder, machine)) is not None:
             raise ToolchainError(
@@ -76,7 +76,7 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
                 f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
                 + (f" (it is {folder} now)" if folder is not None else ""),
             )
-        cc = said.cc if said is not None and said.cc is not None else _c_compiler(tool.path)
+        cc = option.cc if option is not None and option.cc is not None else _c_compiler(tool.path)
         libraries = _libraries(tool.path, flags) if folder is None else None
         usual = _usual_sysroot(machine)
         return tool, CrossTarget(
@@ -88,8 +88,8 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
             emulator=emulator(machine, folder or libraries or (usual if usual.is_dir() else None)),
         )
     missing = f"looked for {', '.join(names)} on PATH"
-    if asked:
-        missing = f"`{asked}`, which is asked for, is not {'there' if '/' in asked else 'on PATH'}"
+    if named:
+        missing = f"the compiler `{named}` is not {'there' if '/' in named else 'on PATH'}"
     raise ToolchainError(
         entry.name,
         f"no C++ compiler for {machine} was found ({missing}). Install one: {_how_to_install(machine, environ)}, or "
@@ -188,10 +188,10 @@ def _c_compiler(cxx: Path) -> str | None:
 def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
     """Return ``/usr/aarch64-linux-gnu`` of Debian's compilers, which has the C library in ``lib``, or None."""
     try:
-        said = run([path, *flags, "-print-file-name=libc.so"], timeout=tools.TIMEOUT).stdout.strip()
+        output = run([path, *flags, "-print-file-name=libc.so"], timeout=tools.TIMEOUT).stdout.strip()
     except ProcessError:
         return None
-    library = Path(os.path.normpath(said))
+    library = Path(os.path.normpath(output))
     root = library.parent.parent
     return root if library == root / "lib" / "libc.so" and library.is_file() and root != Path("/usr") else None
 

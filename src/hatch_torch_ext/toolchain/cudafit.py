@@ -66,13 +66,13 @@ def _remedy_here(cuda: str) -> str:
 
 def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool:
     """Return the C++ compiler that nvcc calls: the one named for it, else ``cxx``."""
-    asked = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or environ.get("CUDAHOSTCXX")
-    if not asked:
+    named = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or environ.get("CUDAHOSTCXX")
+    if not named:
         return cxx
-    path = shutil.which(asked)
+    path = shutil.which(named)
     if path is None:
         raise Unfit(
-            f"the host compiler for CUDA, `{asked}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: "
+            f"the host compiler for CUDA, `{named}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: "
             "install it, or take the setting out"
         )
     try:
@@ -103,8 +103,8 @@ def check_host(
 
     ``setting`` is where it is named, as ``host_setting`` returns it.
     """
-    asked = [environ.get(name) for name in variables.names(variables.Use.NVCC_FLAGS)]
-    flags = [*(value or "" for value in asked), *config.cmake.args, *(value for _, value in config.cmake.define)]
+    values = [environ.get(name) for name in variables.names(variables.Use.NVCC_FLAGS)]
+    flags = [*(value or "" for value in values), *config.cmake.args, *(value for _, value in config.cmake.define)]
     if any(UNCHECKED_HOST in text for text in flags):
         return
     vendor, _, version = host.version.partition(" ")
@@ -166,8 +166,8 @@ def _newest_host(root: Path, vendor: str) -> int | None:
 def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk) -> CudaToolkit:
     """Return the toolkit with the entry's architectures and flags, all of which this nvcc supports."""
     supported = archs.from_nvcc(answer(toolkit.nvcc.path, "--list-gpu-code", timeout=TIMEOUT))
-    wanted, source = _wanted(toolkit, config, environment, sdk, supported)
-    refused = archs.unsupported(wanted, supported) or _refused_suffixes(toolkit, wanted)
+    chosen, source = _chosen(toolkit, config, environment, sdk, supported)
+    refused = archs.unsupported(chosen, supported) or _refused_suffixes(toolkit, chosen)
     if refused:
         raise Unfit(
             f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) cannot compile for "
@@ -179,10 +179,10 @@ def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, s
                 else "Take a newer toolkit of that CUDA major (CUDA_HOME), or set TORCH_CUDA_ARCH_LIST to what it has"
             )
         )
-    return replace(toolkit, archs=wanted, archs_source=source, flags=_compression(toolkit, config))
+    return replace(toolkit, archs=chosen, archs_source=source, flags=_compression(toolkit, config))
 
 
-def _wanted(
+def _chosen(
     toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk, supported: tuple[int, ...]
 ) -> tuple[tuple[archs.Arch, ...], str]:
     configured = archs.longest_match(config.archs, sdk.cuda or "")
@@ -199,11 +199,11 @@ def _wanted(
     return archs.resolve(("all-major",), supported), f"nvcc {toolkit.version}'s major ones"
 
 
-def _refused_suffixes(toolkit: CudaToolkit, wanted: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
+def _refused_suffixes(toolkit: CudaToolkit, chosen: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
     """Return the architectures with ``a`` or ``f`` that nvcc refuses; its lists lack them, so each is tried."""
     return tuple(
         arch
-        for arch in wanted
+        for arch in chosen
         if arch.suffix
         and run(
             [toolkit.nvcc.path, "--dryrun", *archs.gencode([arch]), "-x", "cu", "-E", "/dev/null"],

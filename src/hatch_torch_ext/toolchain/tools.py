@@ -132,26 +132,26 @@ def _version(path: Path, entry: str) -> str:
 
 def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
     """Return the C++ compiler: ``CXX`` if it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
-    asked = [part for part in shlex.split(environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
-    names: Sequence[str] = asked[:1] or COMPILERS
+    named = [part for part in shlex.split(environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
+    names: Sequence[str] = named[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
-        raise ToolchainError(entry, _no_compiler(asked, environ))
+        raise ToolchainError(entry, _no_compiler(named, environ))
     return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
 
 
-def _no_compiler(asked: Sequence[str], environ: Mapping[str, str]) -> str:
-    if not asked:
+def _no_compiler(named: Sequence[str], environ: Mapping[str, str]) -> str:
+    if not named:
         return (
             f"no C++ compiler was found (looked for {', '.join(COMPILERS)} on PATH). Install one: "
             f"{_how_to_install(environ)}, or set CXX to the path of one"
         )
     there = next(filter(None, map(shutil.which, COMPILERS)), None)
     remedy = f"`unset CXX`, which takes {there}" if there is not None else f"install one: {_how_to_install(environ)}"
-    if os.path.isfile(asked[0]):  # noqa: PTH113 -- no error in a folder of others
-        return f"CXX names `{asked[0]}`, which may not be run (`chmod +x` allows it). Correct CXX, or {remedy}"
-    place = "is not there" if "/" in asked[0] else "is not on PATH"
-    return f"CXX names `{asked[0]}`, which {place}. Correct CXX, or {remedy}"
+    if os.path.isfile(named[0]):  # noqa: PTH113 -- no error in a folder of others
+        return f"CXX names `{named[0]}`, which may not be run (`chmod +x` allows it). Correct CXX, or {remedy}"
+    place = "is not there" if "/" in named[0] else "is not on PATH"
+    return f"CXX names `{named[0]}`, which {place}. Correct CXX, or {remedy}"
 
 
 INSTALLING = {
@@ -191,10 +191,10 @@ def describe_compiler(path: Path, *, entry: str) -> str:
     try:
         output = answer(path, "-dM", "-E", "-x", "c++", "/dev/null", timeout=TIMEOUT)
     except ProcessError as error:
-        said = f"{error}\n{error.output}".rstrip()
+        message = f"{error}\n{error.output}".rstrip()
         raise ToolchainError(
             entry,
-            f"the C++ compiler {path} does not run: {said}\n{crowded(said) or 'Set CXX to one that does'}",
+            f"the C++ compiler {path} does not run: {message}\n{crowded(message) or 'Set CXX to one that does'}",
         ) from error
     macros = dict(re.findall(r"^#define (\w+) (\S+)$", output, re.MULTILINE))
     for vendor, names in (
@@ -279,8 +279,8 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
 def beside(compiler_path: Path, name: str) -> Path | None:
     """Return the binutils program ``name`` that belongs to the compiler, or the one on PATH, or None."""
     try:
-        told = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()
+        answered = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()
     except ProcessError:
-        told = name
-    path = shutil.which(told or name) or shutil.which(name)
+        answered = name
+    path = shutil.which(answered or name) or shutil.which(name)
     return Path(path) if path is not None else None

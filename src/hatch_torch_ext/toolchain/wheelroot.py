@@ -119,12 +119,12 @@ def _merge(folder: Path, sources: Sequence[Path]) -> None:
             _link(folder / name, paths[0])
 
 
-def _link_files(folder: Path, wanted: Mapping[str, Path]) -> None:
+def _link_files(folder: Path, files: Mapping[str, Path]) -> None:
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
-        if path.name not in wanted:
+        if path.name not in files:
             path.unlink()
-    for name, target in wanted.items():
+    for name, target in files.items():
         _link(folder / name, target)
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.archs import Arch
 
-RESERVED = frozenset(
-    {"cache", "compiling", "cuda", "editing", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"}
-)
+RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """Names in the work folder that are not folders of entries."""
 
 

@@ -150,9 +150,9 @@ def summary(board: Board, now: float) -> Iterator[str]:
         yield f"slowest: {', '.join(f'{row.name} {clock(row.seconds)}' for row in slowest)}"
         largest = sorted([*built, *reused], key=lambda row: -row.size)[:LISTED]
         yield f"largest: {', '.join(f'{row.name} {size(row.size)}' for row in largest)}"
-    asked = [row.cached for row in built if row.cached is not None]
-    if asked:
-        hits, files = (sum(counts) for counts in zip(*asked, strict=True))
+    with_cache = [row.cached for row in built if row.cached is not None]
+    if with_cache:
+        hits, files = (sum(counts) for counts in zip(*with_cache, strict=True))
         yield f"compiler cache: {hits} of {counted(files, 'compile')} taken from it"
     for row in failed:
         yield f"failed: {row.name}: {failure(row)}"

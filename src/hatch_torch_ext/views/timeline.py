@@ -41,12 +41,12 @@ class _Entry:
     compiles: list[events.Compiled] = field(default_factory=list)
 
 
-def render(told: Sequence[tuple[float, Event]]) -> str:
+def render(recorded: Sequence[tuple[float, Event]]) -> str:
     """Return the page of a build's events as HTML."""
     board, entries = Board(), dict[str, _Entry]()
-    begin = told[0][0] if told else 0.0
-    end = max((at for at, _ in told), default=begin)
-    for at, event in told:
+    begin = recorded[0][0] if recorded else 0.0
+    end = max((at for at, _ in recorded), default=begin)
+    for at, event in recorded:
         board.take(at, event)
         if isinstance(event, events.Begun):
             entries = {name: _Entry() for name in event.entries}

@@ -44,14 +44,14 @@ class Problems:
     """The faults of an archive: the first ones of each kind and how many more there are."""
 
     def __init__(self) -> None:
-        self._told: list[Problem] = []
+        self._found: list[Problem] = []
         self._counts: dict[str, int] = {}
 
     def add(self, code: str, file: str, message: str) -> None:
         """Record a problem; ``file`` and ``message`` may hold any text."""
         self._counts[code] = self._counts.get(code, 0) + 1
         if self._counts[code] <= SHOWN:
-            self._told.append(Problem(code=code, file=escape.name(file), message=escape.line(message)))
+            self._found.append(Problem(code=code, file=escape.name(file), message=escape.line(message)))
 
     def all(self) -> tuple[Problem, ...]:
         """Return the problems in the order in which they were found, those that were only counted at the end."""
@@ -60,7 +60,7 @@ class Problems:
             for code, count in sorted(self._counts.items())
             if count > SHOWN
         ]
-        return (*self._told, *more)
+        return (*self._found, *more)
 
 
 def select(path: Path, archive: zipfile.ZipFile, problems: Problems) -> list[zipfile.ZipInfo]:
