@@ -26,10 +26,8 @@ from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.merge import PlacedVariant, loader
 from hatch_torch_ext.remote import archive
 from hatch_torch_ext.report import page
-from hatch_torch_ext.resolve import explain
-from hatch_torch_ext.resolve.values import ResolvedWheel
-from hatch_torch_ext.sdk.facts import TorchFacts
-from hatch_torch_ext.sdk.thinrecord import ThinRecord
+from hatch_torch_ext.resolve import ResolvedWheel
+from hatch_torch_ext.sdk.facts import ThinRecord, TorchFacts
 from hatch_torch_ext.store import seal, upkeep
 from hatch_torch_ext.wheel import listing
 
@@ -102,9 +100,9 @@ def pages(data: bytes) -> None:
     problems: list[str] = []
     for kind in ("application/vnd.pypi.simple.v1+json", "text/html"):
         http: Any = SimpleNamespace(page=lambda *_, kind=kind: (data, kind, "https://host/simple/torch/"))
-        names = explain._page(http, "https://host/simple/torch/", problems)
-        found = explain._versions(names)
-        explain._nearest("torch==2.8.*", found)
+        names = resolve._page(http, "https://host/simple/torch/", problems)
+        found = resolve._versions(names)
+        resolve._nearest("torch==2.8.*", found)
 
 
 def archives(data: bytes) -> None:

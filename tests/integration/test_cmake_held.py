@@ -16,9 +16,9 @@ import pytest
 import trees
 from hatch_torch_ext import elf, repair
 from hatch_torch_ext.base.errors import CompileError
-from hatch_torch_ext.sdk import facade as sdk_facade
 from hatch_torch_ext.sdk import facts as sdk_facts
 from hatch_torch_ext.sdk import stubs as link_stubs
+from hatch_torch_ext.sdk import thin as sdk_facade
 from hatch_torch_ext.values import CudaToolkit, Tool
 from workbench import ENTRY, QUICK
 

@@ -16,7 +16,7 @@ import uv
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.environments import own_hatch, program
+from hatch_torch_ext.environments import program
 from hatch_torch_ext.hooks import requirements
 
 if TYPE_CHECKING:
@@ -55,18 +55,18 @@ def test_hatch_is_made_once_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It runs from its folder, and a second time nothing is installed."""
-    kept = own_hatch.folder()
+    kept = program.folder()
     assert kept is not None
     assert kept.parent.parent == tmp_path / "store"
     assert list(kept.parent.iterdir()) == [kept]
     said = program.run(["--version"], cwd=tmp_path, changes={}).stdout
-    assert said.split()[-1] == own_hatch.version()
-    monkeypatch.setattr(own_hatch, "_fill", None)
-    assert own_hatch.folder() == kept
+    assert said.split()[-1] == program.version()
+    monkeypatch.setattr(program, "_fill", None)
+    assert program.folder() == kept
     assert cli.main(["sdk", "list"]) == 0
-    assert f"MB  hatch {own_hatch.version()}\n" in capsys.readouterr().out
+    assert f"MB  hatch {program.version()}\n" in capsys.readouterr().out
     monkeypatch.setattr(sys, "path", list(sys.path))
-    own_hatch.lend()
+    program.lend()
     assert sys.path[-1] == str(kept)
     assert (kept / "rich").is_dir()
 
@@ -79,11 +79,11 @@ def test_a_kept_hatch_that_was_changed_is_not_run(monkeypatch: pytest.MonkeyPatc
         (made / "hatch.py").write_text("good")
         return {"title": "hatch"}
 
-    monkeypatch.setattr(own_hatch, "_fill", fill)
-    kept = own_hatch.folder()
+    monkeypatch.setattr(program, "_fill", fill)
+    kept = program.folder()
     assert kept is not None
     (kept / "hatch.py").write_text("evil")
-    assert own_hatch.folder() == kept
+    assert program.folder() == kept
     assert (kept / "hatch.py").read_text() == "good"
 
 
@@ -100,11 +100,11 @@ def test_who_waits_for_the_kept_hatch_says_so(
         (made / "hatch.py").write_text("")
         return {"title": "hatch"}
 
-    monkeypatch.setattr(own_hatch, "_fill", fill)
+    monkeypatch.setattr(program, "_fill", fill)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(own_hatch.folder)
+        first = pool.submit(program.folder)
         assert begun.wait(30)
-        second = pool.submit(own_hatch.folder)
+        second = pool.submit(program.folder)
         said = ""
         while not said and not second.done():
             time.sleep(0.01)
@@ -120,10 +120,10 @@ def test_where_hatch_cannot_be_had_the_remedy_is_to_require_it(tmp_path: Path, m
     """The error contains uv's message; with hatch in the build's environment, no other copy is installed."""
     monkeypatch.setenv("UV_NO_INDEX", "1")
     with pytest.raises(ConfigurationError) as caught:
-        own_hatch.folder()
+        program.folder()
     assert "cannot be installed into" in str(caught.value)
     assert 'Give it to the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]`' in str(caught.value)
     assert not (tmp_path / "store" / "hatch").exists()
     assert {"hatch>=1.14", "rich>=13.0"} <= set(requirements.of_a_wheel())
     monkeypatch.undo()
-    assert own_hatch.folder() is None
+    assert program.folder() is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.repair import patchelf
-from hatch_torch_ext.repair.patchelf import Changes, PatchError
+from hatch_torch_ext.repair import writing
+from hatch_torch_ext.repair.writing import Changes, PatchError
 from trees import compile_library, opens, program
 
 
@@ -26,7 +26,7 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
         add_needed=("libz.so.1",),
         rpath=("$ORIGIN", "$ORIGIN/../a"),
     )
-    patchelf.apply(Path(program("patchelf")), file, changes)
+    writing.apply(Path(program("patchelf")), file, changes)
     facts = elf.read(file)
     assert facts.soname == "liby.so"
     assert sorted(facts.needed) == ["libc.so.6", "libnew.so", "libz.so.1"]
@@ -38,7 +38,7 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
 
 def test_nothing_to_change_is_no_call(tmp_path: Path) -> None:
     """Without changes the program is not started at all: here it does not exist."""
-    patchelf.apply(tmp_path / "no-such-program", tmp_path / "no-such-file", Changes())
+    writing.apply(tmp_path / "no-such-program", tmp_path / "no-such-file", Changes())
 
 
 def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
     file = tmp_path / "libx.so"
     file.write_text("text", encoding="utf-8")
     with pytest.raises(PatchError) as caught:
-        patchelf.apply(Path(program("patchelf")), file, Changes(soname="liby.so"))
+        writing.apply(Path(program("patchelf")), file, Changes(soname="liby.so"))
     assert str(caught.value).startswith(f"patchelf could not change {file}: ")
 
 
@@ -54,6 +54,6 @@ def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
 def test_a_missing_strip_is_said(tmp_path: Path) -> None:
     """Without binutils the message names the option that does without."""
     with pytest.raises(PatchError) as caught:
-        patchelf.strip(tmp_path / "x", "split", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
+        writing.strip(tmp_path / "x", "split", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
     assert str(caught.value) == '`strip` and `objcopy` not found; install binutils, or set `debug-symbols = "keep"`'
-    patchelf.strip(tmp_path / "x", "keep", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
+    writing.strip(tmp_path / "x", "keep", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")

@@ -19,7 +19,7 @@ from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, facade, facts
+from hatch_torch_ext.sdk import exports, facts, thin
 from hatch_torch_ext.values import CompilerCache, Tool, Toolchain
 from workbench import ENTRY, QUICK
 
@@ -87,7 +87,7 @@ class Workshop:
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
         (site,) = folder.glob("lib/python3.*/site-packages")
         small = self.folder / "facade"
-        for name, text in facade.files(facts.read(self.sdk.prefix)):
+        for name, text in thin.files(facts.read(self.sdk.prefix)):
             (small / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
             (small / "torch" / name).write_bytes(text)
         shutil.copy(self.sdk.prefix / "version.py", small / "torch")

@@ -10,7 +10,7 @@ import pytest
 import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
-from hatch_torch_ext.matrix import agreement, expand, serving
+from hatch_torch_ext.matrix import declaring, expand, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,13 +55,13 @@ TWO = (entry("2.8"), entry("2.13"))
 )
 def test_how_requirements_agree(lines: list[str], kind: str, unused: tuple[str, ...]) -> None:
     """Every relation to a matrix of torch 2.8 and 2.13, and the entries that no user could use."""
-    found = agreement.compare(lines, TWO)
+    found = declaring.compare(lines, TWO)
     assert (found.kind, found.unused) == (kind, unused)
 
 
 def test_a_stable_entry_serves_what_comes_later() -> None:
     """A requirement above its release leaves it in use."""
-    found = agreement.compare(["torch>=2.12"], [entry("2.8"), entry("2.10", stable=True)])
+    found = declaring.compare(["torch>=2.12"], [entry("2.8"), entry("2.10", stable=True)])
     assert (found.kind, found.unused) == ("narrower", ("2.8",))
 
 
@@ -69,7 +69,7 @@ def test_a_stable_entry_serves_what_comes_later() -> None:
 def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     """Each is named, with what to write, either way of which gives the metadata a requirement."""
     with pytest.raises(ConfigurationError) as caught:
-        agreement.requirement([entry(None)])
+        declaring.requirement([entry(None)])
     assert str(caught.value) == (
         "None: `torch>=2.8` does not say which release of torch it is, so that the project's metadata cannot: require "
         'one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "torch=={matrix:torch}.*"'
@@ -77,7 +77,7 @@ def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     fixed, pin = re.findall('require one, such as `(.*?)`.* require "(.*?)"', str(caught.value))[0]
     for variables, line in (({}, fixed), ({"torch": "2.8"}, pin.replace("{matrix:torch}", "2.8"))):
         found = expand({"a": variables}, {"a": [line]}, {"a": None})
-        assert agreement.requirement(found) == "torch>=2.8,<2.9"
+        assert declaring.requirement(found) == "torch>=2.8,<2.9"
 
 
 @pytest.mark.parametrize(

@@ -200,16 +200,13 @@ def test_the_ground_stands_on_nothing() -> None:
         ("locks", "base.locks"),  # the name that installed files know
         ("base.atomic", "base.locks"),
         ("base.process", "base.errors"),
-        ("base.process", "base.crash_report"),
         ("base.process", "base.redact"),
         ("base.process", "resources.reaper"),
         ("base.uv", "base.process"),
         ("base.uv", "base.errors"),
         ("base.errors", "base.redact"),
         ("base.errors", "base.escape"),
-        ("base.crash_report", "__version__"),
-        ("base.crash_report", "base.redact"),
-        ("base.crash_report", "base.escape"),
+        ("base.errors", "__version__"),
     }
     assert {target for _, target in found if target.startswith("resources")} == {"resources.reaper"}
 
@@ -238,7 +235,7 @@ def uses(module: str) -> set[str]:
         pytest.param({"os.chdir", "contextlib.chdir", "os.putenv", "os.umask"}, set(), id="state-of-the-process"),
         pytest.param(
             {"print", "sys.stdout.write", "sys.stderr.write"},
-            {"cli.terminal", "environments.own_hatch"},  # the latter where hatchling gives no way to speak
+            {"cli.terminal", "environments.program"},  # the latter where hatchling gives no way to speak
             id="output",
         ),
         pytest.param({"sys.exit", "exit", "SystemExit"}, {"__main__", "cli"}, id="ends"),

@@ -8,7 +8,7 @@ import pytest
 
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.hooks import first_use_sources
+from hatch_torch_ext.hooks import shipping
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     def taken(source: str) -> list[str]:
         table = {"fallback": "build", "source": source}
         found = config.parse(table, root=root, project_name="my-pkg", environ={})
-        gathered = first_use_sources.gather(found, (), options=table, version="1", work=tmp_path / "work")
+        gathered = shipping.gather(found, (), options=table, version="1", work=tmp_path / "work")
         return [place for place, _ in gathered.fallback.files]
 
     with pytest.raises(ConfigurationError) as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hatch_torch_ext.config import grammar
+from hatch_torch_ext.config import kinds
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from hatch_torch_ext.config import grammar
 )
 def test_sizes(value: object, expected: int) -> None:
     """Bytes, decimal and binary units, with a fraction and in any case."""
-    assert grammar.size(value) == expected
+    assert kinds.size(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_sizes(value: object, expected: int) -> None:
 def test_what_is_no_size(value: object, shown: str) -> None:
     """What is no size is refused with examples."""
     with pytest.raises(ValueError, match="size") as caught:
-        grammar.size(value)
+        kinds.size(value)
     assert str(caught.value) == f"must be a number of bytes, or a size such as `100 MB` or `64 MiB`{shown}"
 
 
@@ -48,7 +48,7 @@ def test_what_is_no_size(value: object, shown: str) -> None:
 def test_size_of_nothing(value: object) -> None:
     """A limit that no wheel can keep is refused."""
     with pytest.raises(ValueError, match="byte") as caught:
-        grammar.size(value)
+        kinds.size(value)
     assert str(caught.value) == f"must be at least one byte, not `{value}`"
 
 
@@ -64,7 +64,7 @@ def test_size_of_nothing(value: object) -> None:
 )
 def test_policies(value: str, expected: str | None) -> None:
     """A policy is kept as it is called, the short form made whole; `auto` asks for none."""
-    assert grammar.policy(value) == expected
+    assert kinds.policy(value) == expected
 
 
 @pytest.mark.performs("leave the machine out")
@@ -80,17 +80,17 @@ def test_policies(value: str, expected: str | None) -> None:
 def test_what_is_no_policy(value: str, remedy: str) -> None:
     """A policy with the machine's name, or a mistyped one, is told with what to write, which is one."""
     with pytest.raises(ValueError, match="policy") as caught:
-        grammar.policy(value)
+        kinds.policy(value)
     assert str(caught.value) == f"must be a policy such as `manylinux_2_28` or `2_28`, or `auto`{remedy}"
     if "leave the machine out" in remedy:
         policy = value.removesuffix("_x86_64").removesuffix("_aarch64")
-        assert grammar.policy(policy) == policy
+        assert kinds.policy(policy) == policy
 
 
 @pytest.mark.parametrize("value", ["7.5", "9.0a", "10.0f", "12.0+PTX", "9.0a+PTX", "all", "all-major"])
 def test_architectures(value: str) -> None:
     """What torch's TORCH_CUDA_ARCH_LIST takes, and nvcc's words for several, are kept as written."""
-    assert grammar.architecture(value) == value
+    assert kinds.architecture(value) == value
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_architectures(value: str) -> None:
 def test_what_is_no_architecture(value: str, remedy: str) -> None:
     """For spellings of nvcc and CMake, the error gives torch's notation."""
     with pytest.raises(ValueError, match="architecture") as caught:
-        grammar.architecture(value)
+        kinds.architecture(value)
     expected = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
     assert str(caught.value) == expected + remedy
 
@@ -131,12 +131,12 @@ def test_what_is_no_architecture(value: str, remedy: str) -> None:
 )
 def test_definitions(value: object, expected: str) -> None:
     """CMake's own words for booleans and lists; a semicolon inside an entry stays inside it."""
-    assert grammar.definition(value) == expected
+    assert kinds.definition(value) == expected
 
 
 @pytest.mark.parametrize("value", [[["a"]], {"a": 1}, None, [None]])
 def test_what_cmake_has_no_word_for(value: object) -> None:
     """Tables and arrays of arrays are no values of a CMake variable."""
     with pytest.raises(ValueError, match="must be") as caught:
-        grammar.definition(value)
+        kinds.definition(value)
     assert str(caught.value) == "must be a string, a boolean, a number, or an array of these"

@@ -14,7 +14,7 @@ import pytest
 import elves
 from hatch_torch_ext import merge
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.config import grammar
+from hatch_torch_ext.config import kinds
 from hatch_torch_ext.facts.variant import HELP, BuiltVariant, VariantFile, from_json
 from hatch_torch_ext.merge import sbom
 from unit.test_variant import VARIANT
@@ -224,7 +224,7 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         '`manylinux = "manylinux_9_99"` is not a policy for glibc on x86_64; take the option `manylinux` out or set '
         "it to `manylinux_2_5`"
     )
-    named = grammar.policy(str(caught.value).split("`")[-2])
+    named = kinds.policy(str(caught.value).split("`")[-2])
     for instead in (None, named):
         layout = merge.merge([variant], package="pkg", manylinux=instead, distribution="d")
         assert layout.tag == "py3-none-manylinux_2_5_x86_64"
@@ -250,7 +250,7 @@ def test_a_policy_that_is_not_met(tmp_path: Path, version: str, remedy: str) -> 
         merge.merge([variant], package="pkg", manylinux="manylinux_2_17", distribution="d")
     assert f"; {remedy} the image of manylinux_2_17_x86_64" in str(caught.value)
     for named in (None, *re.findall("set it to `(.*?)`", str(caught.value))):
-        asked = named and grammar.policy(named)
+        asked = named and kinds.policy(named)
         tag = merge.merge([variant], package="pkg", manylinux=asked, distribution="d").tag
         assert tag == f"py3-none-{asked or 'linux' if version == 'GLIBC_2.99' else 'manylinux_2_34'}_x86_64"
 

@@ -10,7 +10,7 @@ import pytest
 from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import crew
-from hatch_torch_ext.pipeline.cleanup import Leftovers
+from hatch_torch_ext.pipeline.crew import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

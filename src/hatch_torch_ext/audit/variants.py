@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import binary, cuda, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.base.errors import ElfError
@@ -94,7 +94,7 @@ def check(
     yield from libraries.check(subject)
     yield from binary.check(subject)
     yield from symbols.check(subject)
-    yield from cuda.check(subject)
+    yield from binary.check_cuda(subject)
     yield from python.check(subject)
     yield from operators.check(subject, used=used, opened=opened)
 

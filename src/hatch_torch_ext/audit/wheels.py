@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
-from hatch_torch_ext.audit import binary, imported, loading, opening, operators
+from hatch_torch_ext.audit import binary, loading, opening, operators
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
@@ -99,7 +99,7 @@ def _imported(
     of_variants = {path for item in listed for path in item.files}
     folder = package.replace(".", "/")
     elsewhere = [path for path in elves if path.startswith(f"{folder}/") and path not in of_variants]
-    return imported.check(package, texts, modules=modules, elsewhere=elsewhere)
+    return loading.check_imported(package, texts, modules=modules, elsewhere=elsewhere)
 
 
 def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[Finding]:

@@ -20,8 +20,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import crash_report, redact
-from hatch_torch_ext.base.errors import ProcessError, Stopped, TooMuchOutputError
+from hatch_torch_ext.base import redact
+from hatch_torch_ext.base.errors import ProcessError, Stopped, TooMuchOutputError, crowded
 from hatch_torch_ext.resources import reaper
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def run(
         else:
             completed = _logged(arguments, env, cwd, log, typed, line, timeout)
     except (FileNotFoundError, PermissionError, BlockingIOError) as error:
-        why = crash_report.crowded(error) or error.strerror
+        why = crowded(error) or error.strerror
         raise ProcessError(f"cannot start `{arguments[0]}`: {why}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error

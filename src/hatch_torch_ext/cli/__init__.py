@@ -9,7 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.base import crash_report, escape
+from hatch_torch_ext.base import errors, escape
 from hatch_torch_ext.base.errors import TorchExtError
 from hatch_torch_ext.cli import (
     audit,
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         ours = str(error.name).startswith("hatch")
         needs = f"this needs `{error.name}`: pip install 'hatch-torch-ext[build]'"
-        terminal.complain(f"hatch-torch-ext: {crash_report.sentence(error) if ours else needs}")
+        terminal.complain(f"hatch-torch-ext: {errors.sentence(error) if ours else needs}")
         return 1
     except OSError as error:  # a file that the command line names
         where = escape.line(error.filename or "input or output")
@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback reaches the user
-        if crash_report.is_ours(error):
-            terminal.complain(f"hatch-torch-ext: {crash_report.sentence(error)}")
+        if errors.is_ours(error):
+            terminal.complain(f"hatch-torch-ext: {errors.sentence(error)}")
         else:
             terminal.complain(f"hatch-torch-ext: {error}")
         return 1

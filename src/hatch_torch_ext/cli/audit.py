@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse

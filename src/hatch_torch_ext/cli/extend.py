@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError
 from hatch_torch_ext.cli import build, project, terminal, torchindex
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal, torchindex
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base import process
     from hatch_torch_ext.base.errors import ConfigurationError
-    from hatch_torch_ext.remote import constraints, pipfiles, settings
+    from hatch_torch_ext.remote import pipfiles, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import doctor, installing, machine, target
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
-    limits = [line for file in options.constraint for line in constraints.on_torch(file, into.python_version)]
+    limits = [line for file in options.constraint for line in pipfiles.on_torch(file, into.python_version)]
     for line in limits:
         terminal.say(f"# {line}: a limit of --constraint")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal, torchindex
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse

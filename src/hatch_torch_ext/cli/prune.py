@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.cli import terminal
-from hatch_torch_ext.cli.paths import path
+from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def limit(text: str | None) -> int | None:
     """Return the limit of ``--max-size`` in bytes, or None if it is not given. Raises ``ConfigurationError``."""
-    from hatch_torch_ext.config import grammar
+    from hatch_torch_ext.config import kinds
 
     if text is None:
         return None
     try:
-        return grammar.size(text)
+        return kinds.size(text)
     except ValueError as error:
         raise ConfigurationError([f"--max-size {error}"]) from error
 

@@ -1,9 +1,12 @@
-"""The output of commands: the one way to the terminal; foreign text is made printable (``printable``)."""
+"""The output and the paths of commands: the one way to the terminal; foreign text is made printable."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape, redact
@@ -62,3 +65,10 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+
+def path(text: str) -> Path:
+    """Return ``text`` as an absolute path; symbolic links stay, since the Python of a virtual environment is one."""
+    if not text:  # what a shell makes of a variable that is not set, and not this folder
+        raise argparse.ArgumentTypeError("an empty path")
+    return Path(os.path.abspath(text))  # noqa: PTH100 -- Path.resolve follows links

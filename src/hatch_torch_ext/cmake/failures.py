@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import crash_report, escape, process
+from hatch_torch_ext.base import errors, escape, process
 from hatch_torch_ext.base.errors import CompileError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def step_failed(
     parts += _not_packed(output, source)
     if shutil.disk_usage(log.parent).free < _FULL:
         parts.append(f"The disk of {log.parent} is full: free some space, and run the same command again.")
-    elif (crowded := crash_report.crowded(output)) is not None:
+    elif (crowded := errors.crowded(output)) is not None:
         return "\n".join([*parts, f"{crowded}; the whole log is {log}"])
     elif killed is not None:
         return "\n".join([*parts, f"{killed}, most likely because memory ran out: {IN_MEMORY}; the whole log is {log}"])

@@ -1,4 +1,4 @@
-"""Runs Ninja in a configured build folder, within this entry's share of the machine."""
+"""Runs Ninja in a configured build folder, within this entry's share of the machine, and reads its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our CMake package, written for one entry: the static files of resources/cmake and the facts that they read."""
+"""Our CMake package, written for one entry: static files and facts; and the names of folders in objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment variables with which CMake, the compilers and the interpreter run."""
+"""The environment with which CMake, compilers and the interpreter run, and all settings for CUDA or for having none."""
 
 from __future__ import annotations
 

@@ -1,19 +1,99 @@
-"""The kinds of values that options have: each in words, as a JSON Schema, and with the function that reads it."""
+"""The kinds of values that options have: notation, words, JSON Schema, and the function that reads each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hatch_torch_ext.config import grammar
 from hatch_torch_ext.config.options import Options, alternatives
+from hatch_torch_ext.facts import archs
 from hatch_torch_ext.facts.labels import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+# fmt: off
+SIZE_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30,
+}
+# fmt: on
+
+# The same for a JSON Schema: regular expressions without flags and named groups.
+SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kmgKMG][iI]?[bB]|[bB])?\s*$"
+POLICY_PATTERN = r"\d+_\d+|(many|musl)linux_\d+_\d+|manylinux(1|2010|2014)"
+ARCHITECTURE = r"all|all-major|[1-9]\d?\.\d[af]?(\+PTX)?"
+
+
+def size(value: object) -> int:
+    """Return the bytes of ``100``, ``"100 MB"`` or ``"64MiB"``; at least one."""
+    expected = "must be a number of bytes, or a size such as `100 MB` or `64 MiB`"
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(expected)  # noqa: TRY004 - one kind of error, whose text is what counts
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
+    if not match or match[2] not in SIZE_UNITS:
+        raise ValueError(f"{expected}, not `{value}`")
+    count = int(Decimal(match[1]) * SIZE_UNITS[match[2]])
+    if count < 1:
+        raise ValueError(f"must be at least one byte, not `{value}`")
+    return count
+
+
+def policy(value: object) -> str | None:
+    """Return ``manylinux_2_28`` for itself and for ``2_28``, legacy names unchanged, None for ``auto``."""
+    if not isinstance(value, str):
+        raise ValueError("must be a string")  # noqa: TRY004 - one kind of error, whose text is what counts
+    if value == "auto":
+        return None
+    if re.fullmatch(r"\d+_\d+", value):
+        return f"manylinux_{value}"
+    if re.fullmatch(POLICY_PATTERN, value):
+        return value
+    expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
+    if value.endswith(("_x86_64", "_aarch64")):
+        raise ValueError(f"{expected}: leave the machine out of `{value}`, it is that of the build")
+    raise ValueError(f"{expected}, not `{value}`")
+
+
+def architecture(value: str) -> str:
+    """Return a GPU architecture in torch's notation, or a word that means several."""
+    if value in archs.GROUPS:
+        return value
+    try:
+        archs.parse(value)
+    except ValueError:
+        expected = (
+            "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
+        )
+        if match := re.fullmatch(r"(?:sm_?|compute_?)?([1-9]\d?)(\d)([af]?)(?:-real|-virtual)?", value):
+            ptx = "+PTX" if value.startswith("compute") or value.endswith("-virtual") else ""
+            raise ValueError(f"{expected}: `{match[1]}.{match[2]}{match[3]}{ptx}`, not `{value}`") from None
+        raise ValueError(f"{expected}, not `{value}`") from None
+    return value
+
+
+def count(value: object) -> int:
+    """Return a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"must be a whole number of at least 1, not `{value}`")
+    return value
+
+
+def definition(value: object) -> str:
+    """Return a CMake variable's value: ``ON`` or ``OFF`` for a boolean, ``a;b`` for an array."""
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, (list, tuple)) and not any(isinstance(part, (list, tuple)) for part in value):
+        return ";".join(definition(part).replace(";", r"\;") for part in value)
+    raise ValueError("must be a string, a boolean, a number, or an array of these")
+
 
 Value_co = TypeVar("Value_co", covariant=True)
 Choice = TypeVar("Choice", bound=str)
@@ -102,7 +182,7 @@ def _definitions(options: Options, name: str) -> tuple[tuple[str, str], ...] | N
         return None
     table = options.table(name)
     names = table.names(r"[^\s=]+", "a CMake variable, without spaces and `=`")
-    values = {each: table.parsed(each, grammar.definition) for each in names}
+    values = {each: table.parsed(each, definition) for each in names}
     return tuple((each, value) for each, value in values.items() if value is not None)
 
 
@@ -112,7 +192,7 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
         return None
     raw = options.raw[name]
     if isinstance(raw, (list, tuple)):
-        found = options.parsed_strings(name, grammar.architecture)
+        found = options.parsed_strings(name, architecture)
         return (("", found),) if found else ()
     if not isinstance(raw, Mapping):
         options.fault(name, 'must be an array of strings such as `["8.0", "9.0+PTX"]`, or a table of such arrays')
@@ -124,7 +204,7 @@ def _archs(options: Options, name: str) -> tuple[tuple[str, tuple[str, ...]], ..
         flat.update({f"{version}.{minor}": inner for minor, inner in nested.items()} or {version: value})
     table = Options(raw=flat, problems=options.problems, prefix=f"{name}.")
     versions = table.names(r"\d{2}(\.\d{1,2})?", "a CUDA version, such as `13` or `12.8`")
-    return tuple((version, table.parsed_strings(version, grammar.architecture)) for version in versions)
+    return tuple((version, table.parsed_strings(version, architecture)) for version in versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,15 +274,15 @@ BOOLEAN = Kind(words="boolean", schema={"type": "boolean"}, read=lambda options,
 COUNT = Kind(
     words="integer",
     schema={"type": "integer", "minimum": 1},
-    read=lambda options, name: options.parsed(name, grammar.count),
+    read=lambda options, name: options.parsed(name, count),
     raw=lambda text: int(text) if re.fullmatch("[0-9]{1,18}", text) else text,
 )
 SIZE = parsed(
     "integer or string",
-    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": grammar.SIZE}]},
-    grammar.size,
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE_PATTERN}]},
+    size,
 )
-POLICY = parsed("string", {"type": "string", "pattern": f"^(auto|{grammar.POLICY})$"}, grammar.policy)
+POLICY = parsed("string", {"type": "string", "pattern": f"^(auto|{POLICY_PATTERN})$"}, policy)
 _URL: Schema = {"type": "string", "pattern": "^(https?|file)://"}
 ADDRESS = Kind(words="string", schema=_URL, read=_address)
 ADDRESSES = Kind(
@@ -218,7 +298,7 @@ DEFINITIONS = Kind(
     },
     read=_definitions,
 )
-_ARCHS: Schema = {"type": "array", "items": {"type": "string", "pattern": f"^({grammar.ARCHITECTURE})$"}}
+_ARCHS: Schema = {"type": "array", "items": {"type": "string", "pattern": f"^({ARCHITECTURE})$"}}
 ARCHS = Kind(
     words="array, or table of arrays",
     schema={

@@ -7,8 +7,7 @@ from hatch_torch_ext.environments.crosspython import for_machine
 from hatch_torch_ext.environments.homes import replace as replace_home
 from hatch_torch_ext.environments.making import of_entry, of_python, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
-from hatch_torch_ext.environments.reading import read
-from hatch_torch_ext.environments.remembering import remembered
+from hatch_torch_ext.environments.reading import read, remembered
 
 __all__ = [
     "ACTIVE",

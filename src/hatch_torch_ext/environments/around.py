@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.environments import homes, own_hatch
+from hatch_torch_ext.environments import homes, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +125,7 @@ def adopt(of: Parent | None) -> None:
     Front ends do not pass on their options for indexes: without this, ``pip wheel --no-index --find-links wheels .``
     would fetch torch from the public index.
     """
-    homes.replace(own_hatch.aloud)
+    homes.replace(program.aloud)
     if of is not None:
         os.environ.update(index_variables(of, os.environ))
 

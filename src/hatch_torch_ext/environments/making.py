@@ -20,7 +20,7 @@ from hatch_torch_ext.base import locks, process, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.facts import labels
-from hatch_torch_ext.remote import constraints
+from hatch_torch_ext.remote import pipfiles
 from hatch_torch_ext.values import Environment, Interpreter
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _run(
 
 def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
     message = program.message(error.output)
-    constrained = constraints.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
+    constrained = pipfiles.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "

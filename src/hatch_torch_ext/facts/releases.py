@@ -1,4 +1,4 @@
-"""Facts of torch's releases that change over time, in one table; and what a version specifier admits of them. Pure."""
+"""Facts of torch's releases that change over time, what a specifier admits, and since when a function exists."""
 
 from __future__ import annotations
 

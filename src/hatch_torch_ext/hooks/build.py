@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import crash_report, escape, redact
+from hatch_torch_ext.base import errors, escape, redact
 from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
 from hatch_torch_ext.facts import releases
 
@@ -154,23 +154,23 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     def _abort_at(self, error: BaseException) -> NoReturn:
         """Abort with a message and a report file for a defect of ours; raise an exception of hatchling again."""
-        if not isinstance(error, Exception) or not crash_report.is_ours(error):
+        if not isinstance(error, Exception) or not errors.is_ours(error):
             raise error
-        self.app.abort(f"hatch-torch-ext: {crash_report.sentence(error)}")
+        self.app.abort(f"hatch-torch-ext: {errors.sentence(error)}")
         raise error
 
     # The imports below are inside the functions: hatchling loads every hook, even for `hatch version`.
 
     def _initialize(self, version: str, build_data: dict[str, Any], held: contextlib.ExitStack) -> None:
         from hatch_torch_ext import environments
-        from hatch_torch_ext.environments import own_hatch
+        from hatch_torch_ext.environments import program
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
         environments.adopt(environments.parent())
-        own_hatch.lend()
+        program.lend()
         from hatch_torch_ext import matrix, pipeline, views
-        from hatch_torch_ext.hooks import editable, first_use_sources, metadata, shipping
+        from hatch_torch_ext.hooks import editable, metadata, shipping
         from hatch_torch_ext.pipeline import folders, selection
         from hatch_torch_ext.pipeline.task import Parcel
 
@@ -196,7 +196,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         promised = self._promised(config, entries, hook)
         at_first_use = None
         if config.fallback == "build" and version != "editable":
-            at_first_use = first_use_sources.gather(
+            at_first_use = shipping.gather(
                 config, entries, options=self.config, version=str(self.metadata.version), work=work
             )
             self._offer_extra(config)

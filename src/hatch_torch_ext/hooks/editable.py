@@ -17,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import FOLDER
-from hatch_torch_ext.hooks.first_use_sources import COMPILED
+from hatch_torch_ext.hooks.shipping import COMPILED
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.pipeline import digests
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hatchling.metadata.core import ProjectMetadata
 
     from hatch_torch_ext.config import Selection
-    from hatch_torch_ext.matrix.agreement import Agreement
+    from hatch_torch_ext.matrix.declaring import Agreement
     from hatch_torch_ext.values import Entry, Matrix
 
 TABLE = "tool.hatch.metadata.hooks.torch-ext"
@@ -56,7 +56,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
     def _update(self, metadata: dict[str, Any]) -> None:
         from hatchling.builders.wheel import WheelBuilder
 
-        from hatch_torch_ext.matrix import agreement
+        from hatch_torch_ext.matrix import declaring
 
         builder: WheelBuilder = WheelBuilder(self.root)
         written = builder.metadata.config["project"]
@@ -66,8 +66,8 @@ class TorchExtMetadataHook(MetadataHookInterface):
             return  # an unpacked sdist: its metadata were computed when it was made
         entries, selection = self._entries(builder)
         open_ended = selection.builds_anywhere
-        served = agreement.requirement(entries, open_ended=open_ended)
-        found = agreement.compare(own, entries, open_ended=open_ended)
+        served = declaring.requirement(entries, open_ended=open_ended)
+        found = declaring.compare(own, entries, open_ended=open_ended)
         check(found, served, place=f"`dependencies` of `[{TABLE}]`")
         others = metadata.get("dependencies", [])  # set by a metadata hook that ran earlier
         metadata["dependencies"] = [*others, *own, served]
@@ -273,15 +273,15 @@ def judge(
     The metadata suffice if they admit exactly those, or if ``hook`` set them. ``options`` are those of the build hook.
     Raises ``ConfigurationError`` if the metadata admit nothing that the entries serve.
     """
-    from hatch_torch_ext.matrix import agreement
+    from hatch_torch_ext.matrix import declaring
 
     notes = list(_misplaced(options))
     if any(entry.torch is None for entry in entries):  # unknown until torch is resolved; the wheel adds it
         return Judgement(suffices=False, notes=tuple(notes))
     dependencies = metadata.core.dependencies
-    found = agreement.compare(dependencies, entries, open_ended=open_ended)
-    served = agreement.requirement(entries, open_ended=open_ended)
-    own = agreement.compare(hook.config.get("dependencies", []) if hook else [], entries, open_ended=open_ended)
+    found = declaring.compare(dependencies, entries, open_ended=open_ended)
+    served = declaring.requirement(entries, open_ended=open_ended)
+    own = declaring.compare(hook.config.get("dependencies", []) if hook else [], entries, open_ended=open_ended)
     place = "`project.dependencies`" if hook is None else f"`dependencies` of `[{TABLE}]`"
     if hook is not None and own.kind == "absent" and (Path(metadata.root) / PACKED).is_file():
         place = PACKED
@@ -327,10 +327,10 @@ def _unused(found: Agreement, place: str) -> Iterator[str]:
 def _uninstallable(
     extras: Mapping[str, Sequence[str]], entries: Sequence[Entry], served: str, *, open_ended: bool
 ) -> Iterator[str]:
-    from hatch_torch_ext.matrix import agreement
+    from hatch_torch_ext.matrix import declaring
 
     for extra, required in extras.items():
-        if (optional := agreement.compare(required, entries, open_ended=open_ended)).kind == "excludes":
+        if (optional := declaring.compare(required, entries, open_ended=open_ended)).kind == "excludes":
             yield (
                 f"{_quoted(optional)} of the extra `{extra}` admits no torch that the matrix is built for "
                 f"(`{served}`): nobody could install `[{extra}]`. Take it out."
@@ -339,9 +339,9 @@ def _uninstallable(
 
 def _misplaced(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield a note for each torch among the build hook's ``dependencies``, which hatchling installs for the build."""
-    from hatch_torch_ext.matrix import agreement
+    from hatch_torch_ext.matrix import declaring
 
-    for line in agreement.of_torch(options.get("dependencies", [])):
+    for line in declaring.of_torch(options.get("dependencies", [])):
         yield (
             f"`{line}` in `dependencies` of `[{BUILD_TABLE}]` is a requirement of the build and not of the wheel: an "
             f"isolated build would install this torch. Take it out: the matrix says which torch is served, and other "

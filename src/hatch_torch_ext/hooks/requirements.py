@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
-from hatch_torch_ext.environments import own_hatch
+from hatch_torch_ext.environments import program
 
 EXTRA = "build"
 _PROGRAMS = ("cmake", "ninja")
@@ -26,7 +26,7 @@ _KEPT = ("hatch", "rich")
 def of_a_wheel() -> list[str]:
     """Return the requirements, sorted; cmake and ninja only if those of the machine are missing or too old.
 
-    hatch and rich have an environment of their own (``own_hatch``). If it cannot be made, they are among the
+    hatch and rich have an environment of their own (``environments.program``). If it cannot be made, they are among the
     requirements, and the front end installs them with its own settings.
     """
     found = []
@@ -58,7 +58,7 @@ def serves(name: str, requirement: Requirement) -> bool:
 
 def _kept() -> bool:
     try:
-        own_hatch.folder()
+        program.folder()
     except ConfigurationError:
         return False
     return True

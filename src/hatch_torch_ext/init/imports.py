@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.audit.imported import CTYPES, LOADS
+from hatch_torch_ext.audit.loading import CTYPES, LOADS
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The work on the entries that must be built, side by side: threads, each of which holds a token of the pool.
+"""The work on the entries that must be built, side by side, and the removal of what finished entries leave.
 
 While earlier entries are compiled, later ones are prepared; one request stops all at once.
 """
@@ -9,9 +9,11 @@ import contextlib
 import contextvars
 import hashlib
 import queue
+import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -19,15 +21,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.base.process import Family
-from hatch_torch_ext.pipeline import capacity, events, stages
-from hatch_torch_ext.pipeline.cleanup import Leftovers
+from hatch_torch_ext.pipeline import capacity, events, memory, stages
 from hatch_torch_ext.pipeline.memory import History, Took
-from hatch_torch_ext.pipeline.pool import Pool
+from hatch_torch_ext.pipeline.pool import Pool, Sources
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
-from hatch_torch_ext.pipeline.sourcelock import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import FrameType
 
     from hatch_torch_ext.config import Config
@@ -38,6 +39,75 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.pool import Held
     from hatch_torch_ext.pipeline.stages import Acquired, Result
     from hatch_torch_ext.pipeline.task import Task
+
+KEPT = ("debug", "log.txt", "package", memory.FILE, "repaired")
+"""What stays in an entry's folder: its results and its logs."""
+ROOM_LOOK = 0.1
+
+
+class Leftovers:
+    """Limits the entries that have an environment at once to ``most``, and removes environments that no entry uses.
+
+    A later entry makes its environment again. Environments outside of ``work`` are the author's own, and stay; so do
+    those of failed entries, for the next run.
+    """
+
+    def __init__(self, work: Path, *, most: int) -> None:
+        self._work, self._room = work, threading.Semaphore(most)
+        self._users: Counter[Path] = Counter()
+        self._preparing = False
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def preparing(self, family: Family) -> Iterator[Callable[[Path], None]]:
+        """Wait for a free place; provide the function that records the environment which the context makes.
+
+        During the context nothing is removed, since it may be what is about to be used. Raises ``Stopped`` with
+        ``family``.
+        """
+        while not self._room.acquire(timeout=ROOM_LOOK):
+            if family.stopped:
+                raise Stopped
+        with self._lock:
+            self._preparing = True
+        made: list[Path] = []
+        try:
+            yield made.append
+        finally:
+            with self._lock:
+                self._preparing = False
+                self._users.update(made)
+                self._remove_unused()
+
+    def finished(self, task: Task, environment: Path) -> None:
+        """Remove the build tree of a finished entry, and its environment unless another entry uses it."""
+        for path in (task.work / task.entry.folder).iterdir():
+            if path.name not in KEPT:
+                _remove(path)
+        with self._lock:
+            self._users[environment] -= 1
+            self._remove_unused()
+
+    def ended(self) -> None:
+        """Free the place of an entry that finished or failed."""
+        self._room.release()
+
+    def _remove_unused(self) -> None:
+        if self._preparing:
+            return
+        for environment in [each for each, users in self._users.items() if users == 0]:
+            del self._users[environment]
+            if environment.is_relative_to(self._work):
+                (environment.parent / "finished.json").unlink(missing_ok=True)
+                _remove(environment)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
 
 INTERRUPTED = 0.2
 """Seconds for which a failure is held back: Ctrl-C ends a compiler before this process receives the signal."""

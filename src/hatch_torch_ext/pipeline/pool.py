@@ -1,4 +1,4 @@
-"""One pool of compile jobs for all entries: GNU make's jobserver, a FIFO with one byte for each job that may run.
+"""One pool of compile jobs for all entries (GNU make's jobserver), and their turns at the author's sources.
 
 Ninja 1.13 takes a byte before each job except its first, and puts it back. The first is covered here: an entry at work
 holds one byte, whatever it does. This process does not compile, so the pool has as many bytes as jobs, not one less.
@@ -17,6 +17,7 @@ import tempfile
 import termios
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from hatch_torch_ext.base.errors import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 TOKEN = b"+"
 LOOK = 0.2  # seconds between two looks whether the build was stopped
@@ -273,3 +275,67 @@ def _place() -> str:
         if os.access(folder, os.W_OK):
             return folder
     return tempfile.gettempdir()
+
+
+class Sources:
+    """The sources of a build's entries: worked on by several beside one another, or by one."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.lock, self.configure = SharedLock(pool), SharedLock(pool)
+        self.begun = 0  # turns so far
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """Be at work beside other entries while the context lasts; the caller holds a token of the pool."""
+        turn = Turn(self)
+        try:
+            turn.begin(exclusive=False)
+            yield turn
+        finally:
+            turn.end()
+
+
+class Turn:
+    """One entry's turn."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._exclusive: bool | None = None  # None: not at work
+        self._others = False  # at the beginning of the turn
+        self._number = 0
+
+    def configuring(self) -> AbstractContextManager[None]:
+        """Be the only entry in its configure step: of two CMakes that write one file at once, neither has its own."""
+        return self._sources.configure.held(exclusive=True)
+
+    @property
+    def others_configure(self) -> bool:
+        """Whether another entry may be writing into the sources now; this one is not in its configure step."""
+        return self._sources.configure.is_exclusive
+
+    def by_itself(self) -> None:
+        """Wait until no other entry is at work, and let none begin before this one has ended."""
+        if not self._exclusive:
+            self.end()
+            self.begin(exclusive=True)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another entry is or was at work during this turn."""
+        return not self._exclusive and (self._others or self._sources.begun != self._number)
+
+    def begin(self, *, exclusive: bool) -> None:
+        """Wait until this entry may be at work."""
+        self._sources.lock.acquire(exclusive=exclusive, begun=partial(self._note, exclusive=exclusive))
+
+    def end(self) -> None:
+        """Be at work no more."""
+        if self._exclusive is not None:
+            exclusive, self._exclusive = self._exclusive, None
+            self._sources.lock.release(exclusive=exclusive)
+
+    def _note(self, *, exclusive: bool) -> None:
+        self._exclusive = exclusive
+        self._sources.begun += 1
+        self._number = self._sources.begun
+        self._others = self._sources.lock.beside > 1

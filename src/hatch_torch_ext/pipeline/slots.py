@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.cmake.launchers import Server, Turn
-    from hatch_torch_ext.pipeline.pool import Pool
-    from hatch_torch_ext.pipeline.sourcelock import Sources
+    from hatch_torch_ext.pipeline.pool import Pool, Sources
     from hatch_torch_ext.pipeline.task import Task
 
     Emit = Callable[[events.Event], None]

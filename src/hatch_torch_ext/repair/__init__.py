@@ -20,7 +20,7 @@ from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, Va
 from hatch_torch_ext.repair import contents, exported, runpaths, search
 from hatch_torch_ext.repair.contents import matches
 from hatch_torch_ext.repair.linking import Linker
-from hatch_torch_ext.repair.provided import Provided
+from hatch_torch_ext.repair.search import Provided
 from hatch_torch_ext.repair.writing import Writer, Written
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import RepairError
 from hatch_torch_ext.facts import content, owners, sonames
-from hatch_torch_ext.repair import licences, placing
+from hatch_torch_ext.repair import licences, writing
 from hatch_torch_ext.repair.contents import Links, VariantBinary
-from hatch_torch_ext.repair.provided import TORCH_FOLDER
+from hatch_torch_ext.repair.search import TORCH_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.facts.variant import ExternalProvider
-    from hatch_torch_ext.repair.provided import Provided
-    from hatch_torch_ext.repair.search import Search
+    from hatch_torch_ext.repair.search import Provided, Search
     from hatch_torch_ext.values import Sdk
 
 
@@ -263,7 +262,7 @@ class Linker:
 
 def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
     """Return the graft of ``source``; its name depends on the file as it was found, so all variants agree on it."""
-    name = placing.name_by_content(facts.soname or source.name, content.sha256(source))
+    name = writing.name_by_content(facts.soname or source.name, content.sha256(source))
     return VariantBinary(
         source=source, place=name, installed=name, names=frozenset({name}), kind="graft", elf=facts, origin=origin
     )

@@ -1,4 +1,4 @@
-"""Requirements -> wheels with address and hash, resolved by uv; no wheel is downloaded."""
+"""Requirements -> wheels with address and hash, resolved by uv; or why there is none. No wheel is downloaded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import platform
 import re
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
@@ -21,19 +21,93 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from hatch_torch_ext.base import process, redact, uv
 from hatch_torch_ext.base.errors import ProcessError, SdkError
-from hatch_torch_ext.remote import constraints
+from hatch_torch_ext.facts.releases import TORCH_INDEX
+from hatch_torch_ext.remote import index, pipfiles
+from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
-from hatch_torch_ext.resolve import explain
-from hatch_torch_ext.resolve.values import ResolvedWheel
 from hatch_torch_ext.store import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+    from hatch_torch_ext.remote.settings import IndexSettings
+    from hatch_torch_ext.store import Store
+    from hatch_torch_ext.values import Entry, Interpreter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedWheel:
+    """A wheel at ``url`` (http, https, or file; no credentials).
+
+    ``size`` is in bytes, if known. ``sha256`` is what the index states; bytes that are read by ranges cannot be
+    compared with it. ``unverified``: the server's certificate is not checked (pip's ``trusted-host``).
+    """
+
+    name: str
+    version: str
+    url: str
+    sha256: str | None
+    size: int | None
+    unverified: bool = False
+    pinned: bool = False
+    """The author's own requirement states the hash: all bytes are fetched and compared with it."""
+
+    @property
+    def path(self) -> Path | None:
+        """Return the path of a wheel on this machine's disk, or None."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+    @property
+    def key(self) -> str:
+        """Return the key in the store: a hash of where the wheel's bytes come from and what is stated of them.
+
+        The stated hash is not enough: it cannot be checked by ranges, so one index could pass its bytes off as
+        another's.
+        """
+        stamp: tuple[int, ...] = ()
+        if (path := self.path) is not None:
+            status = path.stat()
+            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        facts = (self.url, self.unverified, self.pinned, self.sha256, self.size, stamp)
+        return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> ResolvedWheel:
+        """Return the wheel that a record describes. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        wheel = cls(**fields)
+        texts = (wheel.name, wheel.version, wheel.url)
+        if not all(isinstance(text, str) for text in texts) or not {wheel.unverified, wheel.pinned} <= {True, False}:
+            raise TypeError("not a wheel")
+        if not isinstance(wheel.sha256, str | None) or not isinstance(wheel.size, int | None):
+            raise TypeError("not a wheel")
+        urlsplit(wheel.url)
+        return wheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The scope of resolving and fetching: one entry, its Python, and the settings and folders to use."""
+
+    entry: Entry
+    interpreter: Interpreter
+    python: Path
+    root: Path
+    store: Store
+    http: Http
+    report: Callable[[str], None]
+
+    @property
+    def settings(self) -> IndexSettings:
+        """Return the settings of package indexes."""
+        return self.http.settings
+
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hatch_torch_ext.resolve.values import Scope
-    from hatch_torch_ext.store import Store
 
 LIFETIME = 24 * 3600.0
 """Seconds for which a resolution is reused; a new patch release is found within a day."""
@@ -63,8 +137,8 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
             scope.report(f"{scope.entry.name}: the index cannot be reached; using {names} as resolved before")
             return kept[1]
-        held = constraints.named(os.environ, requirements, pip=False)
-        why = held or (None if dependencies else explain.why_none(scope, requirements[0]))
+        held = pipfiles.named(os.environ, requirements, pip=False)
+        why = held or (None if dependencies else why_none(scope, requirements[0]))
         listed = ", ".join(requirements)
         named = any(Requirement(line).url is not None for line in requirements)
         remedy = "Fetch the wheel again, or correct its address" if named else "Check `index-url`"
@@ -86,7 +160,7 @@ def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequen
         version = versions.get(canonicalize_name(requirement.name))
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
-        held = constraints.named(os.environ, [line], pip=False)
+        held = pipfiles.named(os.environ, [line], pip=False)
         variables = [name for name in sorted(os.environ) if name.startswith("UV_") and name not in IDLE]
         undo = f"run `unset {' '.join(variables)}` before the build, or " if variables else ""
         raise SdkError(
@@ -220,3 +294,103 @@ def _version(url: str) -> str:
         return str(parse_wheel_filename(unquote(public(url).rpartition("/")[2]))[1])
     except InvalidWheelFilename:
         return "0"
+
+
+SHOWN = 8
+ATTEMPTS = 2
+
+
+def why_none(scope: Scope, requirement: str) -> str | None:
+    """Return one sentence on why no wheel fits, and what would, or None if the index does not explain it."""
+    required = Requirement(requirement)
+    names, problems = _files(scope, required.name)
+    found = _versions(names)
+    if not found:
+        return " ".join(problems) or f"no index has a wheel of {required.name}. Check `index-url`"
+    fitting = [version for version in found if required.specifier.contains(version, prereleases=True)]
+    if not fitting:
+        nearest = ", ".join(str(version) for version in sorted(_nearest(requirement, found)[:SHOWN]))
+        elsewhere = _elsewhere(required, scope)
+        none = f"no release matches `{requirement}`. The nearest are {nearest}. {elsewhere or 'Correct the matrix'}"
+        return " ".join(problems) or none  # nothing is known of an index that does not answer
+    best = max(fitting)
+    here = {tag for tag in found[best] if tag.platform.endswith(scope.interpreter.machine)}
+    if not here:
+        platforms = ", ".join(sorted({tag.platform for tag in found[best]}))
+        machine = scope.interpreter.machine
+        return f"{required.name} {best} has no wheel for {machine} Linux; it has {platforms}. Skip {scope.entry.name}"
+    tags = {tag.abi if tag.abi != "none" else tag.interpreter for tag in here}
+    pythons = sorted(tags, key=_python_order)
+    if scope.interpreter.tag not in pythons:
+        return (
+            f"{required.name} {best} has no wheel for {scope.interpreter.tag}; it has {', '.join(pythons)}. "
+            f"Correct `python` in the matrix, or skip {scope.entry.name}"
+        )
+    return None
+
+
+def _versions(names: Iterable[str]) -> dict[Version, set[Tag]]:
+    """Return the versions of the wheels with these file names, and the tags of each."""
+    found: dict[Version, set[Tag]] = {}
+    for name in names:
+        try:
+            _, version, _, wheel_tags = parse_wheel_filename(name)
+        except ValueError:  # an invalid name, or a version with too many digits
+            continue
+        found.setdefault(version, set()).update(wheel_tags)
+    return found
+
+
+def _elsewhere(required: Requirement, scope: Scope) -> str | None:
+    """Return which of torch's own indexes has such builds, unless the entry uses one of them already."""
+    specifier = str(required.specifier)
+    local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
+    channel = "/nightly" if ".dev" in specifier else "/test" if required.specifier.prereleases else ""
+    asks = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
+    if required.name != "torch" or asks or not (local or channel):
+        return None
+    return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local[1] if local else "cpu"}"`'
+
+
+def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:
+    numbers = [int(number[:9]) for number in re.findall(r"\d+", requirement.rpartition("==")[2].partition("+")[0])][:3]
+    target = (*numbers, 0, 0, 0)[:3]
+
+    def distance(version: Version) -> tuple[int, ...]:
+        release = (*version.release, 0, 0, 0)[:3]
+        return tuple(abs(ours - theirs) for ours, theirs in zip(target, release, strict=True))
+
+    return sorted(sorted(versions, reverse=True), key=distance)
+
+
+def _python_order(tag: str) -> tuple[int, ...]:
+    match = re.match(r"[a-z]+(\d)(\d*)(.*)", tag)
+    return (int(match[1]), int(match[2] or 0), len(match[3])) if match else (0,)
+
+
+def _files(scope: Scope, name: str) -> tuple[list[str], list[str]]:
+    files: list[str] = []
+    problems: list[str] = []
+    settings = scope.settings
+    with Http(settings, replace(scope.http.limits, attempts=ATTEMPTS)) as http:
+        for place in settings.find_links:
+            parts = urlsplit(place)
+            folder = Path(unquote(parts.path) if parts.scheme == "file" else place)
+            if parts.scheme in {"", "file"}:
+                files += [path.name for path in folder.glob("*.whl")] if folder.is_dir() else []
+            else:
+                files += _page(http, place, problems)
+        for place in settings.indexes:
+            files += _page(http, f"{place.rstrip('/')}/{name}/", problems)
+    return [file for file in files if file.startswith(f"{name}-")], problems
+
+
+def _page(http: Http, url: str, problems: list[str]) -> list[str]:
+    """Return the names of the files that a page lists; a fault of it is appended to ``problems``."""
+    if urlsplit(url).scheme == "file":
+        return []
+    try:
+        return [file.name for file in index.page(http, url)]
+    except RemoteError as error:
+        problems.append(f"{error}.")
+        return []

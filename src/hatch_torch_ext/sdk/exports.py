@@ -24,7 +24,7 @@ from hatch_torch_ext.remote import progress
 from hatch_torch_ext.remote.archive import ArchiveError, copy
 from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, Limits, RemoteError
 from hatch_torch_ext.remote.settings import IndexSettings
-from hatch_torch_ext.sdk.thinrecord import REAL, ThinRecord
+from hatch_torch_ext.sdk.facts import REAL, ThinRecord
 from hatch_torch_ext.store import Store, opened
 from hatch_torch_ext.store import path as store_path
 

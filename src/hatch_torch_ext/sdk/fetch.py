@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.remote.http import Http, Source
-    from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
+    from hatch_torch_ext.resolve import ResolvedWheel, Scope
 
 
 class FetchError(Exception):

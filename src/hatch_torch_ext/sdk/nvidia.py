@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
-    from hatch_torch_ext.sdk.thinrecord import ThinRecord
+    from hatch_torch_ext.resolve import ResolvedWheel, Scope
+    from hatch_torch_ext.sdk.facts import ThinRecord
     from hatch_torch_ext.values import Interpreter
 
 LAYOUT = 2

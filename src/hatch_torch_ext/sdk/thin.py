@@ -21,17 +21,18 @@ from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.remote.http import Http, Limits
-from hatch_torch_ext.resolve.values import ResolvedWheel, Scope
-from hatch_torch_ext.sdk import exports, facade, facts, fetch, nvidia, stubs
+from hatch_torch_ext.resolve import ResolvedWheel, Scope
+from hatch_torch_ext.sdk import exports, facts, fetch, nvidia, stubs
 from hatch_torch_ext.sdk.environment import torch_include_dirs
-from hatch_torch_ext.sdk.thinrecord import LAYOUT, REAL, ThinRecord
+from hatch_torch_ext.sdk.facts import LAYOUT, REAL, ThinRecord
 from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.remote.archive import ArchiveMember
+    from hatch_torch_ext.sdk.facts import TorchFacts
     from hatch_torch_ext.values import Entry, Interpreter
 
 WANTED = re.compile(
@@ -144,7 +145,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
     for member in libraries:
         soname = Path(member.name).name
         scope.store.put(stubs.stub(soname, scope.interpreter.machine), made, f"torch/lib/{soname}")
-    for name, text in facade.files(found):
+    for name, text in files(found):
         scope.store.put(text, made, f"torch/{name}")
     size = f" of {wheel.size / 1e6:.0f}" if wheel.size else ""
     scope.report(
@@ -190,3 +191,21 @@ def _requires(made: Path) -> tuple[str, ...]:
         text = file.read_text(encoding="utf-8", errors="replace")
         lines += HeaderParser().parsestr(text).get_all("Requires-Dist", [])
     return tuple(lines)
+
+
+SOURCE = Path(__file__).parent.parent / "resources" / "facade" / "torch"
+LITERAL = "FACTS: Dict[str, bool] = "
+WHEELS_OWN = "version.py"
+
+
+def files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
+    """Yield the facade's files for a torch with the facts ``found``: POSIX path below ``torch``, and content."""
+    for file in sorted(SOURCE.rglob("*.py")):
+        name = file.relative_to(SOURCE)
+        text = file.read_text(encoding="utf-8")
+        if name.as_posix() == WHEELS_OWN:
+            continue
+        if name.as_posix() == "_facts.py":
+            head, name_and_type, _ = text.partition(LITERAL)
+            text = f'{head}{name_and_type}{{"cxx11_abi": {found.cxx11_abi!r}}}\n'
+        yield name.as_posix(), text.encode()

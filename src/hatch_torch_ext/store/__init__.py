@@ -5,33 +5,134 @@ is complete, whenever a build was killed. It is read-only from then on, and comp
 key says where its bytes came from, so files of one index are never used for another. Headers that are the same in
 several releases are one file with several names (hard links).
 
-This module makes and finds items. Who owns the folder and can write it: ``privacy``; whether an item was changed:
-``seal``; equal files: ``blobs``; the items in use by a build: ``leases``; listing, pruning and verifying: ``upkeep``.
+This module makes and finds items, and holds those that a build uses. Who owns the folder, and whether an item was
+changed: ``seal``; listing, pruning and verifying: ``upkeep``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hatch_torch_ext.base import locks
-from hatch_torch_ext.store import blobs, leases, privacy, seal
-from hatch_torch_ext.store.leases import release, using
-from hatch_torch_ext.store.privacy import NotPrivateError, private
-from hatch_torch_ext.store.seal import MARKER, ChangedError, RecordError, record
+from hatch_torch_ext.store import seal
+from hatch_torch_ext.store.seal import (
+    MARKER,
+    OTHERS_MAY_WRITE,
+    ChangedError,
+    NotPrivateError,
+    RecordError,
+    private,
+    record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Whole: TypeAlias = Callable[[Mapping[str, Any]], object]
     Report: TypeAlias = Callable[[str], None]
+
+
+def put(root: Path, data: bytes, folder: Path, name: str) -> None:
+    """Write the new file ``name`` below ``folder``, as one more hard link to the file in ``root`` with the same bytes.
+
+    It is called ten thousand times for one SDK. Paths are strings here because ``pathlib`` would take half of the time.
+    """
+    target = f"{folder}/{name}"
+    digest = hashlib.sha256(data).hexdigest()
+    blob = f"{root}/blobs/{digest[:2]}/{digest}"
+    there = _holds(blob, data)
+    if there:
+        try:
+            _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
+        except OSError:  # no hard links on this file system, too many of this file, or the blob was pruned in between
+            pass
+        else:
+            return
+
+    def write() -> None:
+        with open(target, "xb", opener=_read_only) as stream:
+            stream.write(data)
+
+    _with_parent(target, write)
+    if there is None:
+        with contextlib.suppress(OSError):
+            _with_parent(blob, lambda: os.link(target, blob))
+
+
+def _holds(blob: str, data: bytes) -> bool | None:
+    """Return whether the blob has the bytes ``data``, or None if it does not exist. One with other bytes is removed."""
+    try:
+        descriptor = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        descriptor = -1
+    if descriptor != -1:
+        with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123
+            status = os.fstat(descriptor)
+            trusted = status.st_uid == os.geteuid() and not status.st_mode & OTHERS_MAY_WRITE
+            if trusted and stat.S_ISREG(status.st_mode) and status.st_size == len(data):
+                read = b"".join(iter(lambda: stream.read(1 << 20), b""))
+                if read == data:
+                    return True
+    with contextlib.suppress(OSError):
+        os.unlink(blob)  # noqa: PTH108 -- a text
+    return None
+
+
+def _with_parent(path: str, make: Callable[[], None]) -> None:
+    """Call ``make``, which creates the file ``path``; create its parent folders only if they are missing."""
+    try:
+        make()
+    except FileNotFoundError:
+        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+        make()
+
+
+def _read_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o444)
+
+
+_leases: dict[str, int] = {}
+"""Folder -> descriptor of the lock on it."""
+_leasing = threading.Lock()
+
+
+@contextlib.contextmanager
+def using() -> Iterator[None]:
+    """Keep the items that are used within the context, which is a build, locked until its end."""
+    try:
+        yield
+    finally:
+        release()
+
+
+def release() -> None:
+    """Unlock all items that this process used: the build has ended."""
+    with _leasing:
+        for descriptor in _leases.values():
+            os.close(descriptor)
+        _leases.clear()
+
+
+def hold(folder: Path, lease: int) -> None:
+    """Keep the lock ``lease`` on ``folder`` until ``release``."""
+    with _leasing:
+        previous = _leases.pop(str(folder), None)
+        _leases[str(folder)] = lease
+    if previous is not None:
+        os.close(previous)
+
 
 __all__ = [
     "MARKER",
@@ -83,7 +184,7 @@ class Store:
         except FAULTS:
             pass
         else:
-            leases.hold(folder, lease)
+            hold(folder, lease)
             with contextlib.suppress(OSError):
                 os.utime(folder / MARKER)
             return folder, marker
@@ -135,7 +236,7 @@ class Store:
                 made.rename(final)
                 final.chmod(0o555)
                 if (lease := locks.take(final, shared=True)) is not None:
-                    leases.hold(final, lease)
+                    hold(final, lease)
         return final, content
 
     @contextlib.contextmanager
@@ -158,7 +259,7 @@ class Store:
 
         If the store has a file with the same bytes, it is a hard link to it.
         """
-        blobs.put(self.root, data, folder, name)
+        put(self.root, data, folder, name)
 
     def text(self, kind: str, name: str) -> bytes | None:
         """Return the small record ``name``, or None. A symbolic link and a record of another user count as absent."""
@@ -194,7 +295,7 @@ class Store:
 
         Raises ``OSError`` if a symbolic link is in its place.
         """
-        return privacy.folder(self.root, name)
+        return seal.folder(self.root, name)
 
 
 def path(environ: Mapping[str, str]) -> Path:
@@ -238,7 +339,7 @@ def remove(folder: Path) -> None:
 def opened(root: Path, report: Report | None = None) -> Store:
     """Return the store in ``root``, and make it if need be. Raises ``OSError`` if it cannot be written or trusted."""
     report = report or (lambda _: None)
-    privacy.check(root, report)
+    seal.check_private(root, report)
     return Store(root, report)
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import locks
 from hatch_torch_ext.store import FAULTS, remove, seal
-from hatch_torch_ext.store.privacy import KINDS
-from hatch_torch_ext.store.seal import MARKER, ChangedError, record
+from hatch_torch_ext.store.seal import KINDS, MARKER, ChangedError, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

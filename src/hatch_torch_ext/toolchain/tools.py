@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.base.crash_report import crowded
-from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError
+from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError, crowded
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.facts.content import has_cpp_runtime

@@ -149,13 +149,13 @@ def keep_within_limit(cache: Store, request: Request, say: Callable[[str], None]
 
 
 def _limit_of(environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    from hatch_torch_ext.config import grammar
+    from hatch_torch_ext.config import kinds
 
     text = environ.get(LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT
     try:
-        return grammar.size(int(text) if text.isdigit() else text)
+        return kinds.size(int(text) if text.isdigit() else text)
     except ValueError as error:
         say(f"{LIMIT} {error}: {DEFAULT_LIMIT} bytes are kept")
         return DEFAULT_LIMIT

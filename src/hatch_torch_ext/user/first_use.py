@@ -69,9 +69,9 @@ def build(data: Mapping[str, Any], *, say: Say) -> str:
 
 
 def _unexpected(error: Exception) -> str:
-    from hatch_torch_ext.base import crash_report
+    from hatch_torch_ext.base import errors
 
-    return crash_report.sentence(error)
+    return errors.sentence(error)
 
 
 def _of_the_system(error: OSError, request: Request) -> str:
@@ -201,13 +201,13 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
 
 def _config(request: Request, fallback: Fallback, project: Path) -> Config:
     from hatch_torch_ext import config as configuration
-    from hatch_torch_ext.config import grammar, kinds
+    from hatch_torch_ext.config import kinds
 
     (project / request.package.replace(".", "/")).mkdir(parents=True, exist_ok=True)
     environ = dict(os.environ)
     if jobs := environ.get("MAX_JOBS"):  # of torch's own extension builder
         try:
-            environ.setdefault("HATCH_TORCH_EXT_JOBS", str(grammar.count(kinds.COUNT.raw(jobs))))
+            environ.setdefault("HATCH_TORCH_EXT_JOBS", str(kinds.count(kinds.COUNT.raw(jobs))))
         except ValueError as error:
             raise ConfigurationError([f"Environment variable `MAX_JOBS` {error}"]) from error
     parsed = configuration.parse(

@@ -33,7 +33,7 @@ def shown(
     in its workflows; else plain lines by ``say``. ``command`` prints a line as it is.
     """
     if environ.get("GITHUB_ACTIONS") == "true":
-        from hatch_torch_ext.views.github import GitHub
+        from hatch_torch_ext.views.plain import GitHub
 
         yield GitHub(say, command, environ, source)
         return
