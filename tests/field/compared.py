@@ -38,7 +38,8 @@ HEAD = """\
 `python tests/field/compared.py TORCH [NAME…] [--compile]`: the wheel that the published sources make by their own
 setup.py, and the wheel of the same sources after `hatch-torch-ext init`, for one release of torch and the CPU, compared
 by `hatch-torch-ext compare`. *Compiled* says whether the extensions were compiled; else both wheels were made without
-them, and what compiled files hold was not compared. *Listed* says whether `init` names each thing that is lost. A
+them, and what compiled files hold was not compared. Both compilers optimize only where the project's own flags ask for
+it. *Listed* says whether `init` names each thing that is lost. A
 version of hexadecimal digits is a commit of the project's repository.
 
 | project | torch | compiled | lost | changed | new | what is lost | listed |
@@ -135,7 +136,7 @@ def of_setuptools(project: Project, root: Path, python: Path, *, compiled: bool)
     variables: dict[str, str | None] = {
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_HOME": None,
-        "CFLAGS": "-g0 -O0",  # in a third of the time; names and schemas are the same
+        "CFLAGS": "-g0 -O0",
         "MAX_JOBS": "2",
         "PATH": f"{python.parent}:/usr/bin:/bin",  # no nvcc of this machine
         "PYTHONPATH": None,
@@ -144,6 +145,16 @@ def of_setuptools(project: Project, root: Path, python: Path, *, compiled: bool)
     process.run([python, "-c", code], cwd=root, env_changes=variables, timeout=3000 if compiled else 300)
     (wheel,) = (root / "wheel").glob("*.whl")
     return wheel
+
+
+def without_optimization(root: Path) -> None:
+    """Let CMake compile as ``of_setuptools`` does: names and schemas are the same, in a third of the time."""
+    pyproject = root / "pyproject.toml"
+    text = pyproject.read_text(encoding="utf-8")
+    table = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
+    assert table in text, f"{pyproject} has no table of the hook"
+    flags = 'cmake.define = { CMAKE_CXX_FLAGS_RELEASE = "-O0 -DNDEBUG", CMAKE_C_FLAGS_RELEASE = "-O0 -DNDEBUG" }\n'
+    pyproject.write_text(text.replace(table, f"{table}{flags}"), encoding="utf-8")
 
 
 def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, compiled: bool) -> Compared:
@@ -158,6 +169,7 @@ def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, c
         python = environment(place / "environment", source, torch)
         before = of_setuptools(project, place / "old", python, compiled=compiled)
         work.prepare(project, place / "checkout", place / "new", [release], outcome)
+        without_optimization(place / "new")
         variables: dict[str, str | None] = {"SETUPTOOLS_SCM_PRETEND_VERSION": version(project)}
         if not compiled:
             variables["HATCH_BUILD_NO_HOOKS"] = "true"

@@ -482,7 +482,7 @@ setup(name="pkg", version="1", license="MIT", packages=["pkg"],
 """
 
 
-@pytest.mark.performs("Next: hatch build", "import it from there")
+@pytest.mark.performs("remove it when the wheel is right", "import it from there")
 def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
     """``--dry-run`` writes nothing; ``init`` writes; a second one is refused; what it wrote is built and imported.
 
@@ -511,6 +511,40 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
     code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)\n"
     code += "from pkg import more; print(more.answer)"
     assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n43\n"
+
+
+KEPT = """
+cmake_minimum_required(VERSION 3.18)
+project(${SKBUILD_PROJECT_NAME} LANGUAGES C)
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+add_library(plain SHARED plain.c)
+target_compile_definitions(plain PRIVATE ANSWER=42)
+target_link_libraries(plain PRIVATE Python::Module)
+set_target_properties(plain PROPERTIES PREFIX "")
+"""
+
+
+@pytest.mark.performs("add `install(TARGETS … LIBRARY DESTINATION .)`")
+def test_from_scikit_build_core_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
+    """CMake's own project stays, and installs what it is told to: the wheel has the module, under the package."""
+    pyproject = (
+        '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
+        '[project]\nname = "pkg"\nversion = "1"\ndependencies = ["torch"]\n'
+    )
+    files = {"CMakeLists.txt": KEPT, "plain.c": PLAIN, "pkg/__init__.py": "from . import plain\n"}
+    root = project(tmp_path / "project", None, **files, **{"pyproject.toml": pyproject})
+    done = command(root, "--torch", "2.13", "--python", "3.11")
+    assert "by hand: CMakeLists.txt installs nothing: add `install(TARGETS" in done.stderr
+    assert (root / "CMakeLists.txt").read_text(encoding="utf-8") == KEPT
+    with (root / "CMakeLists.txt").open("a", encoding="utf-8") as stream:
+        stream.write("install(TARGETS plain LIBRARY DESTINATION .)\n")
+    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as zipped:
+        zipped.extractall(site)
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pkg; print(pkg.plain.answer)"
+    assert process.run([torch_cpu_python, "-P", "-c", code], cwd=tmp_path).stdout == "42\n"
 
 
 OPS = """

@@ -11,7 +11,7 @@ import tomlkit
 
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import cmakelists, imports, migrating, project, pyproject, served, splitting, targets
+from hatch_torch_ext.init import cmakelists, imports, migrating, packing, project, pyproject, served, splitting, targets
 from hatch_torch_ext.init.recording import Extension, Note, Recording
 
 if TYPE_CHECKING:
@@ -934,6 +934,46 @@ def test_the_matrix_has_a_script_for_the_projects_own_tests(tmp_path: Path) -> N
     wheel = f"{install} --no-index --no-deps --force-reinstall --only-binary :all: --find-links {{root}}/dist pkg"
     tests = "python -P -m pytest --import-mode=append {root}/test {args}"
     assert scripts == [[wheel, tests], [wheel, f"{install} pkg", tests]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pattern"),
+    [
+        ("pkg/__init__.py", "__version__ = '1.2.dev0'\n", {}),
+        ("src/pkg/version.py", '"""Made once."""\nVERSION: str = "1.2.dev0"\n', {}),
+        ("version.txt", "1.2.dev0\n", {"pattern": r"(?P<version>\S+)"}),
+        ("pkg/__init__.py", "__version__ = '1.3'\n", None),
+    ],
+)
+def test_a_version_that_setup_reads_itself(
+    name: str, text: str, pattern: dict[str, str] | None, tmp_path: Path
+) -> None:
+    """setup.py opens the file by code of its own: hatch reads it from there, if it is the same."""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    folders = {"package_dir": {"": "src"}} if name.startswith("src") else {}
+    metadata = {"name": "pkg", "version": "1.2.dev0", "packages": ["pkg"], **folders}
+    expected = {} if pattern is None else {"path": name, **pattern}
+    assert project.version(tomlkit.document(), metadata, tmp_path) == expected
+
+
+def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:
+    """A folder from which some files are packed is named once, with their number."""
+    names = [f"configs/{name}" for name in ("a.yaml", "b.yaml", "c.yaml", "d.yaml")]
+    for name in (*names, "configs/README", "pkg/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("", encoding="utf-8")
+    packed = [(f"pkg/zoo/{name}", name) for name in names] + [("pkg/__init__.py", "pkg/__init__.py")]
+    document = {
+        "project": {"name": "pkg", "version": "1"},
+        "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
+    }
+    found = packing.of(tmp_path, document, packed)
+    assert dict(found.force_include) == {name: f"pkg/zoo/{name}" for name in names}
+    assert [each.text for each in found.notes] == [
+        "setuptools packs 4 files and folders of `configs/` as `pkg/zoo/configs`: `force-include` of pyproject.toml "
+        "does so"
+    ]
 
 
 @pytest.mark.performs("`--force` replaces it")

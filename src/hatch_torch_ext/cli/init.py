@@ -1,4 +1,4 @@
-"""``hatch-torch-ext init``: a project from its setup.py or kernel-builder's build.toml, or a new one."""
+"""``hatch-torch-ext init``: a project from its setup.py, scikit-build-core or kernel-builder, or a new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
-    command = commands.add_parser("init", help="make a project from the setup.py or build.toml here, or a new one")
+    command = commands.add_parser(
+        "init", help="a project from the setup.py, scikit-build-core or build.toml here, or new"
+    )
     command.add_argument("name", metavar="NAME", nargs="?", help="make a new package of this name, in a folder of it")
     command.add_argument("--cuda", action="store_true", help="the new package has a CUDA kernel")
     command.add_argument("--module", action="store_true", help="the new package has a Python module made with pybind11")
@@ -63,8 +65,6 @@ def run(options: argparse.Namespace) -> int:
         return _fresh(options)
     from hatch_torch_ext.init import kernel_builder, migrating
 
-    if not options.dry_run and not options.force:
-        migrating.refuse(Path.cwd())  # before setup.py runs
     if kernel_builder.is_project(Path.cwd()):
         migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)
     else:
@@ -78,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
             cpu_alone=options.cpu,
             split=options.split,
         )
+    if not options.dry_run:
+        migration.require(force=options.force)
     terminal.say(migration.diff(), end="")
     if not options.dry_run:
         migration.write(force=options.force)
@@ -94,14 +96,16 @@ def _next(migration: Migration) -> None:
     count = f"{migration.entries} entr{'y' if migration.entries == 1 else 'ies'}"
     wider = f"; for more: {migration.wider}" if migration.wider else ""
     terminal.complain(f"written; the matrix has {count}, each compiled once{wider}")
-    terminal.complain(
-        f"{migration.made_of} stays: remove it when the wheel is right. Next: hatch build, then hatch run matrix:test"
-    )
-    if migration.made_of != "setup.py":
+    then = "hatch build, then hatch run matrix:test"
+    if migration.made_of == "pyproject.toml":
+        terminal.complain(f"Next: {then}")
+    else:
+        terminal.complain(f"{migration.made_of} stays: remove it when the wheel is right. Next: {then}")
+    if migration.made_of == "build.toml":
         return
     old = f"../{untrusted.safe(migration.name)}-old"
     terminal.complain(
-        "What users would lose shows beside the wheel of setup.py, made of the project as it was:\n"
+        "What users would lose shows beside the wheel of the project as it was:\n"
         f"  git worktree add {old} HEAD\n"
         f"  pip wheel --no-deps --no-build-isolation -w {old}/wheel {old}\n"
         f"  hatch-torch-ext compare {old}/wheel/*.whl dist/*.whl"

@@ -12,7 +12,7 @@ import tomlkit
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import cmakelists, imports, project, pyproject, recording, served, splitting, targets
+from hatch_torch_ext.init import cmakelists, imports, keeping, project, pyproject, recording, served, splitting, targets
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Migration:
     name: str = ""
     wider: str | None = None
     made_of: str = "setup.py"
+    kept: tuple[str, ...] = ()
+    """Those of the files that are CMake's own, with lines added."""
 
     def diff(self) -> str:
         """Return the changes in the form of ``diff -u``."""
@@ -56,29 +58,29 @@ class Migration:
             shown += (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
         return "".join(shown)
 
+    def require(self, *, force: bool) -> None:
+        """Raise ``ConfigurationError`` if a CMake project that is there would be replaced, unless ``force``."""
+        there = self.root / CMAKE
+        if not force and there.exists() and CMAKE in {name for name, _ in self.files} - {*self.kept}:
+            raise ConfigurationError(
+                [f"{there} is there: `--force` replaces it; or keep it, and write the tables by hand."]
+            )
+
     def write(self, *, force: bool) -> None:
-        """Write the files. Raises ``ConfigurationError`` if there is a CMake project already, unless ``force``."""
-        if not force:
-            refuse(self.root)
+        """Write the files. Raises ``ConfigurationError`` as ``require`` does."""
+        self.require(force=force)
         for name, text in self.files:
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
 
 
+NOTHING_ON_THE_CPU = "Nothing of this project is built without CUDA: leave `--cpu` out."
 NOTHING_WITHOUT_CUDA = (
     "setup.py builds no extension without CUDA: the project is carried over with CUDA alone, and where torch has no "
     "CUDA its import fails. If the package works there without them, put `_variants.load()` into a `try` that passes "
     "over ImportError"
 )
-
-
-def refuse(root: Path) -> None:
-    """Raise ``ConfigurationError`` if there is a CMake project already."""
-    if (root / CMAKE).exists():
-        raise ConfigurationError(
-            [f"{root / CMAKE} is there: `--force` replaces it; or keep it, and write the tables by hand."]
-        )
 
 
 def migrate(
@@ -97,6 +99,11 @@ def migrate(
     ``torch`` and ``pythons`` are the values of the matrix; if empty, they are chosen. ``cpu_alone`` leaves CUDA out of
     the matrix. ``split`` splits modules that also register operators. Raises ``ConfigurationError``.
     """
+    if not (root / "setup.py").is_file() and keeping.is_project(root):
+        kept, package, metadata = keeping.of_pyproject(root)
+        return _keep(
+            root, kept, package, metadata, [], torch=torch, pythons=pythons, cpu_alone=cpu_alone, made_of=PYPROJECT
+        )
     recording.require(root)
     with recording.environment(extra) as python:
 
@@ -129,13 +136,25 @@ def assemble(
     recordings = [each for each in (cuda, cpu) if each is not None]
     metadata = recordings[0].metadata
     asked = sorted({name for each in recordings for name in each.asked})
-    if not recordings[0].extensions:
+    of_cmake = recordings[0].cmake
+    if not recordings[0].extensions and of_cmake is None:
         raise ConfigurationError([_nothing(root, asked)])
     path = root / PYPROJECT
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     declared = tomlkit.parse(existing or "").get("project", {})
     name = str(metadata.get("name") or declared.get("name") or root.name)
-    package = _package(root, metadata, name, [each.name for each in recordings[0].extensions])
+    names = [each.name for each in recordings[0].extensions]
+    package = _package(root, metadata, name, [] if of_cmake else names)
+    if not any(each.sources for one in recordings for each in one.extensions):
+        kept = keeping.of_setup(root, package, [] if of_cmake else names, of_cmake)
+        if kept is not None:
+            said = [note for each in reversed(recordings) for note in each.notes]
+            notes += [*_about_what_is_packed(root), *_about_variables(asked)]
+            notes += [each for each in said if "`build_ext` is replaced" not in each.text]
+            packed = recordings[0].packed
+            return _keep(
+                root, kept, package, metadata, notes, torch=torch, pythons=pythons, cpu_alone=cpu_alone, packed=packed
+            )
     joined, left_out = targets.join(root, cpu, cuda, package=package)
     if not joined:
         raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in left_out)])
@@ -188,6 +207,57 @@ def assemble(
         torch=matrix.torch,
         name=name,
         wider=_wider(matrix, for_each_python=pyproject.for_each_python(built)),
+    )
+
+
+def _keep(
+    root: Path,
+    kept: keeping.Kept,
+    package: str,
+    metadata: Mapping[str, Any],
+    notes: list[Note],
+    *,
+    torch: Sequence[str],
+    pythons: Sequence[str],
+    cpu_alone: bool,
+    packed: Sequence[tuple[str, str]] | None = None,
+    made_of: str = "setup.py",
+) -> Migration:
+    """Return the migration of a project whose CMake project stays. Raises ``ConfigurationError``."""
+    declared = tomlkit.parse(kept.existing or "").get("project", {})
+    if cpu_alone and kept.backends == ("cuda",):
+        raise ConfigurationError([NOTHING_ON_THE_CPU])
+    backends = () if cpu_alone else kept.backends
+    matrix = _matrix(metadata, declared, backends, torch=torch, pythons=pythons)
+    changes, by_hand = imports.change(root, pyproject.package_folder(metadata, package, root), package, kept.targets)
+    of_packing: list[Note] = []
+    tables = pyproject.text(
+        kept.existing,
+        metadata,
+        kept.targets,
+        root=root,
+        package=package,
+        sources=str(kept.options["source"]),
+        torch=matrix.torch,
+        pythons=matrix.pythons,
+        backends=backends,
+        packed=packed,
+        notes=of_packing,
+        kept=kept,
+    )
+    own = kept.notes if backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
+    version = _about_the_version(root, kept.existing, metadata, tables)
+    for_each_python = pyproject.for_each_python(kept.targets)
+    return Migration(
+        root=root,
+        files=((PYPROJECT, tables), *kept.files, *((each.name, each.text) for each in changes), *ignored(root)),
+        notes=tuple(dict.fromkeys([*matrix.notes, *version, *of_packing, *own, *notes, *by_hand])),
+        entries=matrix.entries * (len(matrix.pythons) if for_each_python else 1),
+        torch=matrix.torch,
+        name=str(metadata.get("name") or declared.get("name") or root.name),
+        wider=_wider(matrix, for_each_python=for_each_python),
+        made_of=made_of,
+        kept=tuple(name for name, _ in kept.files),
     )
 
 
@@ -397,7 +467,7 @@ def _backends(joined: Sequence[Target], *, only_cuda: bool, cpu_alone: bool) -> 
     """Return the backends that the matrix declares; none if no entry has CUDA."""
     if only_cuda:
         if cpu_alone:
-            raise ConfigurationError(["Nothing of this project is built without CUDA: leave `--cpu` out."])
+            raise ConfigurationError([NOTHING_ON_THE_CPU])
         return ("cuda",)
     has_cuda = any(each.when != "always" or each.needs_cuda for each in joined)
     return ("cpu", "cuda") if has_cuda and not cpu_alone else ()

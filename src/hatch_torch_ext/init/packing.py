@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SPECIAL = frozenset("*?[]!#\\ ")
 """Characters that mean something in a pattern of hatchling, which are git's."""
+TOGETHER = 3
+"""Notes on one folder up to which each is of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,19 @@ def _files(root: Path, folder: str) -> list[str]:
 
 
 def _notes(root: Path, forced: Iterable[tuple[str, str]]) -> Iterator[Note]:
+    """Yield a note for each file and folder that comes from elsewhere; for many of one folder, one note."""
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for source, installed in forced:
-        place = f"{source}/" if (root / source).is_dir() else source
-        text = f"setuptools packs `{place}` as `{installed}`: `force-include` of pyproject.toml does so"
-        yield Note(line=0, text=text)
+        one, other = PurePosixPath(source), PurePosixPath(installed)
+        while one.parent.name and other.parent.name and one.name == other.name:
+            one, other = one.parent, other.parent
+        groups.setdefault((one.as_posix(), other.as_posix()), []).append((source, installed))
+    does = "`force-include` of pyproject.toml does so"
+    for (folder, target), pairs in groups.items():
+        if len(pairs) > TOGETHER:
+            many = f"{len(pairs)} files and folders of `{folder}/`"
+            yield Note(line=0, text=f"setuptools packs {many} as `{target}`: {does}")
+            continue
+        for source, installed in pairs:
+            place = f"{source}/" if (root / source).is_dir() else source
+            yield Note(line=0, text=f"setuptools packs `{place}` as `{installed}`: {does}")

@@ -66,24 +66,57 @@ def versioned(existing: str | None, metadata: Mapping[str, Any], root: Path) -> 
 
 
 def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path) -> dict[str, str]:
-    """Return hatch's table for a version that setuptools reads out of tags or a file; empty where it does neither."""
-    tool = document.get("tool", {})
-    said = _of_setup_cfg(root) or tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
-    if "version" in document.get("project", {}) or (metadata.get("version") and not said):
+    """Return hatch's table for a version that is read out of tags or a file; empty where pyproject.toml states it."""
+    if of_hatch := document.get("tool", {}).get("hatch", {}).get("version"):
+        return dict(of_hatch)
+    if "version" in document.get("project", {}):
         return {}
+    said = _of_setup_cfg(root) or document.get("tool", {}).get("setuptools", {}).get("dynamic", {}).get("version", {})
+    if metadata.get("version") and not said:
+        return _in_a_file(metadata, root) if computed(metadata, root) else {}
+    return _as_setuptools_finds_it(said, root) or _out_of_tags(document, metadata)
+
+
+def _as_setuptools_finds_it(said: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Return hatch's table for ``file`` or ``attr`` of setuptools; empty where neither says it."""
     if "file" in said:
         listed = said["file"] if isinstance(said["file"], str) else said["file"][0]
         return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
-    if "attr" in said:
-        module, _, variable = str(said["attr"]).rpartition(".")
-        parts = module.replace(".", "/")
-        places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")]
-        for place in places:
-            if (root / place).is_file():
-                return {"path": place, "pattern": rf"^{variable}[^=]*= *['\"](?P<version>[^'\"]+)"}
+    module, _, variable = str(said.get("attr", "")).rpartition(".")
+    parts = module.replace(".", "/")
+    places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")] if parts else []
+    found = next((each for each in places if (root / each).is_file()), None)
+    return {"path": found, "pattern": rf"^{variable}[^=]*= *['\"](?P<version>[^'\"]+)"} if found else {}
+
+
+def _out_of_tags(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return hatch's table where setuptools-scm makes the version, else an empty one."""
     required = " ".join(map(str, document.get("build-system", {}).get("requires", [])))
-    if metadata.get("use_scm_version") or "setuptools_scm" in tool or re.search(r"setuptools[-_]scm", required):
-        return {"source": "vcs"}
+    asked = metadata.get("use_scm_version") or "setuptools_scm" in document.get("tool", {})
+    return {"source": "vcs"} if asked or re.search(r"setuptools[-_]scm", required) else {}
+
+
+FILES = ("__init__.py", "version.py", "_version.py", "__version__.py", "__about__.py", "VERSION", "version.txt")
+"""Files in which projects keep their version, below the package or the project."""
+OF_HATCH = re.compile(r"""(?im)^(__version__|VERSION)(?: ?: ?str)? *= *(['"])v?(?P<version>.+?)\2""")
+"""How hatch finds a version in a Python file."""
+
+
+def _in_a_file(metadata: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Return hatch's table for the file that has the version which setup.py works out; empty where none has it."""
+    packages = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
+    given = metadata.get("package_dir") or {}
+    folders = [root / str(given.get(each) or f"{given.get('', '.')}/{each}") for each in packages]
+    for path in (folder / name for folder in (*folders, root) for name in FILES):
+        if not path.is_file():
+            continue
+        text = path.read_text("utf-8", "replace")
+        place = path.resolve().relative_to(root.resolve()).as_posix()
+        match = OF_HATCH.search(text)
+        if match is not None and match["version"] == metadata["version"]:
+            return {"path": place}
+        if path.suffix != ".py" and text.strip() == metadata["version"]:
+            return {"path": place, "pattern": r"(?P<version>\S+)"}
     return {}
 
 

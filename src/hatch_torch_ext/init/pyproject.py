@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.init.keeping import Kept
     from hatch_torch_ext.init.recording import Note
     from hatch_torch_ext.init.targets import Target
 
@@ -31,13 +32,14 @@ def text(
     backends: Sequence[str] = (),
     packed: Sequence[tuple[str, str]] | None = None,
     notes: list[Note] | None = None,
+    kept: Kept | None = None,
 ) -> str:
     """Return the text of pyproject.toml: the existing one with what hatch-torch-ext needs.
 
-    ``sources`` is the folder of CMakeLists.txt; ``torch`` and ``pythons`` are what the matrix holds, the Pythons where
-    modules need them, and ``backends`` (``cpu``, ``cuda``) where there is code for CUDA. A ``[project]`` table that is
-    there already is kept; else it is made of what ``setup()`` was given. ``packed`` is what setuptools packs, as
-    ``Recording.packed``; ``notes`` takes what the author should know of it.
+    ``sources`` is the folder of CMakeLists.txt, ``kept`` tells of a CMake project that stays; ``torch`` and ``pythons``
+    are what the matrix holds, the Pythons where modules need them, and ``backends`` (``cpu``, ``cuda``) where there is
+    code for CUDA. A ``[project]`` table that is there already is kept; else it is made of what ``setup()`` was given.
+    ``packed`` is what setuptools packs, as ``Recording.packed``; ``notes`` takes what the author should know of it.
     """
     notes = [] if notes is None else notes
     document = tomlkit.parse(existing) if existing else tomlkit.document()
@@ -47,27 +49,13 @@ def text(
     build["build-backend"] = "hatchling.build"
     build["build-backend"].comment('or "hatch_torch_ext.backend", with which `uv lock` does not compile')
     document["build-system"] = build
-    own = [project.requirement(each) for each in metadata.get("install_requires") or []]
-    if "project" not in document:
-        document["project"] = project.table(metadata, root)
-    declared = document["project"]
-    if isinstance(declared, dict) and "dependencies" in declared:
-        own = [str(each) for each in declared.pop("dependencies")]
-    if isinstance(declared, dict):
-        dynamic, found = {*map(str, declared.get("dynamic", []))}, project.table(metadata, root)
-        for name in sorted(dynamic & {*found} - {"dependencies", "version"}):  # setuptools read it elsewhere
-            declared[name] = found[name]
-        _add_addresses(declared, found.get("urls", {}))
-        kept = {*dynamic, "dependencies"} - {"version", *found}
-        declared["dynamic"] = sorted({*kept, *(["version"] if version else [])})
-        if version:
-            declared.pop("version", None)
-        elif "version" not in declared:
-            declared["version"] = str(metadata.get("version") or "0.1.0")
+    declared, own = _declared(document, metadata, root, version)
     dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
     hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
     about = _hatch(dependencies, targets, metadata, package=package, sources=sources, root=root, packed=packed)
+    if kept is not None:
+        _add_kept(about, kept)
     named = str(declared.get("name") or metadata.get("name") or root.name)
     about["envs"]["matrix"]["scripts"] = {"test": _test(named, root, requires=bool(dependencies))}
     of_each = list(pythons) if for_each_python(targets) else []
@@ -79,12 +67,52 @@ def text(
         about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)
     if packed is not None:
-        found = packing.of(root, tomlkit.parse(tomlkit.dumps(document)).unwrap(), packed)
-        lists = {"exclude": list(found.exclude), "artifacts": list(found.artifacts)}
-        forced = {"force-include": dict(found.force_include)}
-        _merge(hatch["build"]["targets"]["wheel"], {key: value for key, value in {**lists, **forced}.items() if value})
-        notes += found.notes
+        _add_packing(document, packing.of(root, tomlkit.parse(tomlkit.dumps(document)).unwrap(), packed), notes)
     return tomlkit.dumps(document)
+
+
+def _declared(
+    document: Any,  # noqa: ANN401 -- tomlkit's
+    metadata: Mapping[str, Any],
+    root: Path,
+    version: Mapping[str, str],
+) -> tuple[Any, list[str]]:
+    """Make the [project] table say what setuptools knew; return it, and the requirements, which the hook takes."""
+    own = [project.requirement(each) for each in metadata.get("install_requires") or []]
+    if "project" not in document:
+        document["project"] = project.table(metadata, root)
+    declared = document["project"]
+    if "dependencies" in declared:
+        own = [str(each) for each in declared.pop("dependencies")]
+    dynamic, found = {*map(str, declared.get("dynamic", []))}, project.table(metadata, root)
+    for name in sorted(dynamic & {*found} - {"dependencies", "version"}):  # setuptools read it elsewhere
+        declared[name] = found[name]
+    _add_addresses(declared, found.get("urls", {}))
+    fields = {*dynamic, "dependencies"} - {"version", *found}
+    declared["dynamic"] = sorted({*fields, *(["version"] if version else [])})
+    if version:
+        declared.pop("version", None)
+    elif "version" not in declared:
+        declared["version"] = str(metadata.get("version") or "0.1.0")
+    return declared, own
+
+
+def _add_packing(document: Any, found: packing.Packing, notes: list[Note]) -> None:  # noqa: ANN401 -- tomlkit's
+    """Add the options that make hatchling pack what setuptools packs."""
+    lists = {"exclude": list(found.exclude), "artifacts": list(found.artifacts)}
+    forced = {"force-include": dict(found.force_include)}
+    wheel = document["tool"]["hatch"]["build"]["targets"]["wheel"]
+    _merge(wheel, {key: value for key, value in {**lists, **forced}.items() if value})
+    notes += found.notes
+
+
+def _add_kept(about: dict[str, Any], kept: Kept) -> None:
+    """Add what a CMake project that stays is built with."""
+    wheel, environment = about["build"]["targets"]["wheel"], about["envs"]["matrix"]
+    wheel["hooks"]["torch-ext"] |= kept.options
+    environment["dependencies"][-1:-1] = kept.needs
+    if kept.exclude:
+        wheel["exclude"] = list(kept.exclude)
 
 
 def _add_addresses(declared: Any, of_setup: Mapping[str, str]) -> None:  # noqa: ANN401 -- tomlkit's table

@@ -86,6 +86,8 @@ class Recording:
 
     Where ``setup.py`` makes a link, the second is what the link leads to.
     """
+    cmake: Mapping[str, Any] | None = None
+    """The folder ``source`` and the ``args`` that scikit-build or cmake-build-extension gives to CMake, if one does."""
 
 
 class RecordingError(ConfigurationError):
@@ -203,7 +205,20 @@ def _record(  # noqa: PLR0917 -- each is another thing
         notes=tuple(notes),
         asked=tuple(said.get("asked", [])),
         packed=None if said.get("packed") is None else tuple(_packed(said["packed"], root, copy)),
+        cmake=_cmake(said.get("cmake"), copy),
     )
+
+
+def _cmake(said: Mapping[str, Any] | None, copy: Path) -> dict[str, Any] | None:
+    """Return what CMake is given, without paths of the recording."""
+    if not said:
+        return None
+    source = Path(os.path.normpath(copy / str(said["source"])))
+    if not source.is_relative_to(copy):
+        return None
+    places = (str(TORCH), str(copy.parent.parent))
+    arguments = [str(each) for each in said["args"] if not any(place in str(each) for place in places)]
+    return {"source": source.relative_to(copy).as_posix(), "args": arguments}
 
 
 def _tracked(root: Path, target: Path) -> None:

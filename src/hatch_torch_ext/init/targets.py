@@ -149,14 +149,14 @@ def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:
 def _without_sources(root: Path, name: str, *, alone: bool) -> str:
     """Return the note on an extension that a command of the project builds; ``alone``: all its extensions are so."""
     text = f"`{name}` names no sources, so that a command of the project builds it: "
-    own = _own_cmake(root)
+    own = own_cmake(root)
     if own is None:
         return f"{text}add its target to CMake"
     use = f'keep that, with `source = "{own}"` in the hook\'s table' if alone else f"`add_subdirectory({own})`"
     return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
 
 
-def _own_cmake(root: Path) -> str | None:
+def own_cmake(root: Path) -> str | None:
     """Return the outermost folder with a CMake project, third-party ones aside; None if there is none."""
     found = [path.parent for path in root.rglob("CMakeLists.txt") if STARTS_PROJECT.search(source_text(root, path))]
     folders = [each.relative_to(root) for each in found]

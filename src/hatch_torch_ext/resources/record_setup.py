@@ -186,8 +186,12 @@ def setup(*args, **keywords):
     common, package = for_all(keywords), keywords.get("ext_package")
     for name, _ in keywords.get("libraries") or []:
         note("builds the static library `{}` by the argument `libraries` of setup()".format(name))
-    extensions = [recorded(each, common, package) for each in keywords.get("ext_modules") or []]
-    finish({"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)})
+    declared = keywords.get("ext_modules") or []
+    extensions = [recorded(each, common, package) for each in declared]
+    of_cmake = [each.torch_ext_cmake for each in declared if hasattr(each, "torch_ext_cmake")]
+    cmake = keywords.get("torch_ext_cmake") or next(iter(of_cmake), None)
+    found = {"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)}
+    finish({"cmake": plain(cmake), **found})
     raise Done
 
 

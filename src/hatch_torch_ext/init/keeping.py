@@ -1,0 +1,313 @@
+"""A project with a CMake project of its own, which scikit-build(-core) or a command of setup.py runs: CMake is kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.init import targets
+from hatch_torch_ext.init.recording import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.targets import Target
+
+CMAKE = "CMakeLists.txt"
+SOURCES = (".c", ".cpp", ".cc", ".cxx", ".cu")
+OF_THE_BUILD = frozenset({
+    "cmake", "cmake-build-extension", "ninja", "packaging", "scikit-build", "scikit-build-core", "setuptools",
+    "setuptools-scm", "torch", "wheel",
+})  # fmt: skip
+"""Requirements of another backend, and what the hook brings."""
+_COMMENT = re.compile(r"#(?!\[).*")
+_MODULE = re.compile(
+    r"\b(?:pybind11_add_module|nanobind_add_module|python3?_add_library)\s*\(\s*([^\s)]+)"
+    r"|\badd_library\s*\(\s*([^\s)]+)\s+MODULE\b",
+    re.IGNORECASE,
+)
+_INSTALLS = re.compile(r"\binstall\s*\(\s*(?:TARGETS|FILES|DIRECTORY)\b", re.IGNORECASE)
+_PROJECT = re.compile(r"\bproject\s*\(\s*([^\s)]+)([^)]*)\)", re.IGNORECASE)
+_SET = re.compile(r"\bset\s*\(\s*(\w+)\s+\"?([^\s\")]+)\"?\s*\)", re.IGNORECASE)
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+_OF_SKBUILD = re.compile(r"\b(?:find_package\s*\(\s*PythonExtensions|python_extension_module\s*\()", re.IGNORECASE)
+_GIVEN = re.compile(
+    r"-G|-D(?:CMAKE_(?:BUILD_TYPE|INSTALL_PREFIX|MAKE_PROGRAM|PREFIX_PATH)|Python\d?_\w+|PYTHON_\w+|Torch_DIR)(?::\w+)?="
+)
+"""Arguments of CMake that the build hook gives by itself."""
+_PASSED_OVER = frozenset({
+    "build", "build-dir", "cmake.minimum-version", "cmake.verbose", "cmake.version", "logging", "messages",
+    "minimum-version", "ninja", "sdist.cmake", "strict-config",
+})  # fmt: skip
+"""Keys of [tool.scikit-build] that have no effect on the wheel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What ``init`` writes beside a CMake project that stays.
+
+    ``options`` are those of the hook; ``names`` are dotted names under which Python files import what is built, none
+    where no Python module is. ``needs`` are requirements of the build. ``files`` are (name, new text) of CMake's files;
+    ``existing`` is the pyproject.toml that the new one is made of.
+    """
+
+    options: Mapping[str, Any]
+    names: tuple[str, ...]
+    backends: tuple[str, ...]
+    needs: tuple[str, ...]
+    notes: tuple[Note, ...]
+    files: tuple[tuple[str, str], ...]
+    existing: str | None
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Return the modules as targets, as far as imports and the matrix depend on them."""
+        return tuple(
+            targets.Target(
+                name=name.rpartition(".")[2],
+                output=name.rpartition(".")[2],
+                dotted=name,
+                kind="module",
+                destination=".",
+                when="always",
+                sources=(),
+            )
+            for name in self.names
+        )
+
+
+def is_project(root: Path) -> bool:
+    """Return whether scikit-build-core builds the project in ``root``."""
+    backend = _document(root).get("build-system", {}).get("build-backend", "")
+    return str(backend).startswith("scikit_build_core")
+
+
+def of_setup(root: Path, package: str, names: Sequence[str], said: Mapping[str, Any] | None) -> Kept | None:
+    """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project.
+
+    ``names`` are the extensions without sources; ``said`` is what setup.py gives to scikit-build or
+    cmake-build-extension, None for a command of its own.
+    """
+    source = str(said["source"]) if said else targets.own_cmake(root)
+    if source is None or not (root / source / CMAKE).is_file():
+        return None
+    notes, options = [], dict[str, Any]()
+    if said is None:
+        text = "what its command gives to CMake is not carried over: variables belong in the hook's `cmake.define`"
+        notes.append(Note(line=0, text=text))
+    elif arguments := [str(each) for each in said["args"] if not _GIVEN.match(str(each))]:
+        options["args"] = arguments
+    document = _document(root)
+    return _kept(root, source, document, notes, package=package, extensions=names, cmake=options)
+
+
+def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
+    """Return what is kept of a project of scikit-build-core, its package, and the metadata that ``setup()`` would have.
+
+    Raises ``ConfigurationError`` where it has no package or no CMakeLists.txt.
+    """
+    document = _document(root)
+    said = document.get("tool", {}).get("scikit-build", tomlkit.table()).unwrap()
+    cmake, wheel, sdist = (dict(said.pop(name, None) or {}) for name in ("cmake", "wheel", "sdist"))
+    source = str(cmake.pop("source-dir", ".")).strip("/") or "."
+    if not (root / source / CMAKE).is_file():
+        raise ConfigurationError([f"There is no {root / source / CMAKE}, which scikit-build-core would build."])
+    name = str(document.get("project", {}).get("name") or root.name)
+    folders = _packages(root, name, wheel.pop("packages", None))
+    package = next(iter(folders))
+    options = {key: value for key in ("args", "define", "build-type") if (value := cmake.pop(key, None))}
+    exclude = tuple(wheel.pop("exclude", ()))
+    notes: list[Note] = []
+    hatch = document.setdefault("tool", tomlkit.table()).setdefault("hatch", tomlkit.table(is_super_table=True))
+    for key in ("include", "exclude"):
+        if value := sdist.pop(key, None):
+            target = hatch.setdefault("build", tomlkit.table()).setdefault("targets", tomlkit.table())
+            target.setdefault("sdist", tomlkit.table())[key] = value
+    if licenses := wheel.pop("license-files", None):
+        document["project"].setdefault("license-files", licenses)
+    if found := _version(said.pop("metadata", {}).get("version", {})):
+        hatch["version"] = found
+    left = [
+        f"{table}{key}" for table, keys in (("cmake.", cmake), ("wheel.", wheel), ("sdist.", sdist)) for key in keys
+    ]
+    unknown = [key for key in (*left, *said) if key not in _PASSED_OVER]
+    notes += [Note(line=0, text=f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
+    document["tool"].pop("scikit-build", None)
+    kept = _kept(root, source, document, notes, package=package, cmake=options, exclude=exclude)
+    return kept, package, {"name": name, "packages": list(folders), "package_dir": folders}
+
+
+def _document(root: Path) -> tomlkit.TOMLDocument:
+    path = root / "pyproject.toml"
+    return tomlkit.parse(path.read_text(encoding="utf-8")) if path.is_file() else tomlkit.document()
+
+
+def _packages(root: Path, name: str, said: object) -> dict[str, str]:
+    """Return the packages, import name -> folder, as scikit-build-core finds them. Raises ``ConfigurationError``."""
+    named = re.sub(r"[-.]+", "_", name)
+    listed = [*said.items()] if isinstance(said, dict) else [(str(each).rstrip("/"),) * 2 for each in said or ()]  # type: ignore[attr-defined]
+    if said is None:
+        places = (f"{base}{named}" for base in ("src/", "python/", ""))
+        listed = [(each, each) for each in places if (root / each / "__init__.py").is_file()][:1]
+    found = {
+        str(key).rpartition("/")[2] if key == folder else str(key).replace("/", "."): str(folder)
+        for key, folder in listed
+        if (root / str(folder)).is_dir()
+    }
+    if not found:
+        raise ConfigurationError(
+            [
+                f"{root / 'pyproject.toml'} names no package: what is built needs one to lie in. "
+                f"Make a folder `{named}` with an `__init__.py`, and name it in `wheel.packages`."
+            ]
+        )
+    return found
+
+
+def _version(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return hatch's table for a version that scikit-build-core finds by a pattern, else nothing."""
+    if not str(said.get("provider", "")).endswith(".regex"):
+        return {}
+    pattern = str(said.get("regex") or "").replace("(?P<value>", "(?P<version>")
+    return {"path": str(said.get("input", "")), **({"pattern": pattern} if pattern else {})}
+
+
+def _kept(
+    root: Path,
+    source: str,
+    document: Mapping[str, Any],
+    notes: list[Note],
+    *,
+    package: str,
+    cmake: Mapping[str, Any],
+    extensions: Sequence[str] = (),
+    exclude: tuple[str, ...] = (),
+) -> Kept:
+    files = dict(_files(root / source))
+    whole = "\n".join(files.values())
+    variables = _variables(whole, document)
+    made = dict[str, str]()  # name of a module -> the file of CMake that has it
+    for place, text in files.items():
+        for match in _MODULE.finditer(text):
+            name = _REFERENCE.sub(lambda found: variables.get(found[1], found[0]), match[1] or match[2])
+            if re.fullmatch(r"\w+", name):
+                made.setdefault(name, place)
+    known = {each.rpartition(".")[2] for each in extensions}
+    names = [*extensions, *(each for each in made if each not in known and each != package)]
+    code = [path for path in _below(root / source) if path.suffix in SOURCES]
+    is_module = bool(made) or any(targets.MODULE.search(targets.source_text(root, each)) for each in code)
+    if is_module and not names:
+        names = [f"{package}._C"]  # whatever its name: it is built for each Python
+    options: dict[str, Any] = {"source": source, **({"cmake": dict(cmake)} if cmake else {})}
+    if found := _of_skbuild(whole, document, cmake.get("define", {})):
+        options.setdefault("cmake", {})["define"] = {**cmake.get("define", {}), **found}
+    changed = []
+    if not _INSTALLS.search(whole):
+        wanted = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
+        for place, added in _installing(files, made, wanted, package).items():
+            before = (root / source / place).read_text(encoding="utf-8")
+            changed.append((_name(source, place), f"{before.rstrip()}\n\n" + "".join(f"{line}\n" for line in added)))
+        if not changed:
+            text = f"{_name(source, CMAKE)} installs nothing: add `install(TARGETS … LIBRARY DESTINATION .)`"
+            notes.append(Note(line=0, text=text))
+    notes += _about(source, files)
+    return Kept(
+        options=options,
+        names=tuple(names) if is_module else (),
+        backends=_backends(whole, code, notes, _name(source, CMAKE)),
+        needs=tuple(_needs(document)),
+        notes=tuple(notes),
+        files=tuple(changed),
+        existing=tomlkit.dumps(document) if document else None,
+        exclude=exclude,
+    )
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that are the project's own."""
+    for path in sorted(folder.rglob("*")):
+        parts = {part.lower() for part in path.relative_to(folder).parts[:-1]}
+        if not parts & targets.OF_OTHERS and path.is_file():
+            yield path
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield each file of CMake in a folder, and its text without comments."""
+    for path in _below(folder):
+        if path.name == CMAKE or path.suffix == ".cmake":
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            yield path.relative_to(folder).as_posix(), "\n".join(_COMMENT.sub("", line) for line in lines)
+
+
+def _variables(text: str, document: Mapping[str, Any]) -> dict[str, str]:
+    found = {match[1]: match[2] for match in _SET.finditer(text)}
+    found["SKBUILD_PROJECT_NAME"] = str(document.get("project", {}).get("name", ""))
+    if (match := _PROJECT.search(text)) is not None:
+        found["PROJECT_NAME"] = _REFERENCE.sub(lambda each: found.get(each[1], each[0]), match[1])
+    return found
+
+
+def _of_skbuild(text: str, document: Mapping[str, Any], defined: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of scikit-build(-core) that the project reads."""
+    declared = document.get("project", {})
+    values = {
+        "SKBUILD": "2",
+        "SKBUILD_PROJECT_NAME": str(declared.get("name", "")),
+        "SKBUILD_PROJECT_VERSION": str(declared.get("version", "0")),
+    }
+    read = [name for name in values if re.search(rf"\b{name}\b", text) and name not in defined]
+    return {name: values[name] for name in read if values[name]}
+
+
+def _installing(
+    files: Mapping[str, str], made: Mapping[str, str], wanted: Mapping[str, str], package: str
+) -> dict[str, list[str]]:
+    """Return files of CMake -> the commands that install what they define; ``wanted``: name -> dotted name."""
+    lines: dict[str, list[str]] = {}
+    for name, dotted in wanted.items():
+        pattern = re.compile(rf"\badd_library\s*\(\s*{re.escape(name)}\s", re.IGNORECASE)
+        place = made.get(name) or next((each for each, text in files.items() if pattern.search(text)), None)
+        below = dotted.rpartition(".")[0].removeprefix(package).strip(".").replace(".", "/")
+        if place:
+            lines.setdefault(place, []).append(f"install(TARGETS {name} LIBRARY DESTINATION {below or '.'})")
+    return lines
+
+
+def _name(source: str, place: str) -> str:
+    return place if source == "." else f"{source}/{place}"
+
+
+def _about(source: str, files: Mapping[str, str]) -> Iterator[Note]:
+    """Note what in CMake's files works with another backend only."""
+    for place, text in files.items():
+        if (match := _OF_SKBUILD.search(text)) is not None:
+            line = text.count("\n", 0, match.start()) + 1
+            why = f"{_name(source, place)}:{line}: scikit-build's own modules of CMake are not there"
+            remedy = "`Python_add_library(NAME MODULE WITH_SOABI …)` takes the place of `python_extension_module`"
+            yield Note(line=0, text=f"{why}: {remedy}")
+
+
+def _backends(text: str, code: Iterable[Path], notes: list[Note], where: str) -> tuple[str, ...]:
+    """Return the backends of the matrix; none where nothing is for CUDA."""
+    if (match := _PROJECT.search(text)) is not None and re.search(r"\bCUDA\b", match[2]):
+        return ("cuda",)
+    if not any(path.suffix == ".cu" for path in code):
+        return ()
+    said = "CUDA is on in entries of the matrix with `cuda`, where TORCH_EXT_CUDA is set and nvcc is found"
+    notes.append(Note(line=0, text=f"{where}: {said}: check what turns it on"))
+    return ("cpu", "cuda")
+
+
+def _needs(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the build requires besides torch, its tools and numpy, which the matrix has."""
+    for each in document.get("build-system", {}).get("requires", []):
+        if canonicalize_name(Requirement(str(each)).name) not in {*OF_THE_BUILD, "numpy"}:
+            yield str(each)
