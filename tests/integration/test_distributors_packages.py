@@ -1,4 +1,4 @@
-"""A package of ours as a Debian and as a conda package, made and installed by their own tools (docs/distributors.md)."""
+"""A package of ours as a Debian and as a conda package, made and installed by their own tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ Architecture: any
 Depends: ${shlibs:Depends}, ${misc:Depends}
 Description: a package of ours
 """
-CHANGES = "my-pkg (1) unstable; urgency=medium\n\n  * First.\n\n -- Me <me@example.org>  Sun, 29 Nov 2026 12:00:00 +0000\n"
+CHANGES = """my-pkg (1) unstable; urgency=medium
+
+  * First.
+
+ -- Me <me@example.org>  Sun, 29 Nov 2026 12:00:00 +0000
+"""
 RPATH = """
 add_library(other SHARED plain.c)
 target_link_options(plain PRIVATE -Wl,--no-as-needed)
@@ -54,7 +59,8 @@ CONDA = """
 import asyncio, sys
 import rattler, rattler_build
 folder, prefix, number = sys.argv[1:]
-rattler_build.build_recipes([f"{folder}/recipe.yaml"], output_dir=f"{folder}/out", channel=[f"file://{folder}/none"], test="skip")
+places = {"output_dir": f"{folder}/out", "channel": [f"file://{folder}/none"]}
+rattler_build.build_recipes([f"{folder}/recipe.yaml"], test="skip", **places)
 async def put():
     channel = rattler.Channel(f"file://{folder}/out")
     wanted = [f"my-pkg[build_number={number}]"]
@@ -119,7 +125,7 @@ def test_debian(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_conda(wheel: Path, tmp_path: Path) -> None:
-    """The option of the page keeps the libraries as they are; without it their RPATH changes, and `--renew` is typed."""
+    """The option of the page keeps the libraries as they are; without it the RPATH changes, and `--renew` is typed."""
     (tmp_path / "none" / "noarch").mkdir(parents=True)
     (tmp_path / "none" / "linux-64").mkdir()
     for folder in ("noarch", "linux-64"):
@@ -131,7 +137,8 @@ def test_conda(wheel: Path, tmp_path: Path) -> None:
         recipe = RECIPE.replace("NUMBER", str(number)).replace("PYTHON", sys.executable).replace("WHEEL", str(wheel))
         (tmp_path / "recipe.yaml").write_text(recipe + more)
         tools = ["--with", "py-rattler", "--with", "py-rattler-build"]
-        program = [uv.find_uv_bin(), "run", "--quiet", "--no-project", "--no-config", "--python", sys.executable, *tools]
+        options = ["--quiet", "--no-project", "--no-config", "--python", sys.executable, *tools]
+        program = [uv.find_uv_bin(), "run", *options]
         prefix = tmp_path / f"prefix{number}"
         try:
             process.run([*program, "python", "-W", "ignore", "-c", CONDA, tmp_path, prefix, str(number)])
