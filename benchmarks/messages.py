@@ -401,7 +401,7 @@ STATES = {
     "--renew: a missing file": State(type=f"{EXPLAIN} --renew", make=remove),
     "--renew: a file cut short": State(type=f"{EXPLAIN} --renew", make=damage),
     "--library-path: none registers operators": State(type=f"{EXPLAIN} --library-path", alone=True),
-    "--build: no sources": State(type=f"{EXPLAIN} --build", torch=NEWEST),
+    "--build: no sources": State(type=f"{EXPLAIN} --build", alone=True),
     "first use: no builder": State(type=IMPORT, torch=NEWEST, sourced=True, indexes=True, environ=FIRST),
     "first use: not allowed, no builder": State(type=IMPORT, torch=NEWEST, sourced=True, indexes=True, alone=True),
     "first use: no home folder": State(
@@ -485,6 +485,7 @@ def row(place: Place, words: str, *, verbose: bool) -> tuple[str, str]:
     if not first:
         return here.shown(text.strip().splitlines()[-1]), "no command"
     real = first.replace("SITE", str(here.site)).replace("PYTHON ", f"{here.python} ").replace("HERE", str(here.root))
+    real = real.replace("/path/to/folder", str(here.root / "folder"))
     real = f"export {real}" if re.match("[A-Z_]+=", real) else real
     other = real.startswith((PRUNE, INSTALL))
     after = here.type(real if state.alone or other else f"{real} && {state.type}")

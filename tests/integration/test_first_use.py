@@ -632,11 +632,16 @@ def command(user: used.User, *arguments: str) -> process.Completed:
     return process.run(words, cwd=user.root, env_changes=given, check=False)
 
 
-@pytest.mark.performs("Let every user of this installation read it")
+@pytest.mark.performs("Let every user of this installation read it", "Keep it for yourself")
 def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> None:
     """Where the variant that loads was built here, all of the wheel's go, and doctor finds nothing wrong."""
     assert command(user, "prune", "my-pkg").returncode == 1
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+    user.cache.chmod(0o777)
+    offered = last_lines(user.load())
+    told = "What was built is not loaded, since other users can write its folder. Keep it for yourself:"
+    process.run(["sh", "-c", offered[offered.index(told) + 1]])
+    assert user.load().stdout == LOADED
     done = command(user, "prune", "my-pkg")
     assert "since no variant would stay: " in done.stderr
     assert f"{user.cache} can be read by its owner only" in done.stderr
@@ -648,7 +653,7 @@ def test_what_was_built_is_enough_where_the_rest_is_pruned(user: used.User) -> N
     assert command(user, "doctor").returncode == 0
 
 
-@pytest.mark.performs("to a folder that every user of this installation reads")
+@pytest.mark.performs("Build it in a folder that every user of this installation reads")
 def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
     """Where what loads was built into this user's own cache, the variants stay for others; the message's way helps."""
     home = {"TORCH_EXT_CUDA_DRIVER": "none", "XDG_CACHE_HOME": str(user.root / "home"), "TORCH_EXT_BUILD_CACHE": None}
@@ -657,11 +662,12 @@ def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
     done = process.run(words, cwd=user.root, env_changes=home, check=False)
     assert done.returncode == 1
     told = "since no variant would stay: what this environment loads of it was built at first use, and is in the cache"
-    assert f"my-pkg: nothing is removed, {told} of this user only. Set TORCH_EXT_BUILD_CACHE to a folder" in done.stderr
-    assert done.stderr.strip().endswith("build there: python -m my_pkg._variants --build")
+    assert f"my-pkg: nothing is removed, {told} of this user only. Build it in a folder" in done.stderr
     shared = {**home, "TORCH_EXT_BUILD_CACHE": str(user.root / "shared"), "PYTHONPATH": None}
-    process.run([user.python, "-m", "my_pkg._variants", "--build"], cwd=user.root, env_changes=shared)
-    process.run(["chmod", "-R", "a+rX", user.root / "shared"])
+    line = done.stderr.strip().rpartition("where it runs, too: ")[2]
+    line = line.replace("/path/to/folder", str(user.root / "shared"))
+    changes = {**shared, "PATH": f"{user.python.parent}{os.pathsep}{os.environ['PATH']}"}
+    process.run(["sh", "-c", line], cwd=user.root, env_changes=changes)
     assert "removed 1 of 1 variants" in process.run(words, cwd=user.root, env_changes=shared).stdout
 
 

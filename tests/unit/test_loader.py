@@ -841,6 +841,7 @@ def test_snapshots_are_taken_where_the_user_says_so(tmp_path: Path, monkeypatch:
     assert module.choose().label == "one"
 
 
+@pytest.mark.performs("See what it is for")
 def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     """Case 35: what is in the package, and what becomes of it here, for people and as JSON; status 1."""
     module_of(tmp_path, variant("one", "2.8"), variant("two", "2.9"))
@@ -866,7 +867,8 @@ def test_python_m_explains_without_torch(tmp_path: Path) -> None:
     options = "--json | --library-path | --check | --path NAME | --renew | --build | --cache | --clear-cache"
     for option in ("--build", "--cache", "--clear-cache"):
         without = run(tmp_path, "-c", start, option)
-        told = "my_pkg holds no sources, so nothing is built at first use\n"
+        told = "my_pkg holds no sources, so nothing is built at first use. "
+        told += "See what it is for: python -m my_pkg._variants\n"
         assert (without.returncode, without.stderr) == (1, told)
     assert wrong.stderr == f"usage: python -m my_pkg._variants [{options}]\n"
 

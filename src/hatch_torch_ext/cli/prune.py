@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     missing = [name for name in options.packages if canonicalize_name(name) not in installed]
     if missing:
         where = options.target or into.python
-        raise ConfigurationError([f"{', '.join(missing)}: not installed in {where}, or not made with hatch-torch-ext."])
+        there_are = f"There are: {', '.join(sorted(each.distribution for each in there)) or 'none'}."
+        why = f"not installed in {where}, or not made with hatch-torch-ext"
+        raise ConfigurationError([f"{', '.join(missing)}: {why}. {there_are}"])
     if options.keep:
         pruning.check_keep([installed[canonicalize_name(name)] for name in options.packages], options.keep)
     prepared = []
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         if built:
             pruning.check_cache(each, os.environ)
         keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
-        prepared.append((each, state, built, pruning.prepare(each, keep, built=built)))
+        prepared.append((each, state, built, pruning.prepare(each, keep, built=built, python=os.fspath(into.python))))
     rows = []
     for each, state, built, pruned in prepared:
         if not options.dry_run:

@@ -182,9 +182,10 @@ def check_cache(installed: InstalledPackage, environ: Mapping[str, str]) -> None
     folder = Path(named).expanduser()
     if not named:
         why = (
-            "what this environment loads of it was built at first use, and is in the cache of this user only. Set "
-            f"{CACHE} to a folder that every user of this installation reads, here and where it runs, and build "
-            f"there: python -m {installed.package}._variants --build"
+            "what this environment loads of it was built at first use, and is in the cache of this user only. Build it "
+            f"in a folder that every user of this installation reads, and set {CACHE} where it runs, too: "
+            f"export {CACHE}=/path/to/folder && python -m {installed.package}._variants --build && "
+            "chmod -R a+rX /path/to/folder"
         )
     elif _is_private(folder):
         why = (
@@ -220,9 +221,12 @@ def check_keep(installed: Collection[InstalledPackage], keep: Collection[str]) -
         )
 
 
-def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool = False) -> Pruning:
+def prepare(
+    installed: InstalledPackage, keep: Collection[str], *, built: bool = False, python: str = "python"
+) -> Pruning:
     """Return what is removed if only the variants ``keep`` stay; none need stay if what is loaded was ``built`` here.
 
+    ``python`` is the Python of the environment, for messages.
     Raises ``ConfigurationError`` if none would stay, or if the manifest names files that are not the package's own.
     """
     if installed.fault:
@@ -238,7 +242,9 @@ def prepare(installed: InstalledPackage, keep: Collection[str], *, built: bool =
         raise ConfigurationError(
             [
                 f"{installed.distribution} has no variant that this environment can load "
-                f"({', '.join(installed.labels)}): nothing is removed. Install the torch that it is for first."
+                f"({', '.join(installed.labels)}): nothing is removed. Install the torch that it is for first: "
+                f"hatch-torch-ext install --python {shlex.quote(python)} "
+                f"{shlex.quote(installed.requirement or installed.distribution)}"
             ]
         )
     kept: set[str] = set()

@@ -341,6 +341,12 @@ def offer() -> Iterator[str]:
     of_others = _of_others()
     if of_others:
         yield of_others
+    cache = _cache()
+    if os.path.isdir(cache) and os.stat(cache).st_uid == os.geteuid() and not _is_trusted(cache):
+        import shlex
+
+        yield "What was built is not loaded, since other users can write its folder. Keep it for yourself:"
+        yield f"  chmod go-w {shlex.quote(cache)}"
     yield "Build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
         yield _install_builder()

@@ -718,7 +718,8 @@ def _of_error(error: Exception) -> str:
 
 def _of_build(command: str) -> str:
     if "fallback" not in loader.DATA:
-        raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use")
+        here = f"See what it is for: python -m {loader.PACKAGE}._variants"
+        raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use. {here}")
     try:
         build = loader._part("build")
     except OSError as error:  # a half-deleted installation
