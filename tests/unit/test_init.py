@@ -976,6 +976,21 @@ def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:
     ]
 
 
+def test_files_of_git_are_left_out(tmp_path: Path) -> None:
+    """A submodule in the package data has a file `.git`, which setuptools packs and hatchling never does."""
+    packed = [(name, name) for name in ("pkg/__init__.py", "pkg/glm/.git", "pkg/glm/a.hpp")]
+    for name, _ in packed:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("", encoding="utf-8")
+    document = {
+        "project": {"name": "pkg", "version": "1"},
+        "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
+    }
+    found = packing.of(tmp_path, document, packed)
+    assert (found.exclude, found.artifacts, found.force_include) == ((), (), ())
+    assert [each.text for each in found.notes] == [packing.NEVER.format("pkg/glm/.git")]
+
+
 @pytest.mark.performs("`--force` replaces it")
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     """A CMake project that is there is the author's; the diff shows what would come."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from hatchling.builders.constants import EXCLUDED_DIRECTORIES, EXCLUDED_FILES
 from hatchling.builders.wheel import WheelBuilder
 from hatchling.metadata.core import ProjectMetadata
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _SPECIAL = frozenset("*?[]!#\\ ")
 """Characters that mean something in a pattern of hatchling, which are git's."""
+NEVER = "setuptools packs `{}`, which hatchling packs in no project and no user needs: it is left out"
 TOGETHER = 3
 """Notes on one folder up to which each is of its own."""
 
@@ -36,7 +38,9 @@ def of(root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]
 
     ``packed`` are (place in the wheel, place in the project), both POSIX.
     """
-    wanted = {installed: source for installed, source in packed if (root / source).is_file()}
+    there = {installed: source for installed, source in packed if (root / source).is_file()}
+    never = {installed: source for installed, source in there.items() if _is_never_packed(source)}
+    wanted = {installed: source for installed, source in there.items() if installed not in never}
     taken = _taken(root, document)
     extra = {source: installed for installed, source in taken.items() if installed not in wanted}
     missing = {installed: source for installed, source in wanted.items() if installed not in taken}
@@ -48,8 +52,13 @@ def of(root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]
         exclude=tuple(_patterns(extra, {source for installed, source in taken.items() if installed in wanted})),
         artifacts=tuple(sorted(f"/{_literal(source)}" for source in ignored.values())),
         force_include=forced,
-        notes=tuple(_notes(root, forced)),
+        notes=(*_notes(root, forced), *(Note(line=0, text=NEVER.format(installed)) for installed in never)),
     )
+
+
+def _is_never_packed(source: str) -> bool:
+    parts = PurePosixPath(source).parts
+    return parts[-1] in EXCLUDED_FILES or not EXCLUDED_DIRECTORIES.isdisjoint(parts)
 
 
 def _taken(root: Path, document: Mapping[str, Any]) -> dict[str, str]:
