@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.merge import Layout, loader
+from hatch_torch_ext.merge import loader
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hatch_torch_ext.values import Layout
 
 
 def write(package: Path, layout: Layout, **options: Any) -> None:

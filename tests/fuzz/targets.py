@@ -23,12 +23,13 @@ from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.facts import variant as variants
-from hatch_torch_ext.merge import PlacedVariant, loader
+from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive
-from hatch_torch_ext.report import page
+from hatch_torch_ext.report import page, table
 from hatch_torch_ext.resolve import ResolvedWheel
 from hatch_torch_ext.sdk.facts import ThinRecord, TorchFacts
 from hatch_torch_ext.store import seal, upkeep
+from hatch_torch_ext.values import PlacedVariant
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _read(path: Path) -> None:
     try:
         described = report.describe(path)
         console = Console(file=io.StringIO(), width=150)
-        report.render(described, console)
+        table.render(described, console)
         _shown(console.file.getvalue())  # type: ignore[attr-defined]
         _shown(page.render(described))
         assert len(escape.json(report.to_json(described)).encode("ascii")) < 1.1 * MOST_TEXT

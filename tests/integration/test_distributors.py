@@ -19,7 +19,7 @@ import used
 from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
-from hatch_torch_ext.merge import Layout, PlacedVariant
+from hatch_torch_ext.values import Layout, PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

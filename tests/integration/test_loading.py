@@ -15,7 +15,7 @@ import pytest
 import loaders
 from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
-from hatch_torch_ext.merge import Layout, PlacedVariant
+from hatch_torch_ext.values import Layout, PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     plain: dict[str, Any] = {"registers": kind == "library", "module": source.stem if kind == "module" else None}
     plain["ends"] = content.ends(source)
     found = registered.read(source)
-    plain["classes"] = registered.has_classes(source)
+    plain["classes"] = bool(found.classes)
     spaces = registered.namespaces(found)
     plain["namespaces"] = tuple(sorted(spaces.whole))
     plain["operators"] = tuple(sorted(f"{space}::{name}" for space, name in registered.operators(found, spaces)))

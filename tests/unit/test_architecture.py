@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,6 +146,16 @@ def test_every_exception_is_needed() -> None:
     taken = {each.target for each in ALL if not each.typing and part(each.module) != part(each.target)}
     idle = [known for known in VOCABULARY if not any(f"{each}.".startswith(f"{known}.") for each in taken)]
     assert idle == []
+
+
+def test_no_module_is_in_a_circle() -> None:
+    """Every module can be read after those that it imports, also inside a room, and also for types."""
+    graph: dict[str, set[str]] = {module: set() for module in MODULES}
+    for each in ALL:
+        target = each.target if each.target in MODULES else each.target.rpartition(".")[0]
+        if target in MODULES and target != each.module:
+            graph[each.module].add(target)
+    TopologicalSorter(graph).prepare()  # its error names the circle
 
 
 def rooms_of(layer_name: str) -> set[tuple[str, str]]:

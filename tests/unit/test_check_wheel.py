@@ -13,7 +13,7 @@ from hatch_torch_ext import pipeline
 from hatch_torch_ext.audit.findings import CODES
 from hatch_torch_ext.base.errors import AuditError
 from hatch_torch_ext.config import Config
-from hatch_torch_ext.merge import Layout, LayoutFile
+from hatch_torch_ext.values import Layout, LayoutFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,8 @@ from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import archs, content, releases
 from hatch_torch_ext.facts.manifest import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
-from hatch_torch_ext.merge import Layout, PlacedVariant, loader
+from hatch_torch_ext.merge import loader
+from hatch_torch_ext.values import Layout, PlacedVariant
 
 if TYPE_CHECKING:
     from types import ModuleType

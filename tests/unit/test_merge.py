@@ -22,6 +22,8 @@ from unit.test_variant import VARIANT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hatch_torch_ext.values import Layout
+
 CPU = "torch2.8_cpu_cxx11_x86_64"
 
 
@@ -62,7 +64,7 @@ def built(
     return BuiltVariant(variant=variant, root=root, package_files=tuple(installed))
 
 
-def targets(layout: merge.Layout) -> list[str]:
+def targets(layout: Layout) -> list[str]:
     """Return where the files of a layout go, but for those of the loader."""
     return [file.target for file in layout.files if file.target != HELP]
 

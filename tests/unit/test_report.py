@@ -22,7 +22,7 @@ import wheels
 from hatch_torch_ext import report
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import content
-from hatch_torch_ext.report import page
+from hatch_torch_ext.report import page, table
 from hatch_torch_ext.report.page import Box
 
 CUDA, CPU = "torch2.8_cu12.8_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64"
@@ -61,7 +61,7 @@ def foreign(tmp_path: Path) -> Path:
 def printed(path: Path, width: int = 160) -> str:
     """Return what ``inspect`` prints."""
     console = Console(file=io.StringIO(), width=width)
-    report.render(report.describe(path), console)
+    table.render(report.describe(path), console)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

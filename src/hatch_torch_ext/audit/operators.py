@@ -6,14 +6,11 @@ For a file that was opened, what it really registered counts; else what its byte
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import owners, registered
 
 if TYPE_CHECKING:
@@ -86,24 +83,20 @@ def check(
             )
             yield finding("generic-namespace", binary.place, message, variant=subject.variant)
     yield from _twice(found, subject)
-    yield from _classes_twice([item for item in found if not item.unopened], subject)
+    yield from _classes_twice({item: read.found for item, read in found.items() if not item.unopened}, subject)
 
 
-def _classes_twice(binaries: Iterable[AuditedBinary], subject: Subject) -> Iterator[Finding]:
+def _classes_twice(found: Mapping[AuditedBinary, Registered], subject: Subject) -> Iterator[Finding]:
     """Find C++ classes that two files register with torch; the names that they have there are not in the files."""
     known: dict[str, str] = {}
-    for binary in binaries:
-        defined = set(binary.elf.exported)
-        with contextlib.suppress(ElfError):
-            defined |= elf.defined(binary.unstripped or binary.elf.path)
-        classes = registered.classes(defined)
-        if again := sorted(classes & known.keys()):
+    for binary, registers in found.items():
+        if again := sorted(registers.classes & known.keys()):
             message = (
                 f"registers the class {some(again)} with torch, and so does {known[again[0]]}: unless each gives it "
                 "another name, torch ends the process that loads the second"
             )
             yield finding("class-twice", binary.place, message, variant=subject.variant)
-        known |= dict.fromkeys(classes - known.keys(), binary.place)
+        known |= dict.fromkeys(registers.classes - known.keys(), binary.place)
 
 
 def _read(binary: AuditedBinary, subject: Subject) -> _Read:

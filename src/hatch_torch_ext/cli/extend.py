@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cli.coverage import Added
     from hatch_torch_ext.cli.project import Project
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
-    from hatch_torch_ext.values import Entry
+    from hatch_torch_ext.values import Entry, Layout
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -24,7 +24,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import report
-    from hatch_torch_ext.report import page
+    from hatch_torch_ext.report import page, table
 
     described = report.describe(options.wheel)
     if options.html:
@@ -32,5 +32,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         terminal.say_json(report.to_json(described, whole=options.all))
     else:
-        report.render(described, terminal.console())
+        table.render(described, terminal.console())
     return 0

@@ -23,8 +23,6 @@ EXPANDS_MACROS: releases.Minor = (2, 11)
 
 _SYMBOL = re.compile(rb"_ZL(\d{1,4})((?:STABLE_)?TORCH_LIBRARY_(FRAGMENT_)?(?:static_)?init_)")
 _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\0\n]*[^\0\n\s][^\0\n]*")
-_LENGTH = re.compile(r"[0-9]{1,4}")
-_END_OF_CLASS = re.compile(r"E?E[CD]\d")
 _ARROW = b") -> "
 _CAPSULE = b"N3c1014tagged_capsuleI"
 """The beginning of the name of ``c10::tagged_capsule<Class>``, which only ``torch::class_`` uses."""
@@ -49,6 +47,8 @@ class Registered:
     fragments: frozenset[str] = frozenset()
     schemas: frozenset[tuple[str, str]] = frozenset()
     """(namespace or "", operator with its overload: ``add.Tensor``)."""
+    classes: frozenset[str] = frozenset()
+    """C++ names of the classes given to ``torch::class_``; the name in torch.classes is in no table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Texts:
     schemas: frozenset[tuple[str, str, str]] = frozenset()
     """(namespace or "", operator with its overload, ``(arguments) -> results``)."""
     classes: frozenset[str] = frozenset()
-    """C++ names of the classes given to ``torch::class_``; the name in torch.classes is in no table."""
+    """As in ``Registered``."""
 
 
 def texts(path: Path) -> Texts:
@@ -115,20 +115,18 @@ def read(path: Path) -> Registered:
     """Return what the file registers, as far as its bytes show; they show most before it is stripped."""
     words: set[tuple[str, bool]] = set()
     schemas: set[tuple[str, str]] = set()
-    for_words, for_schemas = iter(range(MAX_TRIES)), iter(range(MAX_TRIES))
+    classes: set[str] = set()
+    for_words, for_schemas, for_classes = iter(range(MAX_TRIES)), iter(range(MAX_TRIES)), iter(range(MAX_TRIES))
     for data in windows(path):
         words.update(_words(data, for_words))
         schemas.update(_schemas(data, for_schemas))
+        classes.update(_classes(data, for_classes))
     return Registered(
         whole=frozenset(name for name, fragment in words if not fragment),
         fragments=frozenset(name for name, fragment in words if fragment),
         schemas=frozenset(schemas),
+        classes=frozenset(classes),
     )
-
-
-def has_classes(path: Path) -> bool:
-    """Return whether the file registers classes with ``torch::class_``, whose tagged capsule leaves its type's name."""
-    return any(b"c1014tagged_capsuleI" in data for data in windows(path))
 
 
 def namespaces(
@@ -167,27 +165,6 @@ def operators(found: Registered, spaces: Namespaces) -> frozenset[tuple[str | No
     sure = spaces.known if not spaces.unknown else frozenset()
     only = next(iter(sure)) if len(sure) == 1 else None
     return frozenset((namespace or only, name) for namespace, name in found.schemas)
-
-
-def classes(symbols: Iterable[str]) -> frozenset[str]:
-    """Return the C++ names of the classes (``my::Counter``) that a file which defines ``symbols`` registers.
-
-    A file that registers T has a constructor or destructor of ``torch::class_<T>``. The name that T has in torch is not
-    in its symbols.
-    """
-    found = set()
-    for symbol in symbols:
-        _, class_, rest = symbol.partition("5torch6class_I")
-        if not class_:
-            continue
-        at = 1 if rest.startswith("N") else 0
-        parts: list[str] = []
-        while (length := _LENGTH.match(rest, at)) is not None and (rest.startswith("N") or not parts):
-            at = length.end() + int(length[0])
-            parts.append(rest[length.end() : at])
-        if parts and _END_OF_CLASS.match(rest, at):
-            found.add("::".join(parts))
-    return frozenset(found)
 
 
 def definitions(flags: Iterable[tuple[str, str]], file: str) -> dict[str, frozenset[str]]:
@@ -249,15 +226,17 @@ def _classes(data: bytes, tries: Iterator[int]) -> Iterator[str]:
 
 
 def _qualified(mangled: bytes) -> str | None:
-    """Return the C++ name of a mangled class, as ``N3foo3BarEE``; of a template, None."""
+    """Return the C++ name of a mangled class, as ``N3foo3BarEE``; of a template, the mangled name itself."""
     nested = mangled.startswith(b"N")
     left, parts = mangled.removeprefix(b"N"), []
     while (digits := re.match(rb"\d{1,4}", left)) is not None:
         end = digits.end() + int(digits[0])
         parts.append(left[digits.end() : end].decode("ascii", "replace"))
         left = left[end:]
-    whole = parts and left.startswith(b"EE" if nested else b"E")
-    return "::".join("(anonymous)" if part.startswith("_GLOBAL__N_") else part for part in parts) if whole else None
+    if parts and left.startswith(b"EE" if nested else b"E"):
+        return "::".join("(anonymous)" if part.startswith("_GLOBAL__N_") else part for part in parts)
+    template = re.match(rb"\w+(?=E\0)", mangled)
+    return template[0].decode("ascii") if template is not None else None
 
 
 def _matches(data: bytes, tries: Iterator[int]) -> Iterator[re.Match[bytes]]:

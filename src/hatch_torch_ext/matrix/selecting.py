@@ -191,7 +191,7 @@ class Common:
     """What all entries of a matrix have in common, and what an entry for another torch gets too.
 
     Variables except ``torch``, ``python`` and ``machine`` (``cuda`` only if it is ``cpu``), environment variables,
-    whether the stable ABI is used, and whether any entry asks for a GPU's backend.
+    whether the stable ABI is used, and whether any entry asks for a GPU's backend (or the sources have kernels).
     """
 
     variables: tuple[tuple[str, str], ...]
@@ -227,9 +227,8 @@ def current(shared: Common, *, torch: str, cuda: str | None = None) -> Entry:
     so that the project compiles the same for this torch as for those of the matrix.
     """
     line = ".".join(torch.split(".")[:2])
-    backend = Backend.of_cuda(cuda) if cuda and shared.has_gpu else None
-    if ("cuda", "cpu") in shared.variables:
-        backend = Backend("cpu")
+    named = Backend.of_cuda(cuda) if cuda and shared.has_gpu else None
+    backend = Backend("cpu") if ("cuda", "cpu") in shared.variables else named
     declared = (("cuda", backend.tag),) if backend is not None and backend.is_gpu else ()
     return Entry(
         name=CURRENT,

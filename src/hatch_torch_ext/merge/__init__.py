@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,13 @@ from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, fallback_to_json, origin_to_json
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 from hatch_torch_ext.merge import loader
+from hatch_torch_ext.values import Layout, LayoutFile, PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.facts.manifest import Fallback, Origin, Partial, Sources
+    from hatch_torch_ext.facts.manifest import Origin, Partial, Sources
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant
 
 DESCRIPTIONS = frozenset({".cmake", ".pc"})
@@ -29,42 +30,6 @@ DESCRIPTIONS = frozenset({".cmake", ".pc"})
 PER_VARIANT = DESCRIPTIONS | {".py"}
 """Suffixes of files into which builds write what they were made with: they may differ between entries."""
 MANIFEST_SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutFile:
-    """A file of the wheel: ``target`` is POSIX, relative to the package's folder; ``source`` is absolute."""
-
-    target: str
-    source: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedVariant:
-    """A variant and the place of each of its files: ``places`` maps ``VariantFile.path`` to a target in the package."""
-
-    variant: Variant
-    places: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The content of the wheel besides the author's files: all sorted, nothing written yet.
-
-    ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
-    ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``,
-    and so are the loader's files below ``_torch_ext``.
-    """
-
-    package: str
-    variants: tuple[PlacedVariant, ...]
-    files: tuple[LayoutFile, ...]
-    tag: str
-    requires: str
-    manifest: str
-    partial: Partial | None = None
-    """What it lacks of the complete wheel, if it lacks anything."""
-    fallback: Fallback | None = None
 
 
 def merge(

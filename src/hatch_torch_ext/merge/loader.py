@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hatch_torch_ext.facts.manifest import Fallback
-    from hatch_torch_ext.merge import Layout, PlacedVariant
+    from hatch_torch_ext.values import Layout, PlacedVariant
 
 RESOURCES = Path(__file__).parent.parent / "resources"
 _START = "DATA: Dict[str, Any] = {"

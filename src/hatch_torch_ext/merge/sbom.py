@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hatch_torch_ext.facts.variant import Variant
-    from hatch_torch_ext.merge import Layout, PlacedVariant
+    from hatch_torch_ext.values import Layout, PlacedVariant
 
 SPECIFICATION = "1.6"
 

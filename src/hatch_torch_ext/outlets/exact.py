@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hatch_torch_ext.facts.variant import Variant
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
+    from hatch_torch_ext.values import Layout
 
 FILES = "files"
 MARKER = ".torch-ext-index"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hatch_torch_ext.facts.manifest import Origin
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
+    from hatch_torch_ext.values import Layout
 
 COMPARED = frozenset({"Name", "Provides-Extra", "Requires-Dist", "Requires-Python"})
 """Fields of METADATA by which installers decide; the wheel keeps its own of all."""

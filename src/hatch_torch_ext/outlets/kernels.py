@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.facts.variant import BuiltVariant, Variant, VariantFile
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
+    from hatch_torch_ext.values import Layout
 
 BUILD = "build"
 KEPT = "torch-ext"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.facts.manifest import Origin
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import Part
+    from hatch_torch_ext.values import Layout
 
 
 def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:

@@ -30,8 +30,8 @@ from hatch_torch_ext.wheel import parsed_requirement
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.outlets.parts import MemberInfo, Part
+    from hatch_torch_ext.values import Layout
 
 CHUNK = 16384
 """hatchling's chunk size: with other chunks, the output of deflate may differ."""

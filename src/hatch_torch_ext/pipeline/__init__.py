@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.manifest import Origin, Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.merge import Layout
     from hatch_torch_ext.pipeline.crew import Outcome
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.memory import RecordedVariant
-    from hatch_torch_ext.values import Entry, TorchFolders
+    from hatch_torch_ext.values import Entry, Layout, TorchFolders
 
     Report = Callable[[str], None]
 

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hatch_torch_ext.base.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.elf import fatbin
@@ -331,20 +331,23 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, 
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=content.ends(facts.path),
         mapped=content.mapped(facts.path),
-        classes=registers and registered.has_classes(facts.path),
         **(_registered(binary, tree, sdk) if registers else {}),
         origin=binary.origin,
     )
 
 
-def _registered(binary: VariantBinary, tree: InstallTree, sdk: Sdk) -> dict[str, tuple[str, ...]]:
+def _registered(binary: VariantBinary, tree: InstallTree, sdk: Sdk) -> dict[str, Any]:
     """Return the fields of what the file registers with torch, read before it is stripped."""
     found = registered.read(binary.source)
     spaces = registered.namespaces(
         found, torch=sdk.version, definitions=registered.definitions(tree.flags, binary.name)
     )
     known = [f"{space}::{name}" for space, name in registered.operators(found, spaces) if space is not None]
-    return {"namespaces": tuple(sorted(spaces.whole)), "operators": tuple(sorted(known))}
+    return {
+        "namespaces": tuple(sorted(spaces.whole)),
+        "operators": tuple(sorted(known)),
+        "classes": bool(found.classes),
+    }
 
 
 def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:

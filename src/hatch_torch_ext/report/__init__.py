@@ -16,13 +16,10 @@ from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import policy
-from hatch_torch_ext.report import table
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
 
     from hatch_torch_ext.wheel import Member, Wheel
     from hatch_torch_ext.wheel.listing import Listed
@@ -155,11 +152,6 @@ def to_json(report: WheelReport, *, whole: bool = False) -> dict[str, object]:
 def _few(problems: Sequence[str]) -> tuple[str, ...]:
     more = len(problems) - MAX_PROBLEMS
     return (*problems[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else []))
-
-
-def render(report: WheelReport, console: Console) -> None:
-    """Print the report for a person."""
-    table.render(report, console)
 
 
 def _files(read: Wheel, listed: Sequence[Listed]) -> tuple[tuple[FileRow, ...], list[str]]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.facts.backend import Backend
     from hatch_torch_ext.facts.manifest import Fallback
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.store import Store
@@ -131,11 +130,15 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         torch = facts.read(request.torch)
     except facts.FactError as error:
         raise ConfigurationError([f"the torch in {request.torch} is not usable to compile against: {error}"]) from error
-    shared = matrix.Common(variables=fallback.variables, env_vars=fallback.env_vars, stable_abi=fallback.stable_abi)
-    entry = matrix.current(shared, torch=torch.version)
+    shared = matrix.Common(
+        variables=fallback.variables,
+        env_vars=fallback.env_vars,
+        stable_abi=fallback.stable_abi,
+        has_gpu=any(path.endswith(".cu") for path, _ in fallback.files),
+    )
+    entry = matrix.current(shared, torch=torch.version, cuda=torch.cuda)
     config = _config(request, fallback, project)
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
-    entry = _with_cuda(entry, fallback, sdk.backend)
     if sdk.cuda is not None:
         config = _for_the_gpus(config)
     tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
@@ -152,14 +155,6 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         kept = builtcache.keep_log(cache, request, log)
         raise EntryError(error.entry, _for_the_user(error.message, request).replace(str(log), str(kept))) from error
     builtcache.show(cache, request, folder, said["variant"], scratch)
-
-
-def _with_cuda(entry: Entry, fallback: Fallback, backend: Backend) -> Entry:
-    """Declare torch's CUDA version if the sources have kernels, so that CMake gets it as from an entry of a matrix."""
-    has_kernels = any(path.endswith(".cu") for path, _ in fallback.files)
-    if not backend.is_gpu or entry.backend is not None or not has_kernels:
-        return entry
-    return replace(entry, variables=(*entry.variables, ("cuda", backend.tag)), backend=backend)
 
 
 def _fallback(request: Request) -> Fallback:

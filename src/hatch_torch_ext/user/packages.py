@@ -17,10 +17,11 @@ from packaging.version import InvalidVersion
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 from hatch_torch_ext.facts import variant as variant_facts
-from hatch_torch_ext.merge import PlacedVariant, loader
+from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
+from hatch_torch_ext.values import PlacedVariant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.archs import Arch
+    from hatch_torch_ext.facts.manifest import Fallback, Partial
+    from hatch_torch_ext.facts.variant import Variant
 
 RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
 """Names in the work folder that are not folders of entries."""
@@ -330,3 +332,39 @@ class InstallTree:
     cuda_compiler: str | None = None
     flags: tuple[tuple[str, str], ...] = ()
     build_dirs: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutFile:
+    """A file of the wheel: ``target`` is POSIX, relative to the package's folder; ``source`` is absolute."""
+
+    target: str
+    source: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedVariant:
+    """A variant and the place of each of its files: ``places`` maps ``VariantFile.path`` to a target in the package."""
+
+    variant: Variant
+    places: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The content of the wheel besides the author's files: all sorted, nothing written yet.
+
+    ``tag`` is the wheel's full tag; ``requires`` the ``Requires-Dist`` line for torch; ``manifest`` the text of
+    ``_torch_ext/manifest.json``. ``fallback`` says how a variant is built if none fits; its sources are in ``files``,
+    and so are the loader's files below ``_torch_ext``.
+    """
+
+    package: str
+    variants: tuple[PlacedVariant, ...]
+    files: tuple[LayoutFile, ...]
+    tag: str
+    requires: str
+    manifest: str
+    partial: Partial | None = None
+    """What it lacks of the complete wheel, if it lacks anything."""
+    fallback: Fallback | None = None
