@@ -192,7 +192,7 @@ def named(*found: Entry) -> list[str]:
     return [each.name for each in found]
 
 
-@pytest.mark.performs("To add what it leaves out, change it first")
+@pytest.mark.performs("To add it, change that option first")
 def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> None:
     """Entries with one result are one variant: none of them is new; a release that is named is compared by its entries.
 
@@ -330,7 +330,7 @@ def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> No
     assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
 
 
-@pytest.mark.performs("write `NAME==VERSION`", "name the file itself", "and name the file")
+@pytest.mark.performs("write `NAME==VERSION`", "Download it, and name the file", "and name the file")
 def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each tag the highest build number; other projects, versions and forms are not among them."""
     names = [
@@ -354,7 +354,7 @@ def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
             for text, why in (
                 ("my-pkg", "`my-pkg` is neither a wheel nor a published version of a project: write `NAME==VERSION`"),
                 ("my-pkg>=1", "write `NAME==VERSION`"),
-                ("my-pkg==3", "No index has a wheel of my-pkg 3: name the file itself"),
+                ("my-pkg==3", "No index has a wheel of my-pkg 3. Download it, and name the file"),
             ):
                 with pytest.raises(ConfigurationError) as caught:
                     published.fetch(text, http, tmp_path)

@@ -168,7 +168,7 @@ def lacking(
     if of_torch and not allowed:
         left_out = ", ".join(entry.name for entry in of_torch)
         options = " and ".join(selection.named(name) for name, globs in (("only", only), ("skip", skip)) if globs)
-        raise ConfigurationError([f"{left_out}: left out by {options}. To add what it leaves out, change it first"])
+        raise ConfigurationError([f"{left_out}: left out by {options}. To add it, change that option first"])
     machines = {machine for part in read for machine in part.machines}
     here = [entry for entry in allowed if _machine(entry) in machines]
     if allowed and not here:

@@ -454,7 +454,7 @@ def _unpacked(path: Path) -> tuple[list[File], dict[str, str]]:
                 texts[place] = b"".join(kept).decode("utf-8", "replace")
             found[place] = File(path=place, size=member.size, sha256=digest.hexdigest())
     if len(tops) != 1:
-        raise ValueError(f"it holds {len(tops)} folders, and an sdist one")
+        raise ValueError(f"its top has {len(tops)} folders: in an sdist everything is in one")
     return list(found.values()), texts
 
 

@@ -1,6 +1,6 @@
 """What torch and a variant are built for: the CPU, or CUDA in one version. One value, with its notations and rules.
 
-A backend that is added (ROCm, XPU) begins here; CONTRIBUTING.md names the other rooms.
+A backend that is added (ROCm, XPU) begins here; docs/contributing/recipes.md names the other rooms.
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response
     """Return the result of ``ask``, or raise ``_TransientError`` if it takes too long.
 
     httpx has no deadline for an answer's headers: a server that sends one byte of them before each timeout could hold a
-    request forever. A thread that still waits then is a daemon.
+    request forever. The thread that is given up is a daemon: it keeps no process from ending.
     """
     answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
 

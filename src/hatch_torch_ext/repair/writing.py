@@ -38,15 +38,16 @@ class PatchError(TorchExtError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of a file's dynamic table. ``rpath`` is the whole new RUNPATH, empty for none."""
+    """The changes of a file's dynamic table."""
 
     soname: str | None = None
     remove_needed: tuple[str, ...] = ()
     replace_needed: tuple[tuple[str, str], ...] = ()
     add_needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
+    """The folders of its new RUNPATH; empty: it has none afterwards."""
     drop_rpath: bool = False
-    """Whether the file has an RPATH or RUNPATH, which is removed if ``rpath`` is empty."""
+    """Whether it has an RPATH or RUNPATH today, so that something is to be removed."""
 
     def arguments(self) -> Iterator[str]:
         """Yield patchelf's arguments, in an order that depends only on the changes."""

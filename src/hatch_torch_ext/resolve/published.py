@@ -48,7 +48,7 @@ def fetch(text: str, http: Http, folder: Path) -> tuple[Path, ...]:
     chosen = newest(files, name, version)
     if not chosen:
         why = f" ({problems[0]})" if problems else ""
-        raise ConfigurationError([f"No index has a wheel of {name} {version}{why}: name the file itself"])
+        raise ConfigurationError([f"No index has a wheel of {name} {version}{why}. Download it, and name the file"])
     try:
         return tuple(_write(file, http, folder) for file in chosen)
     except RemoteError as error:

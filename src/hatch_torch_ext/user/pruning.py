@@ -172,7 +172,7 @@ CACHE = "TORCH_EXT_BUILD_CACHE"
 
 
 def check_cache(installed: InstalledPackage, environ: Mapping[str, str]) -> None:
-    """Check that whoever uses the installation reads what was built at first use, if no variant of it stays.
+    """Check that every user of the installation can read the build made at first use, where no variant is kept.
 
     Raises ``ConfigurationError``.
     """
