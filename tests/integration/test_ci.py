@@ -16,7 +16,7 @@ import pytest
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 CI = resources.files("hatch_torch_ext") / "resources" / "ci"
 WORKFLOWS = Path(__file__).resolve().parent.parent.parent / ".github" / "workflows"
-WRITTEN = ("wheels.yml", "follow-torch.yml")
+WRITTEN = ("add-torch.yml", "wheels.yml", "follow-torch.yml")
 
 
 @pytest.mark.parametrize("file", [*sorted(WORKFLOWS.glob("*.yml")), *WRITTEN], ids=lambda file: Path(file).name)
@@ -50,9 +50,7 @@ def test_actionlint(tmp_path: Path) -> None:
     assert 'input "shrads" is not defined' in found(caller)
 
 
-@pytest.mark.parametrize(
-    "file", [*sorted(WORKFLOWS.glob("*.yml")), "follow-torch.yml"], ids=lambda file: Path(file).name
-)
+@pytest.mark.parametrize("file", [*sorted(WORKFLOWS.glob("*.yml")), "add-torch.yml"], ids=lambda file: Path(file).name)
 def test_shellcheck(file: Path | str, tmp_path: Path) -> None:
     """Every `run` block is sound bash."""
     program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import subprocess
 import sys
 import zipfile
 from typing import TYPE_CHECKING
@@ -98,3 +100,43 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     twice = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
     assert (twice.returncode, twice.stdout) == (0, done.stdout)
     assert not [path for path in (project.root / "more").iterdir() if path != wheel]
+
+
+@pytest.mark.slow
+def test_two_at_once(tmp_path: Path, shared: Path) -> None:
+    """The second waits and says for whom; both give the same wheel, and nothing else is left.
+
+    Where the other one adds another release, it says that the name is taken, and takes back what it did to the matrix.
+    """
+    project = project_of(tmp_path / "project", shared, "2.7")
+    assert project.build().returncode == 0
+    command = [sys.executable, "-m", "hatch_torch_ext", "extend", str(project.wheel()), "-o", "more", "--add"]
+    environ = {**os.environ, **{name: value for name, value in project.environ.items() if value is not None}}
+
+    def both(*releases: str) -> list[tuple[int, str, str]]:
+        started = [
+            subprocess.Popen(
+                [*command, f"torch={release}"],
+                cwd=project.root,
+                env=environ,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for release in releases
+        ]
+        answers = [each.communicate(timeout=300) for each in started]
+        return sorted((each.returncode, *answer) for each, answer in zip(started, answers, strict=True))
+
+    page = project.root / "pyproject.toml"
+    first, second = both("2.8", "2.8")
+    wheel = project.wheel("more")
+    assert [each[:2] for each in (first, second)] == [(0, f"{wheel}\n")] * 2
+    assert sum("waiting for the matrix of" in each[2] for each in (first, second)) == 1
+    assert 'torch = ["2.7", "2.8"]' in page.read_text(encoding="utf-8")
+    before = wheel.read_bytes()
+    done, failed = both("2.9", "2.8")
+    assert (done[:2], failed[0]) == ((0, f"{wheel}\n"), 1)
+    assert f"{wheel} exists, with other contents: a published name is never used again" in failed[2]
+    assert 'torch = ["2.7", "2.8"]' in page.read_text(encoding="utf-8")
+    assert (wheel.read_bytes(), list((project.root / "more").iterdir())) == (before, [wheel])

@@ -419,6 +419,12 @@ def test_what_no_file_registers(text: str, data: bytes, told: str | None, tmp_pa
     assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if told else [])
 
 
+def test_a_namespace_that_is_no_text_of_the_file(tmp_path: Path) -> None:
+    """Compilers put a short one into instructions; the build saw it registered."""
+    text = "import torch\ntorch.ops.my_pkg.add(x)"
+    assert unregistered(tmp_path, text, data=b"add(Tensor x)", namespaces=("my_pkg",)) == []
+
+
 def test_sources_of_others_declare_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Build folders, environments and hidden folders are not of the project, and do not count; a link leads nowhere."""
     monkeypatch.setattr("hatch_torch_ext.audit.loading.MAX_SOURCES", 1)

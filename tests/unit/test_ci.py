@@ -14,6 +14,7 @@ import values
 from hatch_torch_ext import __version__, matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
+from hatch_torch_ext.init import workflows
 from hatch_torch_ext.pipeline import github
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent
 REUSABLE = PROJECT / ".github" / "workflows" / "build-wheels.yml"
 CI = resources.files("hatch_torch_ext") / "resources" / "ci"
-CALLERS = ("wheels.yml", "follow-torch.yml")
+CALLERS = workflows.CALLERS
 PINNED = f"hatch-torch-ext[build]=={__version__}"
 
 
@@ -151,17 +152,21 @@ def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
 
 
 @pytest.mark.performs("replace it with `--force`")
-def test_ci_init_writes_three_workflows(
+def test_ci_init_writes_four_workflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reusable one and its callers; what is another's stays, unless `--force` says otherwise.
+    """The reusable ones and their callers; what is another's stays, unless `--force` says otherwise.
 
-    They install the hatch-torch-ext that wrote them.
+    They install the hatch-torch-ext that wrote them. What the author reads is short.
     """
     monkeypatch.chdir(tmp_path)
     assert main(["ci", "init"]) == 0
     folder = tmp_path / ".github" / "workflows"
-    assert sorted(path.name for path in folder.iterdir()) == ["build-wheels.yml", "follow-torch.yml", "wheels.yml"]
+    names = ["add-torch.yml", "build-wheels.yml", "follow-torch.yml", "wheels.yml"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    for name in CALLERS:
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
+        assert len([line for line in lines if line and not line.startswith("#")]) <= 33, name
     texts = [path.read_text(encoding="utf-8") for path in folder.iterdir()]
     assert all(re.findall(r": (hatch-torch-ext\[.*)", text) == [PINNED] * text.count("-ext[build]") for text in texts)
     assert main(["ci", "init"]) == 0
@@ -192,7 +197,8 @@ def test_in_a_subfolder_of_a_repository(
     folder = tmp_path / ".github" / "workflows"
     assert capsys.readouterr().out.splitlines()[0] == str(folder / "build-wheels.yml")
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("build-wheels.yml", "follow-torch-python-more-ops.yml", "follow-torch-python-ops.yml"),
+        *("add-torch.yml", "build-wheels.yml"),
+        *("follow-torch-python-more-ops.yml", "follow-torch-python-ops.yml"),
         *("wheels-python-more-ops.yml", "wheels-python-ops.yml"),
     ]
     wheels = yaml.safe_load((folder / "wheels-python-ops.yml").read_text(encoding="utf-8"))
@@ -202,10 +208,10 @@ def test_in_a_subfolder_of_a_repository(
     assert wheels["jobs"]["build"]["with"]["artifact-prefix"] == "python-ops-"
     assert wheels["jobs"]["publish"]["steps"][0]["with"]["name"] == "python-ops-dist"
     follow = yaml.safe_load((folder / "follow-torch-python-ops.yml").read_text(encoding="utf-8"))
-    assert (follow["name"], follow["concurrency"]["group"]) == ("follow-torch-python-ops", "follow-torch-python-ops")
-    look = follow["jobs"]["look"]
-    assert look["defaults"]["run"]["working-directory"] == "python/ops"
-    assert look["steps"][-1]["env"]["BRANCH"].startswith("python-ops-torch-")
+    assert (follow["name"], follow["concurrency"]) == ("follow-torch-python-ops", "follow-torch-python-ops")
+    given = follow["jobs"]["build"]["with"]
+    assert (given["working-directory"], given["artifact-prefix"]) == ("python/ops", "python-ops-")
+    assert follow["jobs"]["publish"]["steps"][0]["with"]["name"] == "python-ops-dist"
 
 
 @pytest.mark.performs("reads no workflow from a link: remove it")
@@ -306,16 +312,24 @@ def test_the_reusable_workflow_is_the_one_that_is_shipped() -> None:
 
 def test_inputs_declared_are_inputs_used() -> None:
     """GitHub reports neither an input that nothing reads nor one that is not declared: this test does."""
-    text = REUSABLE.read_text(encoding="utf-8")
-    declared = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML reads `on` as true
-    assert set(re.findall(r"\binputs\.([\w-]+)", text)) == declared
-    for name in CALLERS:
+    declared = {}
+    for name in workflows.REUSABLE:
+        text = (CI / name).read_text("utf-8")
+        declared[name] = yaml.safe_load(text)[True]["workflow_call"]["inputs"]  # YAML reads `on` as true
+        assert set(re.findall(r"\binputs\.([\w-]+)", text)) == set(declared[name])
+    for name in ("add-torch.yml", *CALLERS):
         called = yaml.safe_load((CI / name).read_text("utf-8"))["jobs"]["build"]
-        assert set(called["with"]) <= declared
+        assert set(called["with"]) <= set(declared[called["uses"].rpartition("/")[2]])
+    builds, adds = declared["build-wheels.yml"], declared["add-torch.yml"]
+    own = {"torch", "release"}
+    assert {name: builds[name] for name in builds if name in adds} == {n: adds[n] for n in adds if n not in own}
+    assert set(builds) - set(adds) == {"ref", "version", "entries", "extends", "sdist"}
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted(REUSABLE.parent.glob("*.yml")), *(CI / name for name in CALLERS)], ids=lambda path: path.name
+    "path",
+    [*sorted(REUSABLE.parent.glob("*.yml")), *(CI / name for name in ("add-torch.yml", *CALLERS))],
+    ids=lambda path: path.name,
 )
 def test_what_jobs_and_steps_name_is_there(path: Path) -> None:
     """Jobs that are needed, their outputs, steps and called workflows: GitHub reads a name that is wrong as empty."""
@@ -325,14 +339,23 @@ def test_what_jobs_and_steps_name_is_there(path: Path) -> None:
         asked = job.get("needs", [])
         needed = {asked} if isinstance(asked, str) else set(asked)
         assert needed <= set(jobs_by_name)
-        text = str(job)
-        for name, output in re.findall(r"needs\.([\w-]+)\.outputs\.([\w-]+)", text):
+        for name, output in re.findall(r"needs\.([\w-]+)\.outputs\.([\w-]+)", str(job)):
             assert name in needed
-            assert output in jobs_by_name[name]["outputs"]
+            assert output in (called(jobs_by_name[name], path) or jobs_by_name[name])["outputs"]
         steps = {step["id"] for step in job.get("steps", ()) if "id" in step}
-        assert set(re.findall(r"steps\.([\w-]+)\.", text)) <= steps
-        if (called := job.get("uses", "")).startswith("./"):
-            assert "workflow_call" in yaml.safe_load((PROJECT / called).read_text("utf-8"))[True]
+        assert set(re.findall(r"steps\.([\w-]+)\.", str(job))) <= steps
+        assert (called(job, path) is not None) == ("uses" in job)
+
+
+def called(job: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    """Return what the workflow that the job calls declares for its callers; None for a job with steps of its own."""
+    if (place := job.get("uses")) is None:
+        return None
+    folder = path.parent if (path.parent / Path(place).name).is_file() else REUSABLE.parent
+    declared: dict[str, Any] = (
+        yaml.safe_load((folder / Path(place).name).read_text("utf-8"))[True]["workflow_call"] or {}
+    )
+    return declared
 
 
 def test_a_release_is_checked_before_it_is_published() -> None:
@@ -344,11 +367,12 @@ def test_a_release_is_checked_before_it_is_published() -> None:
     assert jobs_by_name["publish"]["environment"] == "pypi"
 
 
-@pytest.mark.parametrize("name", ["build-wheels.yml", *CALLERS])
+@pytest.mark.parametrize("name", [*workflows.REUSABLE, *CALLERS])
 def test_workflows_grant_little(name: str) -> None:
     """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller.
 
-    What pushes a branch runs nothing of the project's matrix, and what opens the pull request has no code at all.
+    What pushes a branch runs nothing of the project's matrix, and what opens the pull request has no code at all. What
+    `follow-torch.yml` grants is what these two have, together: each job of the other file has its own.
     """
     text = (CI / name).read_text("utf-8")
     workflow = yaml.safe_load(text)
@@ -358,6 +382,8 @@ def test_workflows_grant_little(name: str) -> None:
         "look": {"contents": "write"},
         "propose": {"contents": "read", "pull-requests": "write"},
     }
+    if name == "follow-torch.yml":
+        allowed["build"] = {"contents": "write", "pull-requests": "write"}
     for job, said in workflow["jobs"].items():
         assert said["permissions"] == allowed.get(job, {"contents": "read"})
     loose = [used for used in re.findall(r"uses: (\S+)", text) if not re.search(r"^\./|@[0-9a-f]{40}$", used)]

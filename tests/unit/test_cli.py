@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -254,3 +258,65 @@ def test_a_build_system_that_would_not_call_the_hook(
         (project / "pyproject.toml").write_text("\n".join([*written, text]))
         read()
         assert capsys.readouterr().err == ""
+
+
+PLUGIN = """
+from hatchling.plugin import hookimpl
+from hatchling.version.source.plugin.interface import VersionSourceInterface
+
+
+class Seven(VersionSourceInterface):
+    PLUGIN_NAME = "seven"
+
+    def get_version_data(self):
+        return {"version": "7"}
+
+
+@hookimpl
+def hatch_register_version_source():
+    return Seven
+"""
+PROJECT = """
+[build-system]
+requires = ["hatchling", "hatch-torch-ext", "hatch-seven>=1"]
+build-backend = "hatchling.build"
+[project]
+name = "my-pkg"
+dynamic = ["version"]
+[tool.hatch.version]
+source = "seven"
+[tool.hatch.build.targets.wheel.hooks.torch-ext]
+"""
+
+
+@pytest.mark.performs("Install what the build needs")
+def test_a_build_requirement_that_is_missing(tmp_path: Path) -> None:
+    """It is named with the command that installs it; once that was run, the command goes through."""
+    root, links, site = tmp_path / "project", tmp_path / "links", tmp_path / "site"
+    for path, text in (
+        (root / "pyproject.toml", PROJECT),
+        (root / "csrc" / "CMakeLists.txt", ""),
+        (root / "src" / "my_pkg" / "__init__.py", ""),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    links.mkdir()
+    members = {"hatch_seven.py": PLUGIN.encode()}
+    members["hatch_seven-1.0.dist-info/entry_points.txt"] = b"[hatch]\nseven = hatch_seven\n"
+    wheels.write(links, members, name="hatch_seven-1.0-py3-none-any.whl", pure=True, requires=[])
+
+    def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(site), **environ}
+        return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+
+    tag = [sys.executable, "-m", "hatch_torch_ext", "ci", "tag", "v7"]
+    failed = run(tag)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(
+        "hatch-torch-ext: Unknown version source: seven. `requires` of `[build-system]` has hatch-seven>=1, which this "
+        "Python lacks. Install what the build needs: `"
+    )
+    command = shlex.split(failed.stderr.split("`")[-2])
+    done = run(command, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(links), PIP_TARGET=str(site), PIP_NO_CACHE_DIR="1")
+    assert done.returncode == 0, done.stderr
+    assert run(tag).stdout == "name=my-pkg\nversion=7\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import struct
 import subprocess
 import sys
 import zipfile
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import elves
 import wheels
-from hatch_torch_ext import __version__
+from hatch_torch_ext import __version__, audit
+from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
 from hatch_torch_ext.cli import extend
 from hatch_torch_ext.facts.backend import Backend
@@ -27,18 +30,19 @@ from hatch_torch_ext.values import Entry
 from loopback import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.outlets.parts import Part
+    from hatch_torch_ext.values import Layout
 
 HERE = Origin(version=__version__, options=(("archs", "0" * 16),), folders=((".", "1" * 16), ("csrc", "2" * 16)))
 OLD, NEW = "torch2.8_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64"
 
 
-def described(label: str, torch: str, **changes: object) -> tuple[Any, dict[str, bytes]]:
+def described(label: str, torch: str, *, elf: bytes | None = None, **changes: object) -> tuple[Any, dict[str, bytes]]:
     """Return a variant with one file."""
-    files = {f"{label}/libx.so": label.encode()}
+    files = {f"{label}/libx.so": elf or label.encode()}
     versions: Any = changes.pop("versions", ())
     record = replace(wheels.RECORD, entry=f"matrix.{torch}")
     made = wheels.variant(label, files, torch=torch, build=record, **changes)
@@ -55,6 +59,12 @@ def part(folder: Path, label: str = OLD, torch: str = "2.8", *, name: str | None
     unpacked = folder / "unpacked"
     unpacked.mkdir()
     return parts.read(draft, folder=unpacked)
+
+
+def written(old: Part, extended: Layout, out: Path, audit: Callable[[Path], None] = lambda _: None) -> Path:
+    """Write one extended wheel."""
+    (path,) = extension.write([(old, extended)], out=out, audit=lambda draft, *_: audit(draft))
+    return path
 
 
 def head(path: Path, changes: Mapping[str, object]) -> Path:
@@ -155,21 +165,21 @@ def test_the_next_number_and_a_name_that_is_taken(tmp_path: Path) -> None:
     old = part(tmp_path / "old")
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
     audited: list[str] = []
-    first = extension.write(old, extended, out=out, audit=lambda path: audited.append(path.name))
+    first = written(old, extended, out, lambda path: audited.append(path.name))
     assert [first.name] == audited == [f"my_pkg-1.0-1-{wheels.TAG}.whl"]
-    assert extension.write(old, extended, out=out, audit=lambda _: None) == first
+    assert written(old, extended, out) == first
     again = replace(old, wheel=replace(old.wheel, build="1"))
-    assert extension.write(again, extended, out=out, audit=lambda _: None).name == f"my_pkg-1.0-2-{wheels.TAG}.whl"
+    assert written(again, extended, out).name == f"my_pkg-1.0-2-{wheels.TAG}.whl"
     first.write_bytes(b"other")
     with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
-        extension.write(old, extended, out=out, audit=lambda _: None)
-    assert extension.write(old, extended, out=tmp_path / "another", audit=lambda _: None).name == first.name
+        written(old, extended, out)
+    assert written(old, extended, tmp_path / "another").name == first.name
 
     def fail(_: Path) -> None:
         raise MergeError("not audited")
 
     with pytest.raises(MergeError, match="not audited"):
-        extension.write(replace(old, wheel=replace(old.wheel, build="7")), extended, out=out, audit=fail)
+        written(replace(old, wheel=replace(old.wheel, build="7")), extended, out, fail)
     assert len(list(out.iterdir())) == 2
 
 
@@ -194,7 +204,7 @@ def named(*found: Entry) -> list[str]:
 
 @pytest.mark.performs("To add it, change that option first")
 def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> None:
-    """Entries with one result are one variant: none of them is new; a release that is named is compared by its entries.
+    """Entries with one result are one variant: none of them is new; of a release that is named, by what variants serve.
 
     What `only` and `skip` leave out is not built, and where nothing is new, the message says so.
     """
@@ -213,7 +223,7 @@ def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> No
     assert extend.lacking([old], [*of_old, *more], ["new"]) == tuple(more)
     assert extend.lacking([old], [*of_old, *more], ["new"], skip=["*3.12*"]) == (more[0],)
     assert extend.lacking([old], [*of_old, *more], ["2.9"], only=["*3.12*"]) == (more[1],)
-    assert extend.lacking([old], [*of_old, *more], ["2.8"]) == tuple(of_old[1:])
+    assert extend.lacking([old], [*of_old, *more], ["2.8"]) == (of_old[2],)  # no Python is in it
     for wanted, options, message in (
         ("new", {}, f"{names} serves every release already: nothing is to be added."),
         ("2.8", {"only": [of_old[0].name]}, f"{names} serves {of_old[0].name} already: nothing is to be added."),
@@ -251,14 +261,14 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
 
     old, out = part(tmp_path / "old"), tmp_path / "out"
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
-    linked = extension.write(old, extended, out=tmp_path / "linked", audit=lambda _: None)
+    linked = written(old, extended, tmp_path / "linked")
     monkeypatch.setattr(os, "link", link)
-    wheel = extension.write(old, extended, out=out, audit=lambda _: None)
+    wheel = written(old, extended, out)
     assert wheel.read_bytes() == linked.read_bytes()
-    assert extension.write(old, extended, out=out, audit=lambda _: None) == wheel
+    assert written(old, extended, out) == wheel
     wheel.write_bytes(b"other")
     with pytest.raises(MergeError, match=r"exists, with other contents: a published name is never used again"):
-        extension.write(old, extended, out=out, audit=lambda _: None)
+        written(old, extended, out)
     assert (list(out.iterdir()), wheel.read_bytes()) == ([wheel], b"other")
 
 
@@ -283,16 +293,17 @@ def test_what_does_not_belong_together(tmp_path: Path) -> None:
         extension.layout(pinned, [part(tmp_path / "pinned-new", NEW, "2.9", requires=["torch<2.9"])])
 
 
-@pytest.mark.performs("build for it, too, or name it")
+@pytest.mark.performs("build for it, too")
 def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
     """Each by what was built for its machine; one for which nothing was built would serve less than the others."""
     old = part(tmp_path / "old")
     here = part(tmp_path / "here", NEW, "2.9")
     there = part(tmp_path / "there", NEW.replace("x86_64", "aarch64"), "2.9", machine="aarch64")
-    assert extension.fitting(old, [there, here]) == [here]
-    with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too, or"):
-        extension.fitting(old, [there])
-    assert extension.fitting(there, [there, here]) == [there]
+    both = ["aarch64", "x86_64"]
+    assert extension.fitting(old, [there, here], machines=both) == [here]
+    with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too$"):
+        extension.fitting(old, [there], machines=both)
+    assert extension.fitting(there, [there, here], machines=both) == [there]
 
 
 def required(path: Path) -> tuple[list[str], str]:
@@ -322,11 +333,9 @@ def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> No
         part(tmp_path / "new", labels[0], "2.10"),
         part(tmp_path / "new-arm", labels[1], "2.11", **there),
     ]
-    layouts = extension.layouts(read, new)
-    extended = [
-        extension.write(each, layout, out=tmp_path / "out", audit=lambda _: None)
-        for each, layout in zip(read, layouts, strict=True)
-    ]
+    layouts = extension.layouts(read, new, machines=["x86_64", "aarch64"])
+    out = tmp_path / "out"
+    extended = extension.write(list(zip(read, layouts, strict=True)), out=out, audit=lambda *_: None)
     assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
 
 
@@ -400,7 +409,7 @@ def test_installers_take_the_extended_wheel_and_lock_files_keep_the_old_one(inst
     """From an index with both; with the hash of the old one in a requirements file, that one is installed."""
     old = part(tmp_path / "old")
     extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
-    new = extension.write(old, extended, out=tmp_path / "out", audit=lambda _: None)
+    new = written(old, extended, tmp_path / "out")
     own = [sys.executable, "-m"] if installer == "pip" else []
     common = ["--no-deps", "--no-cache-dir"] if installer == "pip" else ["--no-deps", "--no-cache", "--no-config"]
     program = [*own, installer, *(["pip"] if installer == "uv" else []), "install", *common]
@@ -424,3 +433,190 @@ def test_installers_take_the_extended_wheel_and_lock_files_keep_the_old_one(inst
         locked = tmp_path / "requirements.txt"
         locked.write_text(f"my-pkg==1.0 --hash=sha256:{index.hashes[old.wheel.path.name]}\n", encoding="utf-8")
         assert installed("--require-hashes", "-r", str(locked)) == [OLD]
+
+
+def packed(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Return path -> compressed bytes, and the method, of each member."""
+    found = {}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
+        for info in archive.infolist():
+            stream.seek(info.header_offset + 26)
+            lengths = struct.unpack("<HH", stream.read(4))
+            stream.seek(sum(lengths), os.SEEK_CUR)
+            found[info.filename] = stream.read(info.compress_size), info.compress_type
+    return found
+
+
+def repacked(path: Path, level: int | None) -> Path:
+    """Pack a wheel anew at another level of deflate; None: members are stored."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    method = zipfile.ZIP_STORED if level is None else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w", method, compresslevel=level) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("level", [1, None])
+def test_what_is_there_is_copied_as_it_is_packed(level: int | None, tmp_path: Path) -> None:
+    """Whatever packed it: the old library and the author's files keep their compressed bytes, and so do the new ones.
+
+    Python's own reader and the audit accept the archive.
+    """
+    extra = {"my_pkg/data.bin": b"0123456789" * 5000}
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = (
+        wheels.ours(folder, [described(label, torch, elf=elves.shared_object(data=torch.encode() * 9999))], extra=extra)
+        for folder, label, torch in ((tmp_path / "old", OLD, "2.8"), (tmp_path / "new", NEW, "2.9"))
+    )
+    read = []
+    for path in (repacked(old, level), repacked(new, 1)):
+        (folder := path.parent / "unpacked").mkdir()
+        read.append(parts.read(path, folder=folder))
+    (path,) = extension.write(
+        [(read[0], extension.layout(read[0], read[1:]))], out=tmp_path / "out", audit=lambda *_: None, added=read[1:]
+    )
+    before, made = {**packed(new), **packed(old)}, packed(path)
+    for name in ("my_pkg/data.bin", f"my_pkg/_torch_ext/{OLD}/libx.so", f"my_pkg/_torch_ext/{NEW}/libx.so"):
+        assert made[name] == before[name], name
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    assert not [item for item in audit.audit_wheel(path) if item.code in OF_THE_ARCHIVE]
+
+
+@pytest.mark.performs("name a copy that no other program writes to")
+def test_a_wheel_that_changes_while_it_is_extended(tmp_path: Path) -> None:
+    """Other bytes under its name, or fewer: no wheel is written."""
+    old = part(tmp_path / "old")
+    extended = extension.layout(old, [part(tmp_path / "new", NEW, "2.9")])
+    copy = old.wheel.path.read_bytes()
+    repacked(old.wheel.path, None)
+    with pytest.raises(MergeError, match=r"was changed while it was read: name a copy that no other program writes to"):
+        written(old, extended, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    old.wheel.path.write_bytes(copy)
+    assert written(old, extended, tmp_path / "out").is_file()
+
+
+def test_old_variants_are_not_audited_again(tmp_path: Path) -> None:
+    """What is wrong with a new variant and with the whole is found; the old libraries are not read.
+
+    An operator that only an old variant defines is not missed.
+    """
+    needed = ("libtorch_cpu.so", "libnowhere.so.1")
+    use = {"my_pkg/ops.py": b"import torch\ntorch.ops.my_pkg.add(1)\n"}
+    (folder := tmp_path / "old").mkdir()
+    old_elf = elves.shared_object(needed=needed, data=b"\0my_pkg\0add\0")
+    (tmp_path / "unpacked").mkdir()
+    old = wheels.ours(folder, [described(OLD, "2.8", elf=old_elf)], extra=use)
+    before = parts.read(old, folder=tmp_path / "unpacked").wheel
+    new_elf = elves.shared_object(needed=needed, versions={"libc.so.6": ("GLIBC_2.39",)}, data=b"\0my_pkg\0")
+    (folder := tmp_path / "new").mkdir()
+    both = [described(OLD, "2.8", elf=old_elf), described(NEW, "2.9", elf=new_elf)]
+    path = wheels.ours(folder, both, extra=use)
+    alone = audit.audit_wheel(path)
+    beside = audit.audit_wheel(path, before=before)
+    assert {item.variant for item in alone if item.code == "missing-library"} == {OLD, NEW}
+    assert {item.variant for item in beside if item.code == "missing-library"} == {NEW}
+    assert "policy-too-low" in {item.code for item in beside}
+    assert not [item for item in (*alone, *beside) if item.code == "not-registered"]
+    os.truncate(tmp_path / "unpacked" / f"my_pkg/_torch_ext/{OLD}/libx.so", 100)  # it is there that the old one is read
+    (fault,) = (item for item in audit.audit_wheel(path, before=before) if item.code == "unreadable-file")
+    assert fault.file.endswith(f"{OLD}/libx.so")
+    changed = replace(before, members=tuple(replace(each, sha256="0" * 64) for each in before.members))
+    assert audit.audit_wheel(path, before=changed) == alone  # RECORD has another hash: it is read
+
+
+@pytest.mark.parametrize(
+    ("variant", "asked", "serves"),
+    [
+        ({"python": "cp311"}, {"python": "3.11"}, True),
+        ({"python": "cp311"}, {"python": "3.12"}, False),
+        ({"python": "abi3-cp39"}, {"python": "3.12"}, True),
+        ({"python": "abi3-cp312"}, {"python": "3.11"}, False),
+        ({"python": "abi3-cp39"}, {"python": "3.13t"}, False),
+        ({}, {"cuda": "cu128"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "12.8"}, True),
+        ({"backend": "cuda", "cuda": "12.6"}, {"cuda": "12.8"}, True),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "12.6"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "13.0"}, False),
+        ({"backend": "cuda", "cuda": "12.8"}, {"cuda": "cpu"}, False),
+        ({"build": replace(wheels.RECORD, variables=(("cuda", "12.8"),))}, {"cuda": "13.0"}, True),
+        ({"stable_abi": True}, {}, False),
+        ({"machine": "aarch64"}, {}, False),
+    ],
+)
+def test_a_named_release_is_compared_by_what_variants_serve(
+    variant: dict[str, Any],
+    asked: dict[str, str],
+    serves: bool,  # noqa: FBT001 -- a parameter
+    tmp_path: Path,
+) -> None:
+    """Torch, Python, CUDA and machine of the entry decide; what it is called does not."""
+    old = part(tmp_path / "old")
+    (built,) = old.variants
+    other = replace(built.variant, torch="2.7", machine=platform.machine())
+    made = replace(other, torch="2.8", **variant)
+    there = replace(old, variants=tuple(replace(built, variant=each) for each in (made, other)))
+    asking = entry("2.8", asked.get("python", "3.11"), cuda=asked.get("cuda", "cpu"))
+    if serves:
+        with pytest.raises(ConfigurationError, match="already: nothing is to be added"):
+            extend.lacking([there], [asking], ["2.8"])
+    else:
+        assert extend.lacking([there], [asking], ["2.8"]) == (asking,)
+
+
+@pytest.mark.performs("name those of the other machines, too")
+def test_all_wheels_of_a_version_are_extended(tmp_path: Path) -> None:
+    """Of two machines' wheels one is refused; where the new torch has no build for one, that gets the requirement."""
+    there: dict[str, Any] = {"machine": "aarch64", "policy": "manylinux_2_17_aarch64"}
+    there["name"] = "my_pkg-1.0-py3-none-manylinux_2_17_aarch64.whl"
+    old, arm = part(tmp_path / "old"), part(tmp_path / "arm", OLD.replace("x86_64", "aarch64"), **there)
+    both = ["aarch64", "x86_64"]
+    with pytest.raises(MergeError) as caught:
+        extension.check_all([old], both)
+    assert str(caught.value) == (
+        f"The matrix has entries for aarch64, and {old.wheel.path.name} is not for it. All wheels of a version have to "
+        "require the same torch: name those of the other machines, too, or all of them by `my-pkg==1.0`"
+    )
+    extension.check_all([old, arm], both)
+    new = [part(tmp_path / "new", NEW, "2.9")]
+    extended = list(zip([old, arm], extension.layouts([old, arm], new, machines=["x86_64"]), strict=True))
+    paths = extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
+    assert [required(path)[0] for path in paths] == [["torch<2.10,>=2.8"]] * 2
+    paths[1].write_bytes(b"other")
+    paths[0].unlink()
+    with pytest.raises(MergeError, match="exists, with other contents"):
+        extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
+    assert list((tmp_path / "out").iterdir()) == [paths[1]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch>=2.6,<2.9", "torch>=2.6,<2.10"),
+        ("torch>=2.6,<2.9,!=2.7.*", "torch>=2.6,<2.10,!=2.7.*"),
+        ("torch>=2.8,!=2.9.*", "torch>=2.8"),
+        ("torch>=2.8,<2.9", "torch>=2.8,<2.10"),
+    ],
+)
+def test_the_requirement_keeps_what_the_version_admitted(before: str, after: str, tmp_path: Path) -> None:
+    """A wheel of one machine may require releases that only the wheel of another serves."""
+    old = replace(part(tmp_path / "old"), requires=before)
+    (extended,) = extension.layouts([old], [part(tmp_path / "new", NEW, "2.9")], machines=["x86_64"])
+    assert extended.requires == after
+
+
+@pytest.mark.performs("name a wheel, or `NAME==VERSION`")
+@pytest.mark.parametrize("name", ["nothing.whl", "folder", "folder.whl"])
+def test_what_is_not_a_file(name: str, tmp_path: Path) -> None:
+    """A folder, or nothing: told before anything is built; a file is taken whatever its name."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.whl").mkdir()
+    with pytest.raises(ConfigurationError) as caught:
+        extend._wheels([str(tmp_path / name)], tmp_path)
+    assert str(caught.value) == f"{tmp_path / name} is not a file: name a wheel, or `NAME==VERSION`"
+    old = part(tmp_path / "old").wheel.path
+    assert extend._wheels([str(old)], tmp_path) == [old]

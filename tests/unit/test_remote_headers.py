@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import httpx
 import pytest
 
 from hatch_torch_ext.remote import http
 from hatch_torch_ext.remote.settings import IndexSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 URL = "http://127.0.0.1:9/torch.whl"
 
@@ -37,3 +42,28 @@ def test_a_redirection_whose_body_cannot_be_unpacked(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(session, "_client", lambda _: client)
         with pytest.raises(http.RemoteError, match="in a packing that cannot be undone"):
             session.page(URL, "*/*")
+
+
+@pytest.mark.performs("Check the index, and a proxy before it")
+@pytest.mark.parametrize(
+    ("body", "promised", "problem"),
+    [(b"", None, "the answer is empty"), (b"", 5, "the answer is empty"), (b"abc", 5, "ended after 3 of 5 bytes")],
+)
+def test_a_body_without_a_size_that_is_empty_or_short(
+    body: bytes, promised: int | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file is left that others would take for the whole; the whole is kept."""
+    answers = [body, b"abcde"]
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(answers.pop(0)))
+
+    client = httpx.Client(transport=httpx.MockTransport(answer))
+    target = tmp_path / "wheel"
+    with http.Http(IndexSettings()) as session:
+        monkeypatch.setattr(session, "_client", lambda _: client)
+        with pytest.raises(http.RemoteError, match=problem):
+            session.download(URL, target, None, lambda _: None, promised=promised)
+        assert not target.exists()
+        session.download(URL, target, None, lambda _: None, promised=promised)
+    assert target.read_bytes() == b"abcde"

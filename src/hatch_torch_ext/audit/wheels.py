@@ -45,18 +45,22 @@ def audit_wheel(
     exports: Mapping[str, frozenset[str]] | None = None,
     max_size: int | None = None,
     sources: Path | None = None,
+    before: Wheel | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
     """Return all findings on the wheel at ``path``, faults before warnings.
 
     ``open_with`` is a Python with torch; files for that torch are opened in it. ``exports`` maps SONAMEs of the torch
     that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes; ``sources`` the
-    folder of its C++ files, if they are there. ``report`` gets the files that were not opened, and why. Raises
-    ``WheelError`` for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
+    folder of its C++ files, if they are there. ``before`` is the wheel that this one adds variants to: what it has was
+    audited when it was built, and is not read again; what concerns the whole (its tag, its metadata, what the package
+    imports) is found as in any wheel. ``report`` gets the files that were not opened, and why. Raises ``WheelError``
+    for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
     """
     settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
-        read = wheel.read(path, folder=Path(folder), keep=lambda _: open_with is not None, texts=_is_python)
+        keep = open_with is not None
+        read = wheel.read(path, folder=Path(folder), keep=lambda _: keep, texts=_is_python, before=before)
         found = [finding(problem.code, problem.file, problem.message) for problem in read.problems]
         found += _size(read, max_size)
         elves, faults = _elves(read)
@@ -66,7 +70,8 @@ def audit_wheel(
         found += _label(read)
         listed, manifest_faults = _manifests(read)
         found += manifest_faults
-        subjects = _subjects(read, listed, elves, exports)
+        audited = _audited(read, listed, before)
+        subjects = [each for each in _subjects(read, listed, elves, exports) if each.variant not in audited]
         texts = dict(_python_texts(read))
         for package in sorted({item.package for item in listed}):
             found += loading.check(package, texts)
@@ -74,9 +79,9 @@ def audit_wheel(
             own = [
                 (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
                 for item in listed
-                if item.package == package
+                if item.package == package and item.variant.label not in audited
             ]
-            found += loading.check_registered(package, texts, own, sources=sources)
+            found += loading.check_registered(package, texts, own, sources=sources, more=bool(audited))
         used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
@@ -118,6 +123,16 @@ def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[
             yield each
 
 
+def _audited(read: Wheel, listed: Sequence[Listed], before: Wheel | None) -> frozenset[str]:
+    """Return the labels of the variants that are those of ``before``: described alike, with the same compiled files."""
+    if before is None:
+        return frozenset()
+    there = [item.variant for place in listing.places(before) for item in listing.read(before, place).variants]
+    read_again = {member.path for member in read.members if member.elf} - read.elsewhere.keys()
+    same = (item for item in listed if item.variant in there and read_again.isdisjoint(item.files))
+    return frozenset(item.variant.label for item in same)
+
+
 def _elves(read: Wheel) -> tuple[dict[str, AuditedBinary], list[Finding]]:
     found: dict[str, AuditedBinary] = {}
     faults = []
@@ -132,7 +147,7 @@ def _elves(read: Wheel) -> tuple[dict[str, AuditedBinary], list[Finding]]:
             faults.append(finding("unreadable-file", member.path, message))
         elif member.elf:
             try:
-                read_elf = elf.read(read.folder / member.path)
+                read_elf = elf.read(read.file(member.path))
                 left -= len(read_elf.undefined) + len(read_elf.weak) + len(read_elf.exported)
                 found[member.path] = AuditedBinary(place=member.path, elf=read_elf, depth=_depth(member.path, read))
             except ElfError as error:

@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         ours = str(error.name).startswith("hatch")
         needs = f"this needs `{error.name}`: pip install 'hatch-torch-ext[build]'"
+        if not ours and (lacking := _not_installed()) is not None:  # a hook of the project imports it
+            needs = f"this needs `{error.name}`. {lacking}"
         terminal.complain(f"hatch-torch-ext: {errors.sentence(error) if ours else needs}")
         return 1
     except OSError as error:  # a file that the command line names
@@ -85,8 +87,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if errors.is_ours(error):
             terminal.complain(f"hatch-torch-ext: {errors.sentence(error)}")
         else:
-            terminal.complain(f"hatch-torch-ext: {error}")
+            lacking = _not_installed() if type(error).__name__ == "UnknownPluginError" else None  # hatchling's
+            terminal.complain(f"hatch-torch-ext: {error}{f'. {lacking}' if lacking is not None else ''}")
         return 1
+
+
+def _not_installed() -> str | None:
+    """Return which build requirements of the project in this folder are missing, None if none is."""
+    try:
+        from hatch_torch_ext.cli import project
+
+        return project.not_installed()
+    except ModuleNotFoundError:
+        return None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -143,18 +144,16 @@ def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -
     except (edit.NotEditableError, UnicodeDecodeError) as error:
         raise ConfigurationError([_not_edited(file, str(error), by_hand)]) from error
     atomic.write(file, edited)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(atomic.write, file, before)
         after = selection.expand(project.read().config, distribution=found.name)
-    except BaseException:
-        atomic.write(file, before)
-        raise
-    known = {entry.name for entry in entries}
-    new = tuple(entry for entry in after if entry.name not in known)
-    lacking = [line for block in blocks for line in block["torch"] if line not in {entry.torch for entry in new}]
-    if lacking:
-        atomic.write(file, before)
-        why = f"with `{lacking[0]}` in it, hatch makes no entry of it: a plugin or an override makes the matrix"
-        raise ConfigurationError([_not_edited(file, why, by_hand)])
+        known = {entry.name for entry in entries}
+        new = tuple(entry for entry in after if entry.name not in known)
+        lacking = [line for block in blocks for line in block["torch"] if line not in {entry.torch for entry in new}]
+        if lacking:
+            why = f"with `{lacking[0]}` in it, hatch makes no entry of it: a plugin or an override makes the matrix"
+            raise ConfigurationError([_not_edited(file, why, by_hand)])
+        undo.pop_all()
     return Added(entries=new, file=file, before=before, after=edited)
 
 

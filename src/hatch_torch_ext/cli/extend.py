@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import tempfile
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cli.coverage import Added
     from hatch_torch_ext.cli.project import Project
     from hatch_torch_ext.config import Config
+    from hatch_torch_ext.facts.variant import Variant
     from hatch_torch_ext.outlets.parts import Part
     from hatch_torch_ext.values import Entry, Layout
 
@@ -53,35 +55,41 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. What is finished when it fails is not built again by the next run."""
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import coverage
-    from hatch_torch_ext.outlets import extension
-    from hatch_torch_ext.pipeline import selection
+    from hatch_torch_ext.outlets import extension, writing
+    from hatch_torch_ext.pipeline import folders, selection
 
     if bool(options.add) == bool(options.parts):
         raise ConfigurationError(["give either `--add torch=X.Y`, to build it here, or `--parts`, built before"])
     requested = coverage.parse(options.add)
-    found = project.read()
-    config = found.config
-    with tempfile.TemporaryDirectory(prefix="torch-ext-extend-") as scratch:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(folders.editing(Path.cwd(), project.say))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-ext-extend-"))
+        found = project.read()
+        config = found.config
         read = _read(_wheels(options.wheels, _folder(scratch, "fetched")), _folder(scratch, "published"))
         entries = selection.expand(config, distribution=found.name)
-        matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)  # impossible ones are errors
+        selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
+        extension.check_all(read, {entry.machine for entry in selected if entry.machine})
         _check(read, found, Path(scratch), trusted=options.trust_sources)
         known = {entry.torch for entry in entries}
+        writing.make(options.output)
         added = coverage.add(options, found, [each for each in requested if each not in known])
-        try:
-            every = [*entries, *added.entries]
-            built = options.parts or _built(read, every, requested, _folder(scratch, "built"), config=config)
-            new = _read(built, _folder(scratch, "new"))
-            layouts = extension.layouts(read, new, generated=_generated(found))
-            for part, extended in zip(read, layouts, strict=True):
+        undo = stack.enter_context(contextlib.ExitStack())
+        undo.callback(_take_back, added)
+        every = [*entries, *added.entries]
+        built = options.parts or _built(read, every, requested, _folder(scratch, "built"), config=config)
+        new = _read(built, _folder(scratch, "new"))
+        releases = {torch for part in new for torch in part.torches}
+        machines = {_machine(entry) for entry in every if entry.torch in releases}
+        layouts = extension.layouts(read, new, machines=machines, generated=_generated(found))
 
-                def audit(draft: Path, extended: Layout = extended) -> None:
-                    pipeline.check_wheel(draft, config, extended, report=project.say)
+        def audit(draft: Path, part: Part, layout: Layout) -> None:
+            pipeline.check_wheel(draft, config, layout, report=project.say, before=part.wheel)
 
-                terminal.say(extension.write(part, extended, out=options.output, audit=audit))
-        except BaseException:
-            _take_back(added)
-            raise
+        extended = list(zip(read, layouts, strict=True))
+        for path in extension.write(extended, out=options.output, audit=audit, added=new):
+            terminal.say(path)
+        undo.pop_all()
     if added.entries:
         project.say(f"{added.file} has {', '.join(entry.name for entry in added.entries)} now: commit it")
     return 0
@@ -95,8 +103,10 @@ def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
 
     found = []
     for text in given:
-        if text.endswith(".whl") or Path(text).exists():
+        if Path(text).is_file():
             found.append(path(text))
+        elif text.endswith(".whl") or Path(text).exists():
+            raise ConfigurationError([f"{path(text)} is not a file: name a wheel, or `NAME==VERSION`"])
         else:
             with Http(settings.of_environ(os.environ)) as http:
                 found += published.fetch(text, http, folder)
@@ -152,9 +162,8 @@ def lacking(
 ) -> tuple[Entry, ...]:
     """Return the entries of the ``requested`` releases that the wheel for their machine lacks.
 
-    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that gave no
-    variant; new are the releases of which there is no variant, since of entries with the same result the wheel names
-    one. Raises ``ConfigurationError`` if there are none.
+    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that no variant
+    serves; new are the releases of which there is no variant. Raises ``ConfigurationError`` if there are none.
     """
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage
@@ -184,11 +193,42 @@ def lacking(
 
 
 def _lacks(part: Part, entry: Entry, requested: Sequence[str]) -> bool:
-    """Return whether a wheel is for the entry's machine, and lacks the entry (of a new release: the release)."""
+    """Return whether a wheel is for the entry's machine, and lacks what it serves (of a new release: the release)."""
     held = [built.variant for built in part.variants if built.variant.machine == _machine(entry)]
-    if not held or entry.name in {variant.build.entry for variant in held}:
+    if not held or any(_serves(variant, entry) for variant in held):
         return False
-    return entry.torch in requested or (entry.torch is not None and entry.torch not in {each.torch for each in held})
+    return entry.torch in requested or entry.torch not in {None, *part.torches}
+
+
+def _serves(variant: Variant, entry: Entry) -> bool:
+    """Return whether the users that the entry is for have the variant: by torch, Python and CUDA."""
+    from hatch_torch_ext.facts import releases
+    from hatch_torch_ext.facts.backend import Backend
+    from hatch_torch_ext.facts.labels import python_tag
+
+    if entry.torch is None or entry.stable_abi != variant.stable_abi:
+        return False
+    built, line = releases.minor_of(variant.torch), releases.minor_of(entry.torch)
+    if built != line and not (variant.stable_abi and built < line):
+        return False
+    python = python_tag(entry.variable("python"))
+    if python is not None and variant.python is not None and not _runs(variant.python, python):
+        return False
+    if entry.backend is None:
+        return True
+    own = Backend.of_cuda(variant.cuda)
+    if entry.is_cpu or own.is_gpu:
+        return own.serves(entry.backend)
+    # for the CPU although its entry was for CUDA: nothing in the project needs it
+    asked = dict(variant.build.variables).get("cuda")
+    return asked not in {None, "cpu"}
+
+
+def _runs(built: str, python: str) -> bool:
+    """Return whether a variant for the Python ``built`` (``cp311``, ``abi3-cp39``) runs in ``python`` (``cp313t``)."""
+    if not built.startswith("abi3-"):
+        return built == python
+    return not python.endswith("t") and int(built.removeprefix("abi3-cp3")) <= int(python.removeprefix("cp3"))
 
 
 def _machine(entry: Entry) -> str:

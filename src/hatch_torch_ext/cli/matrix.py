@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.cli import terminal, torchindex
@@ -66,16 +67,17 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.pipeline import github, selection
+    from hatch_torch_ext.pipeline import folders, github, selection
     from hatch_torch_ext.pipeline.memory import History
 
     if options.tests and not options.github:
         raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])
     if options.new and not options.available:
         raise ConfigurationError(["`--new` compares the matrix with the index: add `--available`"])
-    found = project.read()
     if options.add:
-        return _add(options, found)
+        with folders.editing(Path.cwd(), project.say):
+            return _add(options, project.read())
+    found = project.read()
     config = found.config
     entries = selection.expand(config, distribution=found.name)
     selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from dataclasses import dataclass
+from importlib import metadata as distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +84,38 @@ def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
         raise ConfigurationError([f"pyproject.toml: {error}"]) from error
     for line in (*found.notes, *found.warnings):
         say(line)
+
+
+def not_installed() -> str | None:
+    """Return which of the project's build requirements this Python lacks, and the command that installs them, or None.
+
+    Isolated builds have them; our commands build in this Python.
+    """
+    import tomlkit
+
+    file = Path.cwd() / "pyproject.toml"
+    try:
+        system = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap().get("build-system", {})
+        lacking = [str(each) for each in map(Requirement, system.get("requires", [])) if not _is_installed(each)]
+    except (OSError, ValueError, AttributeError, TypeError):  # no project here, or not one of hatchling's
+        return None
+    if not lacking:
+        return None
+    command = shlex.join([sys.executable, "-m", "pip", "install", *lacking])
+    return (
+        f"`requires` of `[build-system]` has {', '.join(lacking)}, which this Python lacks. Install what the build "
+        f"needs: `{command}`"
+    )
+
+
+def _is_installed(requirement: Requirement) -> bool:
+    if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        return True
+    try:
+        version = distributions.version(requirement.name)
+    except distributions.PackageNotFoundError:
+        return False
+    return requirement.specifier.contains(version, prereleases=True)
 
 
 def _no_hook(hatch: Mapping[str, Any]) -> str:

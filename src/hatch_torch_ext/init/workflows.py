@@ -1,4 +1,4 @@
-"""The workflows of a project for GitHub: one that builds, which others call, and two that call it."""
+"""The workflows of a project for GitHub: two short ones of the author's, and two that these call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hatch_torch_ext import __version__
 
-REUSABLE = "build-wheels.yml"
-"""The workflow that the others call; in a repository of several projects they share it."""
+REUSABLE = ("build-wheels.yml", "add-torch.yml")
+"""The workflows that the others call; in a repository of several projects they share them."""
 CALLERS = ("wheels.yml", "follow-torch.yml")
 """The workflow of releases and pull requests, and the one that looks for a new torch."""
 FOLDER = Path(".github") / "workflows"
@@ -26,26 +26,25 @@ def texts(place: Path = Path()) -> dict[str, str]:
     ours = resources.files("hatch_torch_ext") / "resources" / "ci"
     found = {
         file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
-        for file in (REUSABLE, *CALLERS)
+        for file in (*REUSABLE, *CALLERS)
     }
     if place == Path():
         return found
     name = re.sub(r"[^\w.-]+", "-", place.as_posix())
     callers = {file.replace(".yml", f"-{name}.yml"): _in_subfolder(found[file], place, name) for file in CALLERS}
-    return {REUSABLE: found[REUSABLE], **callers}
+    return {**{file: found[file] for file in REUSABLE}, **callers}
 
 
 def _in_subfolder(text: str, place: Path, name: str) -> str:
     """Return a caller's text for the project in the folder ``place`` of the repository."""
     folder, paths = json.dumps(place.as_posix()), json.dumps([f"{place.as_posix()}/**"])
+    inputs = f"\n      working-directory: {folder}\n      artifact-prefix: {name}-"
     changes = (
         (r"(?m)^(name: [\w-]+)$", f"-{name}"),
-        (r"(?m)^(  group: [\w-]+)(?=$|-\$)", f"-{name}"),
+        (r"(?m)^(  group: [\w-]+|concurrency: [\w-]+)(?=$|-\$)", f"-{name}"),
         (r"(?m)^(  pull_request:)$", f"\n    paths: {paths}"),
-        (r"(?m)^( +working-directory: )\.$", folder),
-        (r'(artifact-prefix: )""', f"{name}-"),
+        (r"(?m)^(    with:)$", inputs),
         (r"(?m)^( +name: )(?=dist$)", f"{name}-"),
-        (r"(?m)^( +BRANCH: )(?=torch-)", f"{name}-"),
         (r'(tags: \[")(?=v\*"\])', f"{name}-"),
     )
     for pattern, added in changes:

@@ -100,14 +100,17 @@ def merge(
     )
 
 
-def alike(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+def alike(layouts: Sequence[Layout], *, besides: Iterable[tuple[str, bool]] = ()) -> tuple[Layout, ...]:
     """Return the layouts of the wheels of one version, with the same torch requirement in each.
 
-    Installers that lock a version read the metadata of one of its wheels, and use them for all.
+    Installers that lock a version read the metadata of one of its wheels, and use them for all. ``besides`` are
+    releases, each with whether all later ones are meant, that it admits too.
     """
-    if len(layouts) == 1:
+    further = set(besides)
+    if len(layouts) == 1 and not further:
         return tuple(layouts)
     served = {(placed.variant.torch, placed.variant.stable_abi) for layout in layouts for placed in layout.variants}
+    served |= further
     requires = releases.torch_requirement(served, open_ended=layouts[0].fallback is not None)
     return tuple(_requiring(layout, requires) for layout in layouts)
 

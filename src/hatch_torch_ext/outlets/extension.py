@@ -6,6 +6,7 @@ installs anew, and a lock file with hashes keeps the old one.
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import os
 import re
@@ -14,17 +15,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__, merge
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import content, manifest
+from hatch_torch_ext.facts import content, manifest, releases
 from hatch_torch_ext.outlets import merging, writing
 from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.facts.manifest import Origin
     from hatch_torch_ext.outlets.parts import Part
@@ -90,27 +93,60 @@ def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str
         raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
 
 
-def fitting(part: Part, added: Sequence[Part]) -> list[Part]:
+def check_all(read: Sequence[Part], machines: Collection[str]) -> None:
+    """Raise ``MergeError`` unless there is a wheel for each of ``machines``, those of the matrix.
+
+    Installers that lock a version take the requirement of torch from one of its wheels, so all have to admit the new
+    release.
+    """
+    missing = sorted({*machines} - {machine for part in read for machine in part.machines})
+    if missing:
+        names = ", ".join(part.wheel.path.name for part in read)
+        of = f"{read[0].distribution}=={read[0].wheel.version}"
+        raise MergeError(
+            f"The matrix has entries for {', '.join(missing)}, and {names} is not for it. All wheels of a version have "
+            f"to require the same torch: name those of the other machines, too, or all of them by `{of}`"
+        )
+
+
+def fitting(part: Part, added: Sequence[Part], *, machines: Collection[str]) -> list[Part]:
     """Return those of ``added`` that are for the machines of ``part``.
 
-    Raises ``MergeError`` if there are none: the wheels of one version would serve different releases of torch.
+    ``machines`` are those of the new entries. Raises ``MergeError`` if ``part`` is for one of them and nothing of
+    ``added`` is for ``part``. A wheel for a machine that has no build of the new torch gets the requirement only.
     """
     found = [each for each in added if set(each.machines) <= set(part.machines)]
-    if not found:
+    if not found and not {*machines}.isdisjoint(part.machines):
         names = ", ".join(each.wheel.path.name for each in added)
         raise MergeError(
-            f"{part.wheel.path.name} is for {', '.join(part.machines)}, and none of {names} is: build for it, too, or "
-            "name it in another call"
+            f"{part.wheel.path.name} is for {', '.join(part.machines)}, and none of {names} is: build for it, too"
         )
     return found
 
 
-def layouts(read: Sequence[Part], added: Sequence[Part], *, generated: Collection[str] = ()) -> tuple[Layout, ...]:
+def layouts(
+    read: Sequence[Part], added: Sequence[Part], *, machines: Collection[str], generated: Collection[str] = ()
+) -> tuple[Layout, ...]:
     """Return the layout of each wheel of ``read``, the wheels of one version, with what of ``added`` is for it.
 
-    They require the same torch. Raises ``MergeError`` as ``fitting`` and ``layout`` do.
+    They require the same torch: what each required before, and the new releases. Raises ``MergeError`` as ``fitting``
+    (which ``machines`` is for) and ``layout`` do.
     """
-    return merge.alike([layout(part, fitting(part, added), generated=generated) for part in read])
+    found = [layout(part, fitting(part, added, machines=machines), generated=generated) for part in read]
+    return merge.alike(found, besides=(pair for part in read for pair in _admitted(part)))
+
+
+def _admitted(part: Part) -> Iterator[tuple[str, bool]]:
+    """Yield the releases that a wheel requires and has no variant for, since wheels of other machines have one.
+
+    With each, whether it admits all later releases, too.
+    """
+    every = releases.minors_of(releases.admitted_versions(SpecifierSet()))
+    admitted = releases.minors_of(releases.admitted_versions(Requirement(part.requires).specifier))
+    excluded = [line for line in every if line not in admitted]
+    for line in admitted:
+        if releases.format_minor(line) not in part.torches:
+            yield releases.format_minor(line), not excluded or line > excluded[-1]
 
 
 def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()) -> Layout:
@@ -139,28 +175,44 @@ def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()
     return found
 
 
-def write(part: Part, extended: Layout, *, out: Path, audit: Callable[[Path], None]) -> Path:
-    """Write the wheel into the folder ``out`` under the next build number, once ``audit`` has accepted it.
+def write(
+    extended: Sequence[tuple[Part, Layout]],
+    *,
+    out: Path,
+    audit: Callable[[Path, Part, Layout], None],
+    added: Sequence[Part] = (),
+) -> tuple[Path, ...]:
+    """Write each wheel into the folder ``out`` under the next build number; return their paths.
 
-    A wheel of that name is never replaced: raises ``MergeError`` if there is one with other contents.
+    None of them gets its name before ``audit``, which is called with the file, has accepted all. ``added`` are the
+    wheels with the new variants. A wheel of that name is never replaced: raises ``MergeError`` if there is one with
+    other contents.
     """
-    number = str(int(re.sub(r"\D.*", "", part.wheel.build or "0")) + 1)
-    target = out / writing.file_name(part, extended, version=part.wheel.version, build=number)
-    if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is not a folder: name another with `-o`")
-    out.mkdir(parents=True, exist_ok=True)
+    writing.make(out)
     aside = Path(tempfile.mkdtemp(prefix=UNAUDITED, dir=out))
     try:
-        draft = writing.write(part, extended, out=aside, version=part.wheel.version, build=number)
-        audit(draft)
-        if not _named(draft, target) and target.read_bytes() != draft.read_bytes():
-            raise MergeError(
-                f"{target} exists, with other contents: a published name is never used again. Extend that wheel, or "
-                "name another folder with `-o`"
-            )
+        drafts = []
+        for part, layout_of in extended:
+            number = str(int(re.sub(r"\D.*", "", part.wheel.build or "0")) + 1)
+            draft = writing.write(part, layout_of, out=aside, version=part.wheel.version, build=number, read=added)
+            audit(draft, part, layout_of)
+            drafts.append((draft, out / draft.name))
+        for draft, target in drafts:
+            if target.exists() and not filecmp.cmp(draft, target, shallow=False):
+                raise _taken(target)
+        for draft, target in drafts:
+            if not _named(draft, target) and not filecmp.cmp(draft, target, shallow=False):
+                raise _taken(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return target
+    return tuple(target for _, target in drafts)
+
+
+def _taken(target: Path) -> MergeError:
+    return MergeError(
+        f"{target} exists, with other contents: a published name is never used again. Extend that wheel, or name "
+        "another folder with `-o`"
+    )
 
 
 def _named(draft: Path, target: Path) -> bool:
@@ -213,7 +265,7 @@ def _check_required(part: Part, extended: Layout) -> None:
         if canonicalize_name(requirement.name) == "torch" and requirement != parsed_requirement(part.requires)
     ]
     served = {placed.variant.torch for placed in extended.variants}
-    for requirement, line in itertools.product(own, sorted(served - {each.variant.torch for each in part.variants})):
+    for requirement, line in itertools.product(own, sorted(served - part.torches)):
         if not requirement.specifier.contains(f"{line}.0"):
             raise MergeError(
                 f"`{requirement}` is what the project itself requires, and no torch {line} is in it: users could not "

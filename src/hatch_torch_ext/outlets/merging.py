@@ -55,7 +55,8 @@ def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[P
         machines = sorted({built.variant.machine for built in variants}) if each else [None]
         groups = [[built for built in variants if machine in {None, built.variant.machine}] for machine in machines]
         layouts = merge.alike([relaid(group, read) for group in groups])
-        return tuple(writing.write(first, layout, out=out, version=first.public_version) for layout in layouts)
+        version = first.public_version
+        return tuple(writing.write(first, layout, out=out, version=version, read=read) for layout in layouts)
 
 
 def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:

@@ -89,6 +89,11 @@ class Part:
         return tuple(sorted({built.variant.machine for built in self.variants}))
 
     @property
+    def torches(self) -> frozenset[str]:
+        """Return the releases of torch that the variants were built for (``2.8``)."""
+        return frozenset(built.variant.torch for built in self.variants)
+
+    @property
     def metadata(self) -> Mapping[str, object]:
         """Return name -> content of the author's files in ``.dist-info``; METADATA lacks version and torch."""
         info = f"{self.wheel.dist_info}/"

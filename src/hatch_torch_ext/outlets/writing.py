@@ -1,7 +1,7 @@
 """Writes a wheel from a part: the author's members unchanged, the variants of a layout, and metadata that fit them.
 
 Members have the order, times and modes that hatchling gives them, so a wheel that is split and merged again has the
-same bytes if the same zlib compresses it.
+same bytes if the same zlib compressed it. What a wheel has already is copied as it is packed there (``packed.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from packaging.tags import parse_tag
 from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.outlets import parts
+from hatch_torch_ext.outlets import packed, parts
 from hatch_torch_ext.outlets.parts import EXECUTABLE, MANIFEST, SBOM, VARIANTS, forced_order
 from hatch_torch_ext.wheel import parsed_requirement
 
@@ -47,6 +47,14 @@ class _File:
     data: bytes | Path
     like: MemberInfo
     whole: bool = False
+
+    @property
+    def info(self) -> zipfile.ZipInfo:
+        """Return the member's name, time and mode."""
+        found = zipfile.ZipInfo(self.path, self.like.time)
+        found.external_attr = self.like.attributes
+        found.compress_type = zipfile.ZIP_DEFLATED
+        return found
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes as hatchling hands them to the compressor; a file is never in memory as a whole."""
@@ -76,25 +84,33 @@ def write(
     build: str | None = None,
     dist_info: Mapping[str, bytes] | None = None,
     others: Sequence[str] = (),
+    read: Sequence[Part] = (),
 ) -> Path:
     """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
 
     ``version`` may have a local part; ``label`` is that of PEP 825; ``build`` the build number, that of ``part`` unless
     another is given. ``dist_info`` are further files for ``.dist-info``; ``others`` are the wheels with the variants
-    that this one lacks, for the loader's messages. A file of that name is replaced atomically.
+    that this one lacks, for the loader's messages; ``read`` are the wheels, besides ``part``, that have files of the
+    layout. A file of that name is replaced atomically.
     """
     info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
     build = build or part.wheel.build
     target = out / file_name(part, layout, version=version, label=label, build=build)
-    if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is not a folder: name another with `-o`")
-    out.mkdir(parents=True, exist_ok=True)
+    make(out)
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
-    with atomic.replacing(target) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        packed.members([part, *(each for each in read if each is not part)]) as there,
+        atomic.replacing(target) as draft,
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         named = _Named(info=info, version=version, build=build)
         for file in _files(part, layout, named, dist_info=dist_info or {}, others=others):
-            sha256, size = _add(archive, file)
+            if isinstance(file.data, Path) and (kept := there.get(file.data)) is not None:
+                kept.copy(archive, file.info)
+                sha256, size = bytes.fromhex(kept.member.sha256), kept.member.size
+            else:
+                sha256, size = _add(archive, file)
             digest = base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
             lines.writerow((file.path, f"sha256={digest}", str(size)))
         own = f"{info}/RECORD"
@@ -102,6 +118,13 @@ def write(
         like = part.member(f"{part.wheel.dist_info}/RECORD")
         _add(archive, _File(path=own, data=record.getvalue().encode(), like=like, whole=True))
     return target
+
+
+def make(out: Path) -> None:
+    """Make the folder ``out``. Raises ``MergeError`` if there is something else."""
+    if out.exists() and not out.is_dir():
+        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    out.mkdir(parents=True, exist_ok=True)
 
 
 def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
@@ -129,9 +152,7 @@ def pack(target: Path, dist_info: str, members: Iterable[tuple[MemberInfo, bytes
 
 def _add(archive: zipfile.ZipFile, file: _File) -> tuple[bytes, int]:
     """Write a member; return the SHA-256 of its bytes, and their number."""
-    info = zipfile.ZipInfo(file.path, file.like.time)
-    info.external_attr = file.like.attributes
-    info.compress_type = zipfile.ZIP_DEFLATED
+    info = file.info
     if file.whole:
         data = b"".join(file.chunks())
         archive.writestr(info, data, compress_type=zipfile.ZIP_DEFLATED)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.memory import RecordedVariant
     from hatch_torch_ext.values import Entry, Layout, TorchFolders
+    from hatch_torch_ext.wheel import Wheel
 
     Report = Callable[[str], None]
 
@@ -174,9 +175,14 @@ def _wheels(config: Config, entries: Sequence[Entry]) -> dict[str, str | None]:
     return {entry.name: None if one else entry.machine or platform.machine() for entry in entries}
 
 
-def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report) -> None:
-    """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published."""
-    findings = audit.audit_wheel(wheel, ignore=config.ignore, max_size=config.max_size, sources=config.source)
+def check_wheel(wheel: Path, config: Config, layout: Layout, *, report: Report, before: Wheel | None = None) -> None:
+    """Audit the finished wheel, and report its size. Raises ``AuditError`` if it must not be published.
+
+    ``before`` is the wheel that it adds variants to.
+    """
+    findings = audit.audit_wheel(
+        wheel, ignore=config.ignore, max_size=config.max_size, sources=config.source, before=before
+    )
     # The variants' own warnings were reported when each was built.
     faults = [finding for finding in findings if not finding.warning]
     if faults:

@@ -119,6 +119,17 @@ def lock(work: Path, report: Callable[[str], None]) -> AbstractContextManager[No
     return locks.held(work / "lock", what=f"the work folder {work}", report=report)
 
 
+def editing(root: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Exclude others who edit the project's matrix; a message says who is waited for.
+
+    The lock is in the user's cache, so that no sdist holds it; without a cache, none is excluded.
+    """
+    _, folder = _work_folders(root)
+    if not (root / "pyproject.toml").is_file() or _in_cache(folder) is not None:
+        return contextlib.nullcontext()
+    return locks.held(folder / "editing", what=f"the matrix of {root}", report=report)
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a file of the work folder, which the caller holds, whole or not at all."""
     scratch = path.with_name(f"{path.name}.new")

@@ -289,7 +289,8 @@ class Http:
     ) -> None:
         """Write the whole of ``url`` to ``target``, and check its hash; received bytes are kept over interruptions.
 
-        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states.
+        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states; and
+        when fewer do, or none: some servers and proxies answer so instead of an error.
         """
         digest, position = hashlib.sha256(), 0
         sizes = [] if promised is None else [promised]
@@ -312,6 +313,10 @@ class Http:
                 digest.update(data)
                 position += len(data)
                 tick(len(data))
+        if not position or (sizes and position < sizes[0]):
+            target.unlink()
+            came = f"ended after {position} of {sizes[0]} bytes" if position else "is empty"
+            raise RemoteError(f"{public(url)}: the answer {came}. Check the index, and a proxy before it")
         if sha256 is not None and digest.hexdigest() != sha256:
             target.unlink()
             raise RemoteError(

@@ -32,12 +32,17 @@ MAX_PAGE = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``."""
+    """A file that an index lists: its ``name``, its absolute ``url``, and whether it is ``yanked``.
+
+    ``sha256`` (hex) and ``size`` (bytes) are what the index promises, None if it promises none.
+    """
 
     name: str
     url: str
     requires_python: str | None = None
     yanked: bool = False
+    sha256: str | None = None
+    size: int | None = None
 
 
 def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
@@ -80,11 +85,14 @@ def _of_json(body: bytes, base: str, url: str) -> Iterator[IndexFile]:
     try:
         for file in untrusted.json(body)["files"]:
             requires = file.get("requires-python")
+            promised, size = file.get("hashes", {}).get("sha256"), file.get("size")
             yield IndexFile(
                 name=str(file["filename"]),
                 url=urljoin(base, str(file.get("url", ""))),
                 requires_python=requires if isinstance(requires, str) else None,
                 yanked=bool(file.get("yanked")),
+                sha256=promised.lower() if isinstance(promised, str) else None,
+                size=size if isinstance(size, int) else None,
             )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RemoteError(f"{public(url)} is not a package index") from error
@@ -102,4 +110,11 @@ def _of_html(text: str, base: str) -> Iterator[IndexFile]:
         except (KeyError, ValueError):  # not an address
             continue
         requires = attributes.get("data-requires-python") or None
-        yield IndexFile(name=name, url=url, requires_python=requires, yanked="data-yanked" in attributes)
+        promised = re.search(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)", urlsplit(url).fragment)
+        yield IndexFile(
+            name=name,
+            url=url,
+            requires_python=requires,
+            yanked="data-yanked" in attributes,
+            sha256=promised[1].lower() if promised else None,
+        )

@@ -73,5 +73,5 @@ def _write(file: IndexFile, http: Http, folder: Path) -> Path:
     if parts.scheme == "file":
         shutil.copyfile(Path(unquote(parts.path)), target)
     else:
-        http.download(file.url, target, None, lambda _: None)
+        http.download(file.url, target, file.sha256, lambda _: None, promised=file.size)
     return target

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.manifest import Fallback, Partial
     from hatch_torch_ext.facts.variant import Variant
 
-RESERVED = frozenset({"cache", "compiling", "cuda", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"})
+RESERVED = frozenset(
+    {"cache", "compiling", "cuda", "editing", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"}
+)
 """Names in the work folder that are not folders of entries."""
 
 

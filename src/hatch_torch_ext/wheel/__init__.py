@@ -15,7 +15,7 @@ import re
 import stat
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -65,13 +65,14 @@ class Member:
 
     ``elf`` is decided by its first bytes, not by its name.
 
-    ``sha256`` is that of the bytes that were read, in hex.
+    ``sha256`` is that of the bytes that were read, in hex; ``crc`` is the archive's CRC-32, which they have.
     """
 
     path: str
     size: int
     compressed: int
     sha256: str
+    crc: int
     elf: bool
 
 
@@ -100,6 +101,12 @@ class Wheel:
 
     They are in memory: writing thousands of small files takes most of the time.
     """
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
+    """The members that were not read, since an earlier wheel has them too, and where that one's files are."""
+
+    def file(self, member: str) -> Path:
+        """Return where the bytes of a kept member are."""
+        return self.elsewhere.get(member) or self.folder / member
 
     def text(self, member: str, *, limit: int = MAX_TEXT) -> str | None:
         """Return the text of a kept member, or None if the wheel lacks it or it is over the limit."""
@@ -148,11 +155,13 @@ def read(
     folder: Path,
     keep: Callable[[str], bool] = lambda _: False,
     texts: Callable[[str], bool] = lambda _: False,
+    before: Wheel | None = None,
 ) -> Wheel:
     """Read the wheel at ``path``; write ELF files, metadata, manifests and what ``keep`` names below ``folder``.
 
-    Members that ``texts`` names are kept in memory, up to ``MAX_TEXT`` bytes altogether. Every member is read once, and
-    compared with RECORD; time and memory are proportional to the file. Raises ``WheelError`` for what is not a wheel.
+    Members that ``texts`` names are kept in memory, up to ``MAX_TEXT`` bytes altogether. ELF files that ``before``, the
+    wheel that this one was made from, has too are not read again. Every other member is read once, and compared with
+    RECORD; time and memory are proportional to the file. Raises ``WheelError`` for what is not a wheel.
     """
     distribution, version, tags, label, build = _parse_name(path)
     problems = Problems()
@@ -164,7 +173,14 @@ def read(
         read_members = []
         kept: dict[str, bytes] = {}
         room = MAX_TEXT
+        elsewhere: dict[str, Path] = {}
+        known = {_packed(member): member for member in before.members if member.elf} if before is not None else {}
         for info in infos:
+            same = known.get((info.CRC, info.file_size, info.compress_size))
+            if before is not None and same is not None and _recorded(same, (record or {}).get(info.filename)):
+                read_members.append(replace(same, path=info.filename))
+                elsewhere[info.filename] = before.file(same.path)
+                continue
             text = io.BytesIO() if info.file_size <= room and texts(info.filename) else None
             try:
                 member, digest = _extract(
@@ -205,6 +221,7 @@ def read(
         label=label,
         build=build,
         texts=kept,
+        elsewhere=elsewhere,
     )
 
 
@@ -332,9 +349,29 @@ def _extract(
             if is_kept:
                 target.unlink(missing_ok=True)
             raise
-    member = Member(path=info.filename, size=size, compressed=info.compress_size, sha256=sha256.hexdigest(), elf=elf)
+    member = Member(
+        path=info.filename,
+        size=size,
+        compressed=info.compress_size,
+        sha256=sha256.hexdigest(),
+        crc=info.CRC,
+        elf=elf,
+    )
     digest = (other or sha256).digest() if algorithm in RECORD_HASHES else b""
-    return member, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return member, _in_record(digest)
+
+
+def _packed(member: Member) -> tuple[int, int, int]:
+    return member.crc, member.size, member.compressed
+
+
+def _recorded(member: Member, line: tuple[str, str] | None) -> bool:
+    """Return whether RECORD's line has the SHA-256 of the member."""
+    return line == ("sha256", _in_record(bytes.fromhex(member.sha256)))
+
+
+def _in_record(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _is_text(name: str) -> bool:
