@@ -6,6 +6,7 @@ python benchmarks/hostile_wheels.py symbols      the wheels of that name alone, 
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import multiprocessing
@@ -238,11 +239,15 @@ def measure(name: str, path: Path, command: tuple[str, ...], folder: Path) -> Me
 
 def main() -> int:
     """Measure, print, and write the results; 1 where an aim is missed."""
-    asked = sys.argv[1:] or list(HOSTILE)
+    parser = argparse.ArgumentParser(description="Seconds, memory and text of what reads hostile wheels.")
+    parser.add_argument("wheels", nargs="*", metavar="WHEEL", help=f"of {', '.join(HOSTILE)}; all by default")
+    chosen = parser.parse_args().wheels or list(HOSTILE)
+    if unknown := sorted({*chosen} - {*HOSTILE}):
+        parser.error(f"there is no wheel {', '.join(unknown)}: name some of {', '.join(HOSTILE)}")
     rows = []
     with tempfile.TemporaryDirectory(prefix="hatch-torch-ext-wheels-") as scratch:
         folder = Path(scratch)
-        for name in asked:
+        for name in chosen:
             path = folder / NAME
             made = multiprocessing.get_context("spawn").Process(target=write, args=(name, path))
             made.start()  # apart: a program's peak memory is never below that of the process that started it
@@ -252,7 +257,7 @@ def main() -> int:
                 rows.append(row)
                 sys.stdout.write(f"{line(row)}\n")
                 sys.stdout.flush()
-    if not sys.argv[1:]:
+    if len(chosen) == len(HOSTILE):
         RESULTS.write_text(page(rows), encoding="utf-8")
     return int(not all(row.fits for row in rows))
 

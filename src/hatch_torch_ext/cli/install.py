@@ -45,9 +45,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "packages", metavar="PACKAGE", nargs="+", help="a requirement, the path of a wheel, or `torch`"
     )
     command.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
-    command.add_argument(
-        "--backend", metavar="NAME", help="cu130, rocm6.4, xpu, cpu or auto (TORCH_EXT_BACKEND, else auto)"
-    )
+    command.add_argument("--backend", metavar="NAME", help="cu130, rocm6.4, xpu, cpu or auto, which is the default")
     command.add_argument("--channel", choices=("stable", "test", "nightly"), default="stable", help="of torch")
     command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to install into")
     command.add_argument(
@@ -91,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
     environ = {**pipfiles.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
-    backend = options.backend or os.environ.get(installing.BACKEND) or "auto"
+    backend = options.backend or "auto"
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")

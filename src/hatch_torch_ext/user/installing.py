@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.user.target import TargetPython
 
 CHANNELS = {"stable": "", "test": "/test", "nightly": "/nightly"}
-BACKEND = "TORCH_EXT_BACKEND"
 CPU = "cpu"
 AUTO = "auto"
 ANOTHER_INDEX = (
