@@ -267,7 +267,7 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
         audit.audit_wheel(path, open_with=tmp_path / "an env")
     command = f"uv pip install --python '{python}' torch"
     assert str(caught.value) == (
-        f"`--python`: {python} has no torch that can be imported, so that nothing can be opened. Install one, such as "
+        f"`--python`: {python} has no torch that can be imported, so nothing can be opened. Install one, such as "
         f"by `{command}`, or name another Python."
     )
     (tmp_path / "index").mkdir()
@@ -302,7 +302,7 @@ def test_a_python_whose_torch_is_broken(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as caught:
             audit.audit_wheel(path, open_with=python)
         told = str(caught.value)
-        what = f"`--python`: the torch of {python} cannot be imported, so that nothing can be opened"
+        what = f"`--python`: the torch of {python} cannot be imported, so nothing can be opened"
         assert told.startswith(f"{what}: {words}")
         command = told.partition("Repair that installation (`")[2].partition("`")[0]
         assert subprocess.run(shlex.split(command), capture_output=True, check=False).returncode

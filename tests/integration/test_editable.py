@@ -285,7 +285,7 @@ def test_rebuild_where_home_cannot_be_used(author: Author, tmp_path: Path, case:
     assert (temporary / f"hatch-torch-ext-{os.geteuid()}").is_dir() is (not places)
 
 
-@pytest.mark.performs("Make it writable", "or install it into an")
+@pytest.mark.performs("Make it writable", "or install it into your")
 def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> None:
     """The error comes before anything is compiled; it names the folder, its owner, and what to do.
 
@@ -305,7 +305,7 @@ def test_rebuild_in_an_environment_that_cannot_be_written(author: Author) -> Non
         author.site.chmod(0o755)
         assert done.stderr.splitlines()[-2:] == [
             f"ImportError: my_pkg: {source} changed since it was compiled, and cannot be compiled, since nothing can "
-            f"be put into {author.site}: {told}, or install it into an environment of your own, which "
+            f"be put into {author.site}: {told}, or install it into your own environment, which "
             "`python -m venv` makes.",
             "TORCH_EXT_REBUILD=0 loads what was compiled before.",
         ]

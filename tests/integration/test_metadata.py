@@ -256,7 +256,7 @@ BAD = [
     ),
     pytest.param(
         [('"torch=={matrix:torch}.*"', '"torch>=2.8"'), ("torch = [", "os = [")],
-        "matrix.2.8: `torch>=2.8` does not say which release of torch it is, so that the project's metadata cannot: "
+        "matrix.2.8: `torch>=2.8` does not say which release of torch it is, so the project's metadata cannot: "
         "require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
         '"torch=={matrix:torch}.*"',
         [('"torch>=2.8"', '"torch=={matrix:torch}.*"'), ("os = [", "torch = [")],

@@ -360,7 +360,7 @@ def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         machine.find(None, compiler_launcher="fastcache")
     assert str(failure.value) == (
         "matrix.2.11: option `compiler-launcher` names `fastcache`, which is not on PATH: install it, or set the "
-        "option to `auto` (ccache or sccache where there, else a ccache of its own) or `none`"
+        "option to `auto` (ccache or sccache where there, else a fetched ccache) or `none`"
     )
     for value in re.findall(r"`(auto|none)`", str(failure.value)):
         assert machine.find(None, compiler_launcher=value).cache == {"auto": CompilerCache(program=ccache)}.get(value)

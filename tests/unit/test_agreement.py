@@ -71,7 +71,7 @@ def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     with pytest.raises(ConfigurationError) as caught:
         declaring.requirement([entry(None)])
     assert str(caught.value) == (
-        "None: `torch>=2.8` does not say which release of torch it is, so that the project's metadata cannot: require "
+        "None: `torch>=2.8` does not say which release of torch it is, so the project's metadata cannot: require "
         'one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "torch=={matrix:torch}.*"'
     )
     fixed, pin = re.findall('require one, such as `(.*?)`.* require "(.*?)"', str(caught.value))[0]

@@ -197,7 +197,7 @@ RIGHT = "`[tool.hatch.build.targets.wheel.hooks.torch-ext]`"
     [
         ("", f"The wheel target has no build hook `torch-ext`: add {RIGHT} to pyproject.toml."),
         *(
-            (f"[{place}]", f"`[{place}]` is not a table of a build hook, so that nothing reads it: write {RIGHT}.")
+            (f"[{place}]", f"`[{place}]` is not a table of a build hook, so nothing reads it: write {RIGHT}.")
             for place in (
                 "tool.hatch.build.targets.wheel.torch-ext",
                 "tool.hatch.build.targets.wheel.hooks.torch_ext",

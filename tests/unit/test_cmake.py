@@ -232,7 +232,7 @@ def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) ->
         (tmp_path / "csrc" / name).touch()
     assert written.note(job, before) == (
         "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. All entries share what CMake "
-        "writes there, so that they are compiled one after another, and it may end up in an sdist or a wheel: let "
+        "writes there, so they are compiled one after another, and it may end up in an sdist or a wheel: let "
         "CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
     )
 

@@ -1,4 +1,4 @@
-"""Opens files in an available torch, in a process of its own: the one proof that a file can be loaded.
+"""Opens files in an available torch, in a separate process: the one proof that a file can be loaded.
 
 A faulty library can abort the whole process. That becomes a finding with the process's output, and the remaining files
 are opened in a new process.

@@ -341,7 +341,7 @@ def _open(
     if isinstance(here, str):
         raise ConfigurationError(
             [
-                f"`--python`: the torch of {python} cannot be imported, so that nothing can be opened: {here}. Repair "
+                f"`--python`: the torch of {python} cannot be imported, so nothing can be opened: {here}. Repair "
                 f"that installation (`{shlex.quote(str(python))} -c 'import torch'` must work), or name another Python."
             ]
         )
@@ -351,7 +351,7 @@ def _open(
         install = f"uv pip install --python {shlex.quote(str(python))} torch"
         raise ConfigurationError(
             [
-                f"`--python`: {python} has no torch that can be imported, so that nothing can be opened. Install one, "
+                f"`--python`: {python} has no torch that can be imported, so nothing can be opened. Install one, "
                 f"such as by `{install}`, or name another Python."
             ]
         )

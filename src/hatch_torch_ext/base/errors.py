@@ -123,7 +123,7 @@ class FatbinError(TorchExtError):
 
 
 class ProcessError(TorchExtError):
-    """A program failed. The stage that started it catches this and raises an error of its own."""
+    """A program failed. The stage that started it catches this and raises its own error."""
 
     def __init__(self, message: str, *, returncode: int | None, output: str) -> None:
         self.returncode = returncode
@@ -163,7 +163,7 @@ def crowded(output: object) -> str | None:
     bound = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     bounds = "" if bound == resource.RLIM_INFINITY else f"`ulimit -u` is {bound}; "
     return (
-        f"No more processes may be started here ({bounds}a container has a limit of its own, pids.max): raise the "
+        f"No more processes may be started here ({bounds}a container has its own limit, pids.max): raise the "
         "limit, end other programs, or compile one file at a time with HATCH_TORCH_EXT_JOBS=1"
     )
 

@@ -1,4 +1,4 @@
-"""uv: which program it is, in one place, and packages that it installs into a folder of their own."""
+"""uv: which program it is, in one place, and packages that it installs into a separate folder."""
 
 from __future__ import annotations
 

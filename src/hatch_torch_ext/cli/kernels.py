@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--header",
         metavar="FILE",
         type=path,
-        help="write registration.h, with which operators get a name of their own in each build, and do nothing else",
+        help="write registration.h, with which operators get another name in each build, and do nothing else",
     )
     command.set_defaults(run=run)
 

@@ -128,7 +128,7 @@ def _no_hook(hatch: Mapping[str, Any]) -> str:
     for place, table in places.items():
         for name in ("torch-ext", "torch_ext"):
             if name in table:
-                return f"`[{place}.{name}]` is not a table of a build hook, so that nothing reads it: write {right}."
+                return f"`[{place}.{name}]` is not a table of a build hook, so nothing reads it: write {right}."
     return f"The wheel target has no build hook `torch-ext`: add {right} to pyproject.toml."
 
 

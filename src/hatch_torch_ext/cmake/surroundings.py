@@ -163,7 +163,7 @@ def env_changes(job: Job) -> dict[str, str | None]:
     changes |= launchers.environ(job, environ)
     if (base := package.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
-        # By content: every environment has a copy of nvcc, with a time of its own.
+        # By content: every environment has a copy of nvcc, with another time.
         changes["CCACHE_COMPILERCHECK"] = environ.get("CCACHE_COMPILERCHECK", "content")
     return changes
 

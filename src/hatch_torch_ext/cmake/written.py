@@ -86,7 +86,7 @@ def note(job: Job, before: Mapping[Path, State]) -> str | None:
     shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return (
-        f"sources changed while CMake ran: {shown}{more}. All entries share what CMake writes there, so that they are "
+        f"sources changed while CMake ran: {shown}{more}. All entries share what CMake writes there, so they are "
         "compiled one after another, and it may end up in an sdist or a wheel: let CMake write below "
         "${CMAKE_CURRENT_BINARY_DIR} instead"
     )

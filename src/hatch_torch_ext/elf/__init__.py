@@ -107,7 +107,7 @@ def defined(path: Path) -> frozenset[str]:
 
 
 def versions(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each name that the library exports with a version of its own, and that version (``GLIBC_2.17``).
+    """Yield each name that the library exports with its own version, and that version (``GLIBC_2.17``).
 
     Raises ``ElfError`` as ``read`` does.
     """

@@ -94,7 +94,7 @@ _DIGEST = re.compile(f"[0-9a-f]{{{SHORT}}}")
 class Origin:
     """The sources and the configuration of a wheel, the same on every machine, and whether built from an sdist or not.
 
-    The matrix is not part of it: more entries are no reason for another wheel.
+    The matrix is not part of it: more entries do not make another wheel.
     """
 
     version: str

@@ -2,7 +2,7 @@
 
 The rule does not use exports: a thin SDK has none, and NEEDED must be the same for thin and full ones. It agrees with
 the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++ symbols need both (the
-second needs the first anyway); what CUDA and Python own has namespaces and names of its own.
+second needs the first anyway); what CUDA and Python own has its own namespaces and names.
 
 For two parts of torch's internals the names do not decide, and the rule assigns them to the CPU library: the kernels of
 ``at::native``, and symmetric memory in ``c10d``. A project that calls these in libtorch_cuda.so usually needs

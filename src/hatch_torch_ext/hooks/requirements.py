@@ -26,7 +26,7 @@ _KEPT = ("hatch", "rich")
 def of_a_wheel() -> list[str]:
     """Return the requirements, sorted; cmake and ninja only if those of the machine are missing or too old.
 
-    hatch and rich have an environment of their own (``environments.program``). If it cannot be made, they are among the
+    hatch and rich have a separate environment (``environments.program``). If it cannot be made, they are among the
     requirements, and the front end installs them with its own settings.
     """
     found = []

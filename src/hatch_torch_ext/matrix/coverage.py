@@ -76,7 +76,7 @@ def compare(
 ) -> Coverage:
     """Compare the entries for ``machine`` with its ``builds``; the rows keep the order of ``builds``.
 
-    ``besides`` are machines with entries of their own; releases ``requested`` without an entry are new, however old.
+    ``besides`` are machines that have their own entries; releases ``requested`` without an entry are new, however old.
     """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]

@@ -209,7 +209,7 @@ def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
     Raises ``ConfigurationError`` for entries whose torch is known only after it is installed.
     """
     problems = [
-        f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so that the project's "
+        f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so the project's "
         "metadata cannot: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
         '"torch=={matrix:torch}.*"'
         for entry in entries

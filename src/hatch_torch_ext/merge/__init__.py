@@ -122,7 +122,7 @@ def largest(layout: Layout, count: int = 5) -> tuple[tuple[str, int], ...]:
 
 
 def may_differ(target: str) -> bool:
-    """Return whether each variant may have a file ``target`` of its own; of other files, the package has one."""
+    """Return whether each variant may have its own file ``target``; of other files, the package has one."""
     place = PurePosixPath(target)
     return place.suffix in PER_VARIANT and place.name != "__init__.py"
 

@@ -52,7 +52,7 @@ class Product:
     manifest: Path
     sbom: Path
     others: tuple[Layout, ...] = ()
-    """The layouts of the other machines' wheels, if each machine has a wheel of its own."""
+    """The layouts of the other machines' wheels, if each machine has its own wheel."""
 
 
 def check_platform() -> None:

@@ -1,6 +1,6 @@
 """Entries as tasks of a Dask cluster: the project is sent once, each entry returns as a wheel, events arrive live.
 
-A worker builds an entry by ``hatch-torch-ext build --only`` in a program of its own: it ends with a lost worker, and
+A worker builds an entry by ``hatch-torch-ext build --only`` in a separate program: it ends with a lost worker, and
 the scheduler gives the entry to another worker.
 """
 

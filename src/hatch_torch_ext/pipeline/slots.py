@@ -30,7 +30,7 @@ class Shares:
     """The shares of one build's Ninjas; with ``serves``, compilers that can wait for a token by themselves do so.
 
     A Ninja that is killed takes its tokens with it. Whenever no Ninja runs, those that are lost are known exactly, and
-    come back; until then the pool is smaller, and no entry waits for more than it: each holds a token of its own.
+    come back; until then the pool is smaller, and no entry waits for more than it: each holds its own token.
     """
 
     def __init__(self, pool: Pool, *, serves: bool = False) -> None:

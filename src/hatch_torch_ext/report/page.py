@@ -94,7 +94,7 @@ SMALLEST = 0.0006
 """Files smaller than this part of the wheel are drawn together."""
 ONE_PERCENT = 0.01
 MAX_GROUPS = 60
-"""The number of variants with a group of their own in the picture."""
+"""The number of variants that have a group in the picture."""
 SHARED = "shared"
 REST = "Python and data"
 KINDS = {"library": "libraries", "module": "Python modules", "graft": "bundled libraries", "program": "programs"}

@@ -65,8 +65,8 @@ class Finder(importlib.abc.MetaPathFinder):
         else:
             import warnings
 
-            told = "{}: the old code is loaded. Compile it: {}".format(head, self._command())
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            message = "{}: the old code is loaded. Compile it: {}".format(head, self._command())
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _changed(self) -> Optional[str]:
         """Return a clause that names the sources that changed, or None."""
@@ -111,20 +111,20 @@ class Finder(importlib.abc.MetaPathFinder):
         top = os.path.join(HERE, self.data["folder"].split("/")[0])
         for place in [HERE, *(folder for folder, _, _ in os.walk(top))]:
             if not os.access(place, os.W_OK | os.X_OK):
-                told = "{}, and cannot be compiled, since nothing can be put into {}: {}, or install it into an "
-                told += "environment of your own, which `python -m venv` makes.\n{}"
-                raise ImportError(told.format(head, place, self._owner(place), _OLD))
+                message = "{}, and cannot be compiled, since nothing can be put into {}: {}, or install it into your "
+                message += "own environment, which `python -m venv` makes.\n{}"
+                raise ImportError(message.format(head, place, self._owner(place), _OLD))
         if importlib.util.find_spec("hatch_torch_ext") is None:
-            told = "{}, and `editable.rebuild` needs hatch-torch-ext in this Python: {}; or compile it by hand: {}\n{}"
-            raise ImportError(told.format(head, self._adding(), self._command(), _OLD))
+            text = "{}, and `editable.rebuild` needs hatch-torch-ext in this Python: {}; or compile it by hand: {}\n{}"
+            raise ImportError(text.format(head, self._adding(), self._command(), _OLD))
 
     def _owner(self, place: str) -> str:
         """Return why this user cannot write ``place``, and who can."""
         owner, here = os.stat(place).st_uid, os.geteuid()
         if owner == here:
             return "it is read-only. Make it writable"
-        told = "it belongs to {}, and this process is {}'s. Run as {}: {}"
-        return told.format(_user(owner), _user(here), _user(owner), self._command())
+        message = "it belongs to {}, and this process is {}'s. Run as {}: {}"
+        return message.format(_user(owner), _user(here), _user(owner), self._command())
 
     def _compile(self, head: str) -> None:
         import subprocess
@@ -139,8 +139,8 @@ class Finder(importlib.abc.MetaPathFinder):
             check=False,
         )
         if done.returncode:
-            said = done.stdout.decode("utf-8", "replace").strip()
-            raise ImportError("{}, and cannot be compiled:\n{}\n{}".format(head, said, _OLD))
+            output = done.stdout.decode("utf-8", "replace").strip()
+            raise ImportError("{}, and cannot be compiled:\n{}\n{}".format(head, output, _OLD))
 
     def _read(self) -> None:
         """Take the data of this very file as it is written now."""

@@ -1,6 +1,6 @@
 """Prints what the kernel's files have about GPUs of AMD and Intel (``ask_kernel.py ROOT``), as JSON.
 
-No driver is called. It runs in a process of its own, since a file of a broken driver can hang whoever reads it.
+No driver is called. It runs in a separate process, since a file of a broken driver can hang whoever reads it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Asks one of NVIDIA's libraries about this machine (``ask_nvidia.py nvml`` or ``cuda``); prints the answer as JSON.
 
-It runs in a process of its own, since a broken driver can hang or crash the process that opens it. No CUDA context is
+It runs in a separate process, since a broken driver can hang or crash the process that opens it. No CUDA context is
 created.
 """
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 VARIABLE = "HATCH_TORCH_EXT_FAMILY"
-"""``<name>.<session>``: daemons that a program leaves behind (sccache's server) have a session of their own."""
+"""``<name>.<session>``: daemons that a program leaves behind (sccache's server) have their own session."""
 GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 
 

@@ -163,8 +163,8 @@ def marked(requirement, marker):
     """Return a requirement under a marker."""
     if not marker:
         return requirement
-    wanted, _, own = (each.strip() for each in requirement.partition(";"))
-    return "{}; {}".format(wanted, "({}) and ({})".format(own, marker) if own else marker)
+    declared, _, own = (each.strip() for each in requirement.partition(";"))
+    return "{}; {}".format(declared, "({}) and ({})".format(own, marker) if own else marker)
 
 
 def setup(*args, **keywords):
@@ -197,23 +197,23 @@ def setup(*args, **keywords):
 
 def versioneers():
     """Return whether the version is versioneer's; its file takes itself out of ``sys.modules``."""
-    return "versioneer" in sys.modules or (os.path.isfile("versioneer.py") and "versioneer" in said_to_setuptools())
+    return "versioneer" in sys.modules or (os.path.isfile("versioneer.py") and "versioneer" in setuptools_settings())
 
 
-def said_to_setuptools():
+def setuptools_settings():
     """Return the text of the files that configure setuptools."""
-    said = ""
+    text = ""
     for name in ("setup.py", "setup.cfg", "pyproject.toml"):
         if os.path.isfile(name):
             with open(name, encoding="utf-8", errors="replace") as stream:
-                said += stream.read()
-    return said
+                text += stream.read()
+    return text
 
 
 def tracked():
     """Return the files that git tracks, if setuptools-scm would tell setuptools of them."""
     listed = os.environ.get("TORCH_EXT_RECORDING_TRACKED", "")
-    if not os.path.isfile(listed) or not re.search(r"setuptools[-_](scm|git)", said_to_setuptools()):
+    if not os.path.isfile(listed) or not re.search(r"setuptools[-_](scm|git)", setuptools_settings()):
         return []
     with open(listed, encoding="utf-8") as stream:
         return stream.read().splitlines()
@@ -322,7 +322,7 @@ def discovered():
 
 
 GIVEN = frozenset(os.environ)
-asked = []
+variables = []
 
 
 class Environment(type(os.environ)):
@@ -331,8 +331,8 @@ class Environment(type(os.environ)):
     def __getitem__(self, name):
         frame, depth = sys._getframe(1), 0
         while frame is not None and depth < 4:
-            if frame.f_code.co_filename == SETUP and name not in asked:
-                asked.append(name)
+            if frame.f_code.co_filename == SETUP and name not in variables:
+                variables.append(name)
             frame, depth = frame.f_back, depth + 1
         return super().__getitem__(name)
 
@@ -343,11 +343,11 @@ ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", 
 
 def finish(found):
     """Write the result."""
-    found["asked"] = sorted(name for name in asked if name not in ANSWERED and name not in GIVEN)
+    found["asked"] = sorted(name for name in variables if name not in ANSWERED and name not in GIVEN)
     unknown = getattr(sys.modules.get("torch._unknown"), "ASKED", [])
     if unknown:
-        told = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "told that there is none"
-        what = "asks torch for {}, which a recording does not know: {}".format(", ".join(unknown), told)
+        answer = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "told that there is none"
+        what = "asks torch for {}, which a recording does not know: {}".format(", ".join(unknown), answer)
         notes.append({"line": 0, "text": what})
     found["notes"] = notes
     with open(RESULT, "w", encoding="utf-8") as stream:

@@ -1,6 +1,6 @@
 """The per-user cache of torch SDKs, shared by projects and by concurrent builds; nothing in it is used unchecked.
 
-An item is made in a folder of its own, gets its marker last, is sealed, and is renamed into place: every item in place
+An item is made in a separate folder, gets its marker last, is sealed, and is renamed into place: every item in place
 is complete, whenever a build was killed. It is read-only from then on, and compared with its seal before each use. Its
 key says where its bytes came from, so files of one index are never used for another. Headers that are the same in
 several releases are one file with several names (hard links).

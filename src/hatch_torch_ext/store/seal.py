@@ -211,7 +211,7 @@ KINDS = ("torch", "nvidia", "stubs", "ccache", "hatch")
 FOLDERS = (*KINDS, "blobs", "compiled", "exports", "locks", "resolved", "seals", "unfinished", "work")
 OTHERS_MAY_ENTER = stat.S_IXGRP | stat.S_IXOTH
 WRITABLE = "other users can write it, and it is not empty"
-A_LINK = "it is a link, and a cache has folders of its own there"
+A_LINK = "it is a link, and a cache has real folders there"
 TAG = """\
 Signature: 8a477f597d28d172789f06886806bc55
 # A cache of hatch-torch-ext; `hatch-torch-ext sdk prune` empties it.

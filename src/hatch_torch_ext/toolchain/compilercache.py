@@ -53,7 +53,7 @@ def find(config: Config, *, entry: str, report: Callable[[str], None]) -> Compil
         raise ToolchainError(
             entry,
             f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
-            "`auto` (ccache or sccache where there, else a ccache of its own) or `none`",
+            "`auto` (ccache or sccache where there, else a fetched ccache) or `none`",
         )
     store = stores.usable(os.environ, config.root / "build" / "torch-ext" / "cache", report)
     program = _own(store, report)

@@ -102,7 +102,7 @@ function(_torch_ext_raise_standard target)
   endif()
 endfunction()
 
-# nvcc names what is local to a source after a hash of the source's absolute path, in device code too. It is told a path
+# nvcc names what is local to a source after a hash of the source's absolute path, in device code too. It gets a path
 # from the project's root instead: two checkouts give the same bytes, and a compiler cache hits.
 function(_torch_ext_name_cuda_sources target)
   get_target_property(sources ${target} SOURCES)
@@ -289,7 +289,7 @@ function(_torch_ext_settle_target_version target)
   endforeach()
 endfunction()
 
-# Where only some sources of a target have a version of their own, the others keep the entry's.
+# Where only some sources of a target have their own version, the others keep the entry's.
 function(_torch_ext_complete_target_version target by_linked)
   get_target_property(sources ${target} SOURCES)
   _torch_ext_written(${target} of_all WITHOUT_SOURCES)
@@ -358,7 +358,7 @@ function(_torch_ext_link_program target)
   get_target_property(options ${target} LINK_OPTIONS)
   get_target_property(linker ${target} LINKER_TYPE)
   if("${CMAKE_EXE_LINKER_FLAGS};${options};${CMAKE_LINKER_TYPE};${linker}" MATCHES "(-fuse-ld=|;)(gold|GOLD|lld|LLD|mold|MOLD)")
-    torch_ext_note("target ${target}: a program that links torch needs the GNU linker, and ${CMAKE_MATCH_2} is asked for; built as it is, it may not start. Take that option out for it")
+    torch_ext_note("target ${target}: a program that links torch needs the GNU linker, and the project names ${CMAKE_MATCH_2}; built as it is, it may not start. Take that option out for it")
     return()
   endif()
   execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -dumpmachine OUTPUT_VARIABLE machine OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -14,7 +14,7 @@ function(_torch_ext_definitions target output)
   set(${output} "${found}" PARENT_SCOPE)
 endfunction()
 
-# What makes the entry's torch the oldest one for sources on the stable ABI; a target with a version of its own keeps that
+# What makes the entry's torch the oldest one for sources on the stable ABI; a target with its own version keeps that
 # (TorchExtFinish.cmake).
 set(_torch_ext_stable "")
 foreach(_torch_ext_definition IN LISTS TorchExt_STABLE_DEFINITIONS)

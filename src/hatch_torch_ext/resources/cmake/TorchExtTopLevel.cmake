@@ -13,7 +13,7 @@ endfunction()
 
 if(CMAKE_VERSION VERSION_GREATER_EQUAL "4.0" AND CMAKE_MINIMUM_REQUIRED_VERSION VERSION_LESS "3.5")
   torch_ext_note(
-    "the project asks for CMake ${CMAKE_MINIMUM_REQUIRED_VERSION}, below the oldest that CMake ${CMAKE_VERSION} still imitates; built as if it asked for 3.5. Raise cmake_minimum_required to 3.5 or newer")
+    "the project asks for CMake ${CMAKE_MINIMUM_REQUIRED_VERSION}, below the oldest that CMake ${CMAKE_VERSION} still imitates; built as if it required 3.5. Raise cmake_minimum_required to 3.5 or newer")
 endif()
 
 # Paths of this machine are kept out of every object: two builds in different folders give the same bytes.
@@ -71,7 +71,7 @@ else()
 endif()
 
 # A dependency provider, because Torch_DIR in the cache yields to `set(Torch_DIR …)`, which projects do with what they
-# asked Python for. What is not torch is left to the author's own provider, where there is one.
+# got from Python. What is not torch is left to the author's own provider, where there is one.
 macro(torch_ext_provide_dependency _torch_ext_method _torch_ext_name)
   if("${_torch_ext_method}" STREQUAL "FIND_PACKAGE" AND "${_torch_ext_name}" MATCHES "^(Torch|Caffe2)$")
     _torch_ext_answer(${_torch_ext_name} ${ARGN})

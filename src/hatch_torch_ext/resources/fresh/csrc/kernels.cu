@@ -23,8 +23,8 @@ void muladd_cuda(const float* a, const float* b, float c, float* out, std::int64
   if (count == 0) {
     return;
   }
-  const std::int64_t wanted = (count + kThreads - 1) / kThreads;
-  const int blocks = static_cast<int>(wanted < kMostBlocks ? wanted : kMostBlocks);
+  const std::int64_t needed = (count + kThreads - 1) / kThreads;
+  const int blocks = static_cast<int>(needed < kMostBlocks ? needed : kMostBlocks);
   muladd<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(a, b, c, out, count);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     throw std::runtime_error(cudaGetErrorString(error));

@@ -1,4 +1,4 @@
-// The kernels know nothing of torch, so that they are compiled once for every release of it.
+// The kernels know nothing of torch, so they are compiled once for every release of it.
 #pragma once
 #include <cstdint>
 

@@ -13,7 +13,7 @@ ASKED = []
 
 
 class Kind(abc.ABCMeta):
-    """What nothing is: false, empty, zero; called, indexed or asked for a part, it is nothing again.
+    """What nothing is: false, empty, zero; called, indexed or read for an attribute, it is nothing again.
 
     It is a class, so that classes of torch can be subclassed, beside abstract ones too.
     """
@@ -68,7 +68,7 @@ class Nothing(metaclass=Kind):
 
 
 def keep(name):
-    """Keep a name that was asked for."""
+    """Keep a name that ``setup.py`` uses."""
     if name not in ASKED:
         ASKED.append(name)
 

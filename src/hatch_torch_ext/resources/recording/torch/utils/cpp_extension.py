@@ -1,4 +1,4 @@
-"""Extensions as ``setup.py`` declares them, kept as they were said: torch's own flags and folders are not added."""
+"""Extensions as ``setup.py`` declares them, kept as they are written: torch's own flags and folders are not added."""
 
 import os
 
