@@ -217,7 +217,7 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
     assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
 
 
-@pytest.mark.performs("which makes none of hatch")
+@pytest.mark.performs("which makes no environment of hatch")
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
     """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""

@@ -40,7 +40,7 @@ def test_a_redirection_whose_body_cannot_be_unpacked(monkeypatch: pytest.MonkeyP
     client = httpx.Client(transport=httpx.MockTransport(answer), follow_redirects=True)
     with http.Http(IndexSettings()) as session:
         monkeypatch.setattr(session, "_client", lambda _: client)
-        with pytest.raises(http.RemoteError, match="in a packing that cannot be undone"):
+        with pytest.raises(http.RemoteError, match="sends content that cannot be decompressed"):
             session.page(URL, "*/*")
 
 

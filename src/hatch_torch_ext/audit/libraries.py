@@ -88,8 +88,8 @@ def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     shares = shares and not any(map(sonames.is_cpp_runtime, binary.elf.needed))
     if shares and has_cpp_runtime(binary.elf.path):
         message = (
-            "has the C++ runtime in it, beside the one that torch loads: numbers vanish from texts, and an exception "
-            "ends the process"
+            "has the C++ runtime in it, beside the one that torch loads: streams write no numbers, and an "
+            "exception ends the process"
         )
         warning, remedy = (True, OF_A_GRAFT) if binary.graft else (None, None)
         yield finding("static-runtime", binary.place, message, variant=subject.variant, warning=warning, remedy=remedy)

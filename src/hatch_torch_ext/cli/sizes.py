@@ -34,7 +34,7 @@ def report(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
     for form, paths in forms.items():
         largest = max(paths, key=lambda path: path.stat().st_size)
         fits = largest.stat().st_size <= bound
-        verdict = "fits into" if fits else "is over"
+        verdict = "fits into" if fits else "over"
         terminal.say(
             f"{form}: the largest, {largest.name}, has {size(largest.stat().st_size)}: {verdict} {size(bound)}"
         )

@@ -47,8 +47,8 @@ def of_entry(
     if ".." in Path(entry.name).parts:
         raise EnvironmentCreationError(
             entry.name,
-            f"hatch names the folder of its environment `{entry.name}`, and `..` in that leads out of the folder that "
-            'it makes them in: give the matrix another value, or take `sdk = "thin"`, which makes none of hatch\'s',
+            f"hatch names the folder of its environment `{entry.name}`, and its `..` leads out of the folder of "
+            'environments: give the matrix another value, or take `sdk = "thin"`, which makes no environment of hatch',
         )
     if shared_with_author:
         removal, changes = f"hatch env remove {entry.name}", {}

@@ -129,7 +129,7 @@ def _check_same(first: Part, other: Part) -> None:
     if fallbacks[0] != fallbacks[1]:
         raise MergeError(
             f"{names[0]} and {names[1]} do not hold the same sources for a build at first use (option `fallback`): "
-            "build both from one commit, with the same entries of the matrix, and take what to build by `only`"
+            "build both from one commit, with the same entries of the matrix, and choose what to build with `only`"
         )
     differing = _differing(first.authors, other.authors)
     if differing:

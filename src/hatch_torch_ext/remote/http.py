@@ -185,7 +185,7 @@ class Http:
         except httpx.TransportError as error:
             raise _TransientError(self.settings.scrub(f"{error}" or type(error).__name__)) from error
         except httpx.DecodingError as error:  # from the body of a redirect, which httpx reads itself
-            raise RemoteError(f"{public(url)} answers in a packing that cannot be undone. Check the index") from error
+            raise RemoteError(f"{public(url)} sends content that cannot be decompressed. Check the index") from error
         except httpx.TooManyRedirects as error:
             raise RemoteError(f"{public(url)} redirects without end. Check the index") from error
 

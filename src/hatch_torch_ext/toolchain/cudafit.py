@@ -127,7 +127,7 @@ def check_host_runtime(host: Tool, cxx: Tool, *, setting: str) -> None:
     if links_runtime(host.path, ()):
         raise Unfit(
             f"nvcc's host compiler {host.path} links the C++ runtime (libstdc++) into each library: beside torch, "
-            "which loads another, numbers vanish from texts, and an exception ends the process. Set "
+            "which loads another, streams write no numbers, and an exception ends the process. Set "
             f"{setting.format(cxx.path)}"
         )
 

@@ -223,8 +223,8 @@ def check_runtime(
     if not links_runtime(cxx.path, (*flags, *given)):
         return
     sentence = (
-        "the C++ runtime (libstdc++) is linked into each library: beside torch, which loads another, numbers vanish "
-        "from texts, and an exception ends the process"
+        "the C++ runtime (libstdc++) is linked into each library: beside torch, which loads another, streams write "
+        "no numbers, and an exception ends the process"
     )
     if not links_runtime(cxx.path, tuple(flags)):
         who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"

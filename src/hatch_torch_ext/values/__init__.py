@@ -37,7 +37,7 @@ class Entry:
     dependencies: tuple[str, ...]
     torch_requirement: str
     python: str | None
-    """The Python that the environment asks for (``3.11``), or None for hatch's default."""
+    """The Python that the environment declares (``3.11``), or None for hatch's default."""
     stable_abi: bool = False
     torch: str | None = None
     """The release line (``2.8``) that variable or requirement declares; None: only the installed torch tells."""
@@ -50,12 +50,12 @@ class Entry:
 
     @property
     def gpu(self) -> Backend | None:
-        """Return the GPU's backend that the matrix asks for; None for the CPU, and where it asks for none."""
+        """Return the backend for GPUs that the matrix declares; None for the CPU, and where it declares none."""
         return self.backend if self.backend is not None and self.backend.is_gpu else None
 
     @property
     def is_cpu(self) -> bool:
-        """Return whether the matrix asks for a variant for the CPU, whatever torch it is compiled against."""
+        """Return whether the matrix declares a variant for the CPU, whatever torch it is compiled against."""
         return self.backend is not None and not self.backend.is_gpu
 
     @property
