@@ -146,7 +146,7 @@ def run(
     and the output (stderr merged into stdout) are appended to that file as they come, without secrets; ``line`` is
     called with each line first and returns what is written (None: nothing). ``timeout`` is in seconds; ``given`` is the
     program's input. ``limit`` is the most that is read of its output, in bytes, for programs that are not trusted; it
-    goes with neither ``log`` nor ``given``.
+    excludes ``log`` and ``given``.
 
     Raises ``ProcessError``, without secrets, if the program cannot be started, exceeds ``timeout`` or ``limit``, or
     (with ``check``) exits non-zero; ``Stopped`` if its family was stopped.

@@ -66,8 +66,8 @@ def main(name: str, *folders: str) -> None:
     """Wait for the end of the build; if it was killed, end the family and remove ``folders``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    said = sys.stdin.buffer.read()
-    if not said:
+    ended = sys.stdin.buffer.read()
+    if not ended:
         end(name, grace=0.1)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 LAYOUT = 2
 AT_ONCE = 8  # wheels; each costs two small requests, which mostly wait
 PACKAGES = re.compile(r"nvidia-.+|cuda-toolkit")
-WANTED = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
+MEMBERS = re.compile(r"(?:[^/]+/)*(?:include/.+|lib/libcudart\.so\.[\d.]+)")
 """Headers, and the CUDA runtime: 0.7 MB, of which the audit reads the names."""
-OF_TOOLKIT = re.compile(rf"{WANTED.pattern}|(?:[^/]+/)*lib/libcuda\w+\.a")
+OF_TOOLKIT = re.compile(rf"{MEMBERS.pattern}|(?:[^/]+/)*lib/libcuda\w+\.a")
 """The same, and the small archives that nvcc and CMake link."""
 TOOLKIT = re.compile(r"^nvidia/cu\d+/(?:include|lib)/", re.MULTILINE)
 RUNTIME = re.compile(r"libcudart\.so\.[\d.]+")
@@ -159,7 +159,7 @@ def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
 
     def fill(made: Path) -> Mapping[str, object]:
         nonlocal received
-        fetched = fetch.read(scope, wheel, WANTED)
+        fetched = fetch.read(scope, wheel, MEMBERS)
         for member, data in fetched.contents:
             scope.store.put(data, made, member.name)
         matches = filter(None, (LIBRARY.fullmatch(member.name) for member in fetched.members))

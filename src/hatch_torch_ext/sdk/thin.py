@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.sdk.facts import TorchFacts
     from hatch_torch_ext.values import Entry, Interpreter
 
-WANTED = re.compile(
+MEMBERS = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
 )
 LIBRARY = re.compile(r"torch/lib/[^/]+\.so(?:\.[^/]+)?")
@@ -120,7 +120,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
     fetched = fetch.read(
         scope,
         wheel,
-        WANTED,
+        MEMBERS,
         with_whole=lambda source, members: exports.keep_all(
             scope.store, f"{wheel.key}-{LAYOUT}", source, _libraries(members)
         ),

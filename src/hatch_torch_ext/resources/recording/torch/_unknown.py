@@ -8,7 +8,7 @@ import abc
 import importlib.machinery
 import types
 
-ASKED = []
+USED = []
 """The names, as ``torch.mps.current_allocated_memory``."""
 
 
@@ -69,8 +69,8 @@ class Nothing(metaclass=Kind):
 
 def keep(name):
     """Keep a name that ``setup.py`` uses."""
-    if name not in ASKED:
-        ASKED.append(name)
+    if name not in USED:
+        USED.append(name)
 
 
 def attribute_of(module, accepted):
