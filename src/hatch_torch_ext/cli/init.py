@@ -105,7 +105,7 @@ def _next(migration: Migration) -> None:
         return
     old = f"../{untrusted.safe(migration.name)}-old"
     terminal.complain(
-        "To see what users would lose, build the project as it was, where torch is installed, and compare:\n"
+        "A comparison with the project as it was, where torch is installed, shows what users would lose:\n"
         f"  git worktree add {old} HEAD\n"
         f"  pip wheel --no-deps --no-build-isolation -w {old}/wheel {old}\n"
         f"  hatch-torch-ext compare {old}/wheel/*.whl dist/*.whl"
