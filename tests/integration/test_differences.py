@@ -117,7 +117,8 @@ def test_each_entry_of_the_page_is_shown_by_a_test() -> None:
 @pytest.fixture(scope="module")
 def both(torch_cpu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built]:
     """Return the sample as plain CMake and as ours build it."""
-    workshop = Workshop(tmp_path_factory.mktemp("differences"), torch_cpu_python)
+    folder = tmp_path_factory.mktemp("differences")
+    workshop = Workshop(folder, torch_cpu_python, wheels=folder)
     root = workshop.project("sample", SAMPLE)
     plain, ours = workshop.build("plain", root), workshop.build("environment", root)
     assert (plain.error, ours.error) == ("", "")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import loaders
+from hatch_torch_ext import elf
 from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
 from hatch_torch_ext.values import Layout, PlacedVariant
@@ -55,6 +56,8 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
     plain["classes"] = bool(found.classes)
     spaces = registered.namespaces(found)
     plain["namespaces"] = tuple(sorted(spaces.whole))
+    if registered.by_function(elf.read(source).undefined):
+        plain["fragments"] = tuple(sorted(spaces.fragments))
     plain["operators"] = tuple(sorted(f"{space}::{name}" for space, name in registered.operators(found, spaces)))
     sha256 = hashlib.sha256(data).hexdigest()
     return VariantFile(path=f"it/{source.name}", kind=kind, sha256=sha256, size=len(data), **{**plain, **fields})
@@ -413,7 +416,8 @@ for name in sys.argv[1:]:
         torch.ops.load_library(name)
         continue
     try:
-        print("loaded", importlib.import_module(name).loaded.label)
+        module = importlib.import_module(name)
+        print("loaded", module.loaded.label if hasattr(module, "loaded") else name)
     except ImportError as error:
         print(error)
 print(torch.ops.loading_ops.twice(torch.ones(1)).item())
@@ -522,6 +526,73 @@ def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Pa
         assert torch.run("-c", harmless + NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
     shutil.rmtree(torch.site / "one_pkg")
     assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+
+
+@pytest.fixture(scope="session")
+def by_function(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Callable[..., Path]:
+    """Return a function that makes a library which defines and implements these operators by function alone."""
+
+    def make(folder: Path) -> None:
+        ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_path('purelib'), sep='\\n')"
+        asked = subprocess.run([torch_cpu_python, "-c", ask], check=True, capture_output=True, text=True)
+        include, purelib = asked.stdout.splitlines()
+        torch = f"{purelib}/torch"
+        headers = [f"-I{include}", f"-I{torch}/include"]
+        compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", *headers, str(SOURCES / "function.cpp")]
+        links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10"]
+        subprocess.run([*compiler, "-o", str(folder / "libfunction.so"), *links], check=True)
+
+    source = once("loading-function", make) / "libfunction.so"
+
+    def write(path: Path, *, defined: str, kernels: str, more: str = "") -> Path:
+        data = source.read_bytes().replace(b"\0defined\0", b"\0%s\0" % defined.encode())
+        path.write_bytes(data.replace(b"\0kernels\0", b"\0%s\0" % kernels.encode()) + more.encode())
+        return path
+
+    return write
+
+
+def test_operators_defined_by_function_alone_are_told(
+    torch: Torch, by_function: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Case 124: no text of the file has their schema, and two distributions that define one end the process.
+
+    Told with the owner; a library that only has a kernel of the same name is loaded.
+    """
+    program = NEIGHBOURS.replace("print(torch.ops.loading_ops.twice(torch.ones(1)).item())", "print('alive')")
+    install(torch.site, "one_pkg", by_function(tmp_path / "libone.so", defined="doubled", kernels="missing"))
+    install(torch.site, "two_pkg", by_function(tmp_path / "libtwo.so", defined="doubled", kernels="strange"))
+    install(torch.site, "its_pkg", by_function(tmp_path / "libits.so", defined="another", kernels="doubled"))
+    refused = "two_pkg: it cannot be loaded: {} has defined the operator `loading_shared::doubled` in this process, "
+    refused += "and torch ends a process that does it twice. Use the two in separate processes"
+    done = torch.run("-c", program, "one_pkg", "its_pkg", "two_pkg").stdout.splitlines()
+    assert done == [
+        "loaded it",
+        "loaded it",
+        refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
+        "alive",
+    ]
+    by_hand = torch.run("-c", program, str(tmp_path / "libone.so"), "two_pkg").stdout.splitlines()
+    assert by_hand == [refused.format(f"something else (its source: {SOURCES / 'function.cpp'}:14)"), "alive"]
+    assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
+
+
+def test_two_files_of_one_package_that_register_the_same_are_told(
+    torch: Torch, by_function: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A static library in two libraries, or in two modules, defines its operators twice: no process ends of it."""
+    program = NEIGHBOURS.replace("print(torch.ops.loading_ops.twice(torch.ones(1)).item())", "print('alive')")
+    names = ("libone.so", "libtwo.so", "_C.so", "_D.so")
+    files = {name: by_function(tmp_path / name, defined="doubled", kernels="missing", more=name) for name in names}
+    install(torch.site, "both_pkg", files["libone.so"], files["libtwo.so"])
+    twice = "two libraries of it register the operator `loading_shared::doubled`, and torch ends a process that does "
+    twice += "it twice. Tell its authors"
+    done = torch.run("-c", program, "both_pkg").stdout.splitlines()
+    assert done == [f"both_pkg: it cannot be loaded: {twice}", "alive"]
+    install(torch.site, "pair_pkg", files["_C.so"], files["_D.so"], file={"registers": True})
+    done = torch.run("-c", program, "pair_pkg", "pair_pkg._C", "pair_pkg._D").stdout.splitlines()
+    assert done[-1] == "alive"
+    assert "loading_shared::doubled" in done[-2]
 
 
 LARGE = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from dataclasses import asdict, dataclass
@@ -11,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from oracle.workshop import PACKAGE
+from oracle.forks import environ
+from oracle.workshop import PACKAGE, WATCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from oracle.forks import Forks
     from oracle.projects import Project
     from oracle.workshop import Built
 
-WATCH = Path(__file__).resolve().parent / "watch.py"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 
 
@@ -55,10 +55,12 @@ def watch(
     flags: Sequence[str] = (),
     beside: Sequence[str] = (),
     with_needed: bool = True,
+    forks: Forks | None = None,
 ) -> Seen:
     """Open what was built in a process of its own, and return what is there then.
 
-    ``flags`` are Python's; ``beside`` are further entries of ``sys.path``.
+    ``flags`` are Python's; ``beside`` are further entries of ``sys.path``; with ``forks``, a project that is opened
+    after torch is opened in a child of it.
     """
     opened = [str(built.site / name) for name in project.opened]
     spec = {
@@ -72,19 +74,21 @@ def watch(
         "prelude": project.prelude,
         "probes": list(project.probes),
     }
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH_EXT_"))}
-    environ.pop("LD_LIBRARY_PATH", None)
-    command: list[str | Path] = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    if forks is not None and spec["before"]:
+        status, output, errors = forks.run(json.dumps(spec))
+    else:
+        command: list[str | Path] = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
+        done = subprocess.run(command, env=environ(), capture_output=True, text=True, check=False, timeout=300)
+        status, output, errors = done.returncode, done.stdout, done.stderr
     try:
-        seen = json.loads(done.stdout.splitlines()[-1])
+        seen = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or [""])[-1]
+        last = (errors.strip().splitlines() or [""])[-1]
         seen = {"opened": f"died: {last}", "constructed": False, "registered": {}, "answers": {}, "mapped": []}
     needed = {}
     for library in built.libraries if with_needed else []:
         needed[_plain_name(library.name)] = sorted(map(_plain_name, elf.read(library).needed))
-    return Seen(status=done.returncode, needed=needed, **seen)
+    return Seen(status=status, needed=needed, **seen)
 
 
 def _plain_name(name: str) -> str:
@@ -129,6 +133,8 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("standard", "built", "error: ", "^built$"),
     # torch's own libraries, and the runtime's that nothing of the file uses.
     ("needed", "needed .*", "", ""),
+    # A helper of another wheel, or of the machine, comes along.
+    ("copied-in", "mapped own liboracle_wheel.so", "False", "True"),
     # What registers nothing and does nothing when it is opened.
     ("opened", "mapped own .*", "True", "False"),
 )

@@ -211,7 +211,8 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="places-"))
     folder.mkdir(parents=True, exist_ok=True)
-    workshop = Workshop(folder, options.torch, ccache=Path(found) if (found := shutil.which("ccache")) else None)
+    ccache = Path(found) if (found := shutil.which("ccache")) else None
+    workshop = Workshop(folder, Path(options.torch), wheels=folder, ccache=ccache)
     project, built = prepared(workshop)
     outcomes: list[Outcome] = []
     for name in PLACES:

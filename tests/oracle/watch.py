@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,8 @@ def opened(spec: dict[str, Any], names: dict[str, Any]) -> str:
     return ""
 
 
-def main() -> None:
-    """Do as the specification on the command line says."""
-    spec = json.loads(sys.argv[1])
+def look(spec: dict[str, Any]) -> None:
+    """Do as the specification says."""
     sys.path[:0] = spec["path"]
     seen: dict[str, Any] = {"opened": "", "answers": {}, "registered": {}, "mapped": [], "constructed": False}
     names: dict[str, Any] = {}
@@ -104,5 +104,27 @@ def main() -> None:
     print(f"\n{json.dumps(seen)}")
 
 
+def serve() -> None:
+    """Import torch; then fork a child for each line of the input, and print its exit status, output and errors."""
+    importlib.import_module("torch")
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            child = os.fork()
+            if child == 0:
+                os.dup2(output.fileno(), 1)
+                os.dup2(errors.fileno(), 2)
+                look(json.loads(line))
+                return  # and ends as any Python does
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            texts = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+            print(json.dumps([status, *texts]), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "--serve":
+        serve()
+    else:
+        look(json.loads(sys.argv[1]))

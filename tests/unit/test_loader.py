@@ -545,7 +545,7 @@ def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_pat
     if fault == "missing":
         helper.unlink()
     else:
-        helper.write_text(text[: len(text) // 2] if fault == "cut short" else "", encoding="utf-8")
+        helper.write_text(text[: text.index("nothing_fits")] if fault == "cut short" else "", encoding="utf-8")
     program = "import my_pkg._variants as v; v.load()"
     head, here, reason, remedy = run(tmp_path, "-c", program).stderr.partition("Error: ")[2].splitlines()
     assert head == "my_pkg: none of its compiled variants (1) fits here."

@@ -26,6 +26,8 @@ _SCHEMA = re.compile(rb"(?:(\w+)::)?([A-Za-z_]\w*(?:\.\w+)?)\([^\0\n]*\)\s*->[^\
 _ARROW = b") -> "
 _CAPSULE = b"N3c1014tagged_capsuleI"
 """The beginning of the name of ``c10::tagged_capsule<Class>``, which only ``torch::class_`` uses."""
+_INFERRED = "_ZN3c106detail12infer_schema20make_function_schema"
+"""The beginning of the names of the functions by which torch makes a schema from a function's type."""
 _UNPRINTABLE = bytes([*range(0x20), *range(0x7F, 0x100)])
 """What may precede a text directly: constants of other kinds, in files that are not optimised."""
 _LIKE_A_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z]{4,}")
@@ -127,6 +129,11 @@ def read(path: Path) -> Registered:
         schemas=frozenset(schemas),
         classes=frozenset(classes),
     )
+
+
+def by_function(symbols: Iterable[str]) -> bool:
+    """Return whether a file that needs ``symbols`` may define operators by function alone (``m.def("add", &add)``)."""
+    return any(symbol.startswith(_INFERRED) for symbol in symbols)
 
 
 def namespaces(

@@ -108,6 +108,7 @@ def _files(placed: PlacedVariant) -> list[object]:
             "registers": file.registers and not file.unopened,
             "namespaces": list(file.namespaces),
             "operators": list(file.operators),
+            **({"fragments": list(file.fragments)} if file.fragments else {}),
             **({"classes": True} if file.classes else {}),
         }
         for file in sorted(placed.variant.files, key=lambda file: file.path)

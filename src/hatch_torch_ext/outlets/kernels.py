@@ -573,6 +573,7 @@ def _kernel(source: _Source, built: BuiltVariant, folder: Path) -> _Kernel:
                 ends=None if file.ends is None else content.ends(target),
                 namespaces=tuple(sorted(name if each in old else each for each in file.namespaces)),
                 operators=tuple(sorted(_operator(each, old, name) for each in file.operators)),
+                fragments=tuple(sorted(name if each in old else each for each in file.fragments)),
             )
         )
     ours = replace(built, variant=replace(variant, files=tuple(files)), elsewhere=tuple(sorted(elsewhere.items())))

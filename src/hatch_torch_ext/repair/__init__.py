@@ -343,9 +343,11 @@ def _registered(binary: VariantBinary, tree: InstallTree, sdk: Sdk) -> dict[str,
         found, torch=sdk.version, definitions=registered.definitions(tree.flags, binary.name)
     )
     known = [f"{space}::{name}" for space, name in registered.operators(found, spaces) if space is not None]
+    doubtful = registered.by_function(binary.elf.undefined) or len(known) < len(found.schemas)
     return {
         "namespaces": tuple(sorted(spaces.whole)),
         "operators": tuple(sorted(known)),
+        "fragments": tuple(sorted(spaces.fragments)) if doubtful else (),
         "classes": bool(found.classes),
     }
 

@@ -488,29 +488,30 @@ def _open(variant: Variant, shared: Any) -> bool:
         if file["kind"] not in ("program", "data"):  # the package itself opens these
             _inspect(file)
     unopened = [file for file in registering if file["sha256"] not in {*shared.files, *shared.modules}]
-    for file in unopened:
+    for file in unopened:  # none is opened where one cannot be
         _refuse_what_is_taken(file, variant, shared)
-    for file in unopened:
-        if not file["module"]:
-            _open_library(file, variant, shared)
-            shared.files[file["sha256"]] = _path(file)
+    for file in [each for each in unopened if not each["module"]]:
+        _refuse_what_is_taken(file, variant, shared, by=DATA["distribution"])  # by one of these
+        _open_library(file, variant, shared)
+        shared.files[file["sha256"]] = _path(file)
     loaded = {"label": variant["label"], "root": ROOT, "digests": digests}
     for kind in ("namespaces", "operators"):
         loaded[kind] = [name for file in registering for name in file[kind]]
+    if any(file.get("fragments") for file in registering):
+        loaded["operators"] += _helped("defined_by", [], registering, shared)
     shared.packages.setdefault(key, loaded)
     return not before
 
 
-def _refuse_what_is_taken(file: File, variant: Variant, shared: Any) -> None:
-    """Refuse a library if another one has opened a namespace of it, or defined an operator of it.
-
-    torch ends the process when TORCH_LIBRARY does that a second time. A library that is open does not register again.
-    """
-    for kind, is_taken in (("namespaces", _is_namespace_open), ("operators", _is_defined)):
-        for name in file[kind]:
-            if is_taken(name) and not _is_open(_path(file)):
-                reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{name}` is registered already"
-                raise LoadError(reason, "registered_twice", kind, name, variant, shared)
+def _refuse_what_is_taken(file: File, variant: Variant, shared: Any, by: str = "") -> None:
+    """Refuse a library that registers what is registered, which ends the process; ``by`` is whose that is, if known."""
+    tests = (("namespaces", _is_namespace_open), ("operators", _is_defined))
+    taken = [(kind, name) for kind, is_taken in tests for name in file[kind] if is_taken(name)]
+    if not taken and (file.get("fragments") or file.get("classes")):
+        taken = _helped("taken", [], file, shared)
+    if taken and not _is_open(_path(file)):
+        reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{taken[0][1]}` is registered already"
+        raise LoadError(reason, "registered_twice", *taken[0], variant, shared, by)
 
 
 def _is_namespace_open(namespace: str) -> bool:
@@ -555,10 +556,6 @@ def _is_open(path: str) -> bool:
 def _open_library(file: File, variant: Variant, shared: Any) -> None:
     import torch
 
-    taken = _helped("class_taken", "", file, shared) if file.get("classes") else ""
-    if taken:
-        reason = f"{PACKAGE}: {variant['label']} cannot be loaded: `{taken}` is registered already"
-        raise LoadError(reason, "registered_twice", "classes", taken, variant, shared)
     try:
         _bringing(lambda: torch.ops.load_library(_path(file)))
     except OSError as error:
@@ -626,6 +623,7 @@ class _Modules:
 
     def __init__(self, variant: Variant) -> None:
         self.torch_ext_package = PACKAGE
+        self.variant = variant
         self.files = {f"{PACKAGE}.{file['module']}": file for file in variant["files"] if file["module"]}
 
     def install(self) -> None:
@@ -645,6 +643,8 @@ class _Modules:
         if _process().modules.setdefault(file["sha256"], name) != name:
             known: Any = self
             return util.spec_from_file_location(name, _path(file), loader=known)
+        if file["registers"]:  # another module may have been imported since the variant was loaded
+            _refuse_what_is_taken(file, self.variant, _process())
         found: Any = util.spec_from_file_location(name, _path(file))
         create = found.loader.create_module
         found.loader.create_module = lambda spec: _bringing(lambda: create(spec))

@@ -243,26 +243,43 @@ def another_build(_: str, variant: Variant, before: Dict[str, Any]) -> str:
     )
 
 
-def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any) -> str:
-    """Return the message about a namespace, operator or class that is registered already, with its owner."""
-    owner = next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
-    owner = shared.classes[name] if kind == "classes" else owner
-    head = f"{loader.PACKAGE}: {variant['label']} cannot be loaded: "
-    if kind == "classes" and owner == loader.DATA["distribution"]:
-        twice = f"two libraries of it register the class `{name}` (torch::class_), and torch ends a process that does "
-        return f"{head}{twice}it twice. Tell its authors"
-    what = {
-        "namespaces": f"registered the operators' namespace `{name}` (TORCH_LIBRARY)",
-        "operators": f"defined the operator `{name}`",
-        "classes": f"registered the class `{name}` (torch::class_)",
-    }[kind]
-    where = "" if kind == "classes" or owner else f" (its source: {loader._plain(_registered_at(kind, name), 200)})"
-    who = f"the distribution {owner}" if owner else f"something else{where}"
-    remedy = f", or keep one of them: pip uninstall {owner}" if owner else ""
+def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any, by: str) -> str:
+    """Return the message about a namespace or operator that is registered already, with its owner.
+
+    ``by`` is the distribution whose it is, if that is known.
+    """
+    what = {"namespaces": "the operators' namespace `%s` (TORCH_LIBRARY)", "classes": "the class `%s` (torch::class_)"}
+    named = what.get(kind, "the operator `%s`") % name
+    kind = "operators" if kind == "fragments" else kind
+    owner = by or next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
+    if kind == "classes":
+        owner = shared.classes[name]
+    own = [file for file in variant["files"] if name in file.get(kind, ())] if kind != "classes" else []
+    if owner == loader.DATA["distribution"] or len(own) > 1:
+        return (
+            f"{loader.PACKAGE}: {variant['label']} cannot be loaded: two libraries of it register {named}, and torch "
+            "ends a process that does it twice. Tell its authors"
+        )
+    who = f"the distribution {owner}" if owner else "something else"
+    if not owner and kind != "classes":
+        who += f" (its source: {loader._plain(_registered_at(kind, name), 200)})"
+    remedy = "Use the two in separate processes"
+    if owner:
+        remedy += f", or keep one of them: pip uninstall {owner}"
+    did = "has defined" if kind == "operators" else "has registered"
     return (
-        f"{head}{who} has {what} in this process, and torch ends a process that does it twice. "
-        f"Use the two in separate processes{remedy}"
+        f"{loader.PACKAGE}: {variant['label']} cannot be loaded: {who} {did} {named} "
+        f"in this process, and torch ends a process that does it twice. {remedy}"
     )
+
+
+def defined_by(files: Sequence[File], shared: Any) -> List[str]:
+    """Return the operators in the namespaces that these files share with others, without those of other packages."""
+    from torch import _C
+
+    spaces = tuple(f"{space}::" for file in files for space in file.get("fragments", ()))
+    known = {name for package in shared.packages.values() for name in package["operators"]}
+    return [name for name in _C._dispatch_get_all_op_names() if name.startswith(spaces) and name not in known]
 
 
 def _registered_at(kind: str, name: str) -> str:
@@ -279,19 +296,78 @@ def _registered_at(kind: str, name: str) -> str:
     return text.partition("registered at ")[2].partition("\n")[0] or "not known"
 
 
-def class_taken(file: File, shared: Any) -> str:
-    """Return a class that another library registered and whose namespace and name this one holds as texts, or ""."""
-    if loader._is_open(loader._path(file)):  # it does not register again
-        return ""
+def taken(file: File, shared: Any) -> List[Tuple[str, str]]:
+    """Return the operators and classes of a file that are registered already, and that no list of it names."""
+    found = [("fragments", name) for name in _operators_taken(file)] if file.get("fragments") else []
+    return found or ([("classes", name) for name in _classes_taken(file, shared)] if file.get("classes") else [])
+
+
+def _operators_taken(file: File) -> Sequence[str]:
+    """Return operators that another library has defined, of which this one defines some by function alone.
+
+    The file holds its name as a text, and so does one that only adds a kernel to it: a child process tells.
+    """
+    from torch import _C
+
+    spaces = tuple(f"{space}::" for space in file["fragments"])
+    names = [name for name in sorted(_C._dispatch_get_all_op_names()) if name.startswith(spaces)]
+    names = [name for name in names if loader._is_defined(name)]
+    if not names:
+        return ()
+    with open(loader._path(file), "rb") as stream:
+        data = stream.read()
+    found = [name for name in names if b"\0%s\0" % name.partition("::")[2].encode() in data]
+    return found if found and _ends_a_process(loader._path(file)) else ()
+
+
+def _ends_a_process(path: str) -> bool:
+    """Return whether opening the library ends a process; a child of this one opens it."""
+    import ctypes
+    import signal
+    import time
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads: the child only opens a library
+        child = os.fork()
+    if child == 0:
+        try:
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            _no_core()
+            ctypes.CDLL(path)
+        finally:
+            os._exit(0)
+    for _ in range(1000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.WIFSIGNALED(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _no_core() -> None:
+    """Let no core file be written of this process."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _classes_taken(file: File, shared: Any) -> Sequence[str]:
+    """Return classes that another library has registered and that this one registers too.
+
+    The file holds both parts of the name as texts: its namespace and the class. Whose the classes are that are
+    registered already is kept for all packages of the process.
+    """
     owners = vars(shared).setdefault("classes", {})
     for name in _classes():
         owners.setdefault(name, "")
     with open(loader._path(file), "rb") as stream:
         data = stream.read()
-    for name in sorted(owners):
-        if all(b"\0%s\0" % part.encode() in data for part in name.split("::")):
-            return str(name)
-    return ""
+    return [name for name in sorted(owners) if all(b"\0%s\0" % part.encode() in data for part in name.split("::"))]
 
 
 def note_classes(shared: Any) -> None:
