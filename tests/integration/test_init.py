@@ -83,7 +83,7 @@ def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> 
     assert (with_cuda.nvcc, with_cuda.dlink) == (("-gencode", "arch=compute_90"), True)
     assert (cpu.metadata["name"], cpu.metadata["version"], cpu.metadata["packages"]) == ("pkg-by-cfg", "1.5", ["pkg"])
     assert cpu.metadata["install_requires"] == ["numpy"]
-    assert cpu.asked == cuda.asked == ("PKG_FLAVOUR",)
+    assert cpu.variables == cuda.variables == ("PKG_FLAVOUR",)
     assert set(cpu.notes) == {
         Note(line=7, text="the command `build_ext` is replaced by `Build`"),
         Note(line=20, text="runs `protoc x.proto`"),
@@ -250,7 +250,7 @@ def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
     root = project(tmp_path, text, **{"k.cu": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"})
     said = command(root, "--dry-run", "--torch", "2.8", "--torch", "2.13", "--python", "3.11")
     assert "by hand: setup.py:4: setup.py (line 4) fails when it is recorded as a machine without CUDA" in said.stderr
-    assert "the project is carried over with CUDA alone" in said.stderr
+    assert "the project is carried over only with CUDA" in said.stderr
     assert "by hand: torch 2.8 has no entry with CUDA, since the index has no compiler for its CUDA" in said.stderr
     assert '+torch = ["2.13"]\n+python = ["3.11"]\n+cuda = ["cu130"]\n' in said.stdout
     assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
@@ -493,7 +493,7 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
     before = listing(root)
     options = ("--torch", "2.13", "--python", "3.11")
     shown = command(root, "--dry-run", *options)
-    told = "by hand: `other.more` goes into `pkg`, since a wheel's variants lie in one package: import it from there"
+    told = "by hand: `other.more` is put into `pkg`, since a wheel's variants are in one package: import it from there"
     assert told in shown.stderr.splitlines()
     assert listing(root) == before
     assert command(root, *options).stdout == shown.stdout
@@ -575,7 +575,7 @@ def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
     options = ("--torch", "2.13", "--python", "3.11", "--python", "3.12")
     told = command(root, "--dry-run", *options).stderr
     gain = "the wheel has the operators in 1 file instead of 2, which serve every Python, and C++ programs"
-    assert f"`pkg._C` registers operators and has functions for Python: `init --split` parts it, and {gain}" in told
+    assert f"`pkg._C` registers operators and has functions for Python: `init --split` splits it, and {gain}" in told
     told = command(root, "--split", *options[:4]).stderr
     assert "`pkg._C` is split: in `pkg_c_ops` the operators serve every Python, and C++ programs; the module" in told
     process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)

@@ -154,7 +154,7 @@ def test_a_project_with_every_trap_moves_whole(traps: Path, tmp_path: Path, torc
     done = hatch_torch_ext(traps, "init", "--torch", "2.13", "--python", "3.11")
     assert done.returncode == 0, done.stderr
     told = done.stderr.splitlines()
-    moved = "`trap_helpers` goes into `trap`, since a wheel's variants lie in one package: import it from there"
+    moved = "`trap_helpers` is put into `trap`, since a wheel's variants are in one package: import it from there"
     assert f"by hand: {moved}" in told
     assert any("its version is versioneer's" in line for line in told)
     assert any("setuptools packs `configs/` as `trap/zoo/configs`" in line for line in told)

@@ -188,7 +188,7 @@ def test_a_newer_driver_is_the_way_out(whl: Path, here: TargetPython) -> None:
         (
             a_machine("595.10"),
             "auto",
-            "driver 595.10 runs CUDA 13.2, and its build of torch has code for its GPU, which cannot be asked here",
+            "driver 595.10 runs CUDA 13.2, and its build of torch has code for its GPU, which cannot be read here",
         ),
         (
             a_machine("595.10", "H100", "Tesla V100"),

@@ -237,7 +237,7 @@ def test_a_damaged_file(environment: Path, wheel: Path, capsys: pytest.CaptureFi
     folder = site(environment) / "my_pkg/_torch_ext"
     for file, words in (
         (folder / CPU28 / "libx.so", "libx.so cannot be read (No such file or directory)"),
-        (folder / "help.py", "my-pkg 1.0 is damaged: its loader cannot be asked"),
+        (folder / "help.py", "my-pkg 1.0 is damaged: its loader gives no answer"),
     ):
         file.unlink()
         status, said = doctor(environment, capsys)
@@ -415,7 +415,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     change(text.replace(f'"{CPU29}/libx.so": "_torch_ext/{CPU29}/libx.so"', f'"{CPU29}/libx.so": "theirs.so"'))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
-    assert "theirs.so, which is no file of this package. Nothing is removed. Reinstall it: pip install" in told
+    assert "theirs.so, which is not a file of this package. Nothing is removed. Reinstall it: pip install" in told
     again(told)
     change("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
@@ -452,7 +452,7 @@ def test_a_loader_that_answers_anything(
     (site(environment) / "my_pkg/_variants.py").write_text(f"print({said!r})")
     status, found = doctor(environment, capsys)
     is_object = said.endswith("}")
-    why = "has no variant that matches this environment" if is_object else "is damaged: its loader cannot be asked"
+    why = "has no variant that matches this environment" if is_object else "is damaged: its loader gives no answer"
     assert (status, found["problems"]) == (1, [f"my-pkg 1.0 {why}"])
 
 

@@ -141,7 +141,7 @@ def test_libraries_and_folders(tmp_path: Path) -> None:
     assert target.flags.include_dirs == ("inc", ".")
     assert texts(notes) == [
         "the RPATH `$ORIGIN/../z` is not carried over: INSTALL_RPATH of the target, where a library is found by it",
-        "the folder `/opt/x/lib` lies outside the project: find the library with find_package() instead",
+        "the folder `/opt/x/lib` is outside the project: find the library with find_package() instead",
     ]
     assert "find_package(CUDAToolkit REQUIRED)" in cmakelists.text("pkg", [target])
 
@@ -162,7 +162,7 @@ def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
         "`pkg.fast` is made by Cython of `fast.pyx`: build it by hand in CMake",
         "`pkg.slow` is made by Cython of `slow.pyx`: build it by hand in CMake",
         "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs in CMakeLists.txt",
-        "`other._C` goes into `pkg`, since a wheel's variants lie in one package: import it from there",
+        "`other._C` is put into `pkg`, since a wheel's variants are in one package: import it from there",
     ]
     assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
 
@@ -389,16 +389,16 @@ def test_releases_that_are_named() -> None:
     """The project's requirement of torch chooses among all releases; without one, the newest are taken."""
     newest = served.torch_releases()
     assert len(newest) == served.NEWEST
-    assert served.torch_wanted(["numpy", "not one!", "torch"]) is None
-    assert served.torch_releases(served.torch_wanted(["numpy", "Torch>=2.0,<2.4"])) == [
+    assert served.torch_specifier(["numpy", "not one!", "torch"]) is None
+    assert served.torch_releases(served.torch_specifier(["numpy", "Torch>=2.0,<2.4"])) == [
         "2.0",
         "2.1",
         "2.2",
         "2.3",
     ]
-    assert served.torch_releases(served.torch_wanted(["torch==2.3.1"])) == ["2.3"]
-    assert served.torch_releases(served.torch_wanted(["torch>=1.4"])) == newest
-    assert served.torch_releases(served.torch_wanted(["torch==1.7"])) == []
+    assert served.torch_releases(served.torch_specifier(["torch==2.3.1"])) == ["2.3"]
+    assert served.torch_releases(served.torch_specifier(["torch>=1.4"])) == newest
+    assert served.torch_releases(served.torch_specifier(["torch==1.7"])) == []
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_flags_of_an_extension_in_c(tmp_path: Path) -> None:
     assert '"$<$<COMPILE_LANGUAGE:C,CXX>:-O1>"' in text
     assert "target_link_directories(p PRIVATE lib)" in text
     assert texts(notes) == [
-        "the folder `/opt/lib` lies outside the project: find the library with find_package() instead"
+        "the folder `/opt/lib` is outside the project: find the library with find_package() instead"
     ]
 
 
@@ -558,7 +558,7 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=False)
     assert same == found
     assert texts(notes) == [
-        f"`pkg._C` registers operators and has functions for Python: `init --split` parts it, and {SENTENCE}"
+        f"`pkg._C` registers operators and has functions for Python: `init --split` splits it, and {SENTENCE}"
     ]
     (library, module), notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=True)
     assert texts(notes) == [
@@ -576,7 +576,7 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     [
         (
             f'{LIBRARY}\nPYBIND11_MODULE(_C, m) {{\n  m.def("f", &f);\n}}\n',
-            "in one file: move the module (a.cpp:3) into a file of its own, then `init --split --force` parts it: ",
+            "in one file: move the module (a.cpp:3) into a separate file, then `init --split --force` splits it: ",
         ),
         (
             f"{LIBRARY}\nPYBIND11_MODULE(_C, m) {{\n}}\n",
@@ -855,7 +855,7 @@ def test_other_ways_to_load_are_told_with_their_line(tmp_path: Path) -> None:
     expected = "import ctypes; from pkg import _C as c; import os\n"
     assert {each.name: each.text for each in changes}["pkg/ways.py"].splitlines(keepends=True)[0] == expected
     assert texts(notes) == [
-        "pkg/ways.py:3: opens a library by ctypes: if it is this project's, it lies at `_variants.path(NAME)` now",
+        "pkg/ways.py:3: opens a library by ctypes: if it is this project's, it is at `_variants.path(NAME)` now",
         "pkg/ways.py:5: imports `_C`, which is `pkg._C` now",
     ]
 

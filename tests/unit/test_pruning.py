@@ -83,7 +83,7 @@ def test_files_of_other_packages(site: Path) -> None:
     (site / "my_pkg" / "plugin").mkdir()
     (site / "my_pkg" / "plugin" / "theirs.py").touch()
     manifest(site, place("plugin/theirs.py"))
-    with pytest.raises(ConfigurationError, match=r"lists .*theirs.py, which is no file of this package"):
+    with pytest.raises(ConfigurationError, match=r"lists .*theirs.py, which is not a file of this package"):
         prune(site)
     assert (site / "my_pkg" / "plugin" / "theirs.py").exists()
 
@@ -95,7 +95,7 @@ def test_links_that_lead_out(site: Path, tmp_path: Path, link: str) -> None:
     (site / link).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     found = pruning.packages(site)
     if found:
-        with pytest.raises(ConfigurationError, match="which is no file of this package"):
+        with pytest.raises(ConfigurationError, match="which is not a file of this package"):
             pruning.prepare(found[0], [KEPT])
     assert next((tmp_path / "elsewhere").rglob("libx.so")).exists()
     assert len(found) == (link.endswith(GONE))

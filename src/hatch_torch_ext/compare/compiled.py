@@ -173,7 +173,7 @@ def _machines(old: Distribution, new: Distribution) -> Iterator[Difference]:
 def _gone(old: Distribution, new: Distribution) -> Iterator[Difference]:
     """Yield the libraries and programs that the new has not: whoever opens or runs them by their path has lost them.
 
-    What became of a module is told with the modules.
+    What became of a module is reported with the modules.
     """
     before, after = (_by_name(side) for side in (old, new))
     registered = [_registrations(files) for files in after.values()]
@@ -216,7 +216,7 @@ def _exports(files: list[Compiled]) -> frozenset[str]:
 
 
 def _needed(old: Distribution, new: Distribution) -> Iterator[Difference]:
-    """Yield the libraries that only one side needs; those in the package and those of torch are no news."""
+    """Yield the libraries that only one side needs; those in the package and those of torch are not compared."""
     inside = [{_stem(each.place) for each in side.compiled} for side in (old, new)]
     bundled = [{_stem(each.place) for each in side.compiled if each.graft} for side in (old, new)]
     needs = [

@@ -48,11 +48,11 @@ def _gone(name: str, module: Compiled, new: Distribution) -> Difference:
     library = next(
         (each for each in new.compiled if not each.module and each.name.rpartition("/")[2].strip("_") == stem), None
     )
-    asked = {symbol for symbol in module.elf.undefined if symbol.startswith(("Py", "_Py"))}
+    needed = {symbol for symbol in module.elf.undefined if symbol.startswith(("Py", "_Py"))}
     registers = bool(module.namespaces or module.texts.schemas)
     verdict: Verdict = "lost"
     why = "the compiled module is gone"
-    if registers and asked <= _CONTENT:
+    if registers and needed <= _CONTENT:
         verdict, why = "changed", "it was a module without content, which only registered operators"
     elif library is not None:
         why = f"{library.place.rpartition('/')[2]}, which `_variants.load()` opens, is a library and not a module"
@@ -75,7 +75,7 @@ def _any(side: Distribution, name: str) -> bool:
 
 
 def _files(old: Distribution, new: Distribution) -> Iterator[Difference]:
-    linked = [{each.installed for each in side.compiled} for side in (old, new)]  # told with the compiled files
+    linked = [{each.installed for each in side.compiled} for side in (old, new)]  # reported with the compiled files
     for path in sorted(old.files.keys() | new.files.keys()):
         before, after = old.files.get(path), new.files.get(path)
         topic: Topic = "script" if path.startswith("<scripts>/") else "file"

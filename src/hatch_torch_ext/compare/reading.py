@@ -361,10 +361,10 @@ def _dist_info(folder: Path) -> Path:
 
 def _named(name: str) -> Path:
     """Return the .dist-info folder of an installed distribution of this Python."""
-    wanted = canonicalize_name(name)
+    canonical = canonicalize_name(name)
     for entry in sys.path:
         for path in sorted(Path(entry or ".").glob("*.dist-info")):
-            if canonicalize_name(path.name.partition("-")[0]) == wanted:
+            if canonicalize_name(path.name.partition("-")[0]) == canonical:
                 return path
     raise WheelError(
         f"{escape.name(name)}: is neither a file nor a distribution that is installed for {sys.executable}. {KINDS}"

@@ -76,7 +76,7 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) ->
     if any(target.uses_torch and target.needs_cuda for target in targets):
         lines += [
             "",
-            "# As torch's setuptools command has it: c10::Half has operators of its own. A later `-U` takes one back.",
+            "# As torch's setuptools command has it: c10::Half has its own operators. A later `-U` takes one back.",
             "add_compile_options(",
             *(f'  "$<$<COMPILE_LANGUAGE:CUDA>:{flag}>"' for flag in OF_NVCC),
             ")",

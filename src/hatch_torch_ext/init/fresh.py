@@ -49,7 +49,7 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
     """
     package = re.sub(r"[-.]+", "_", name).lower()
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) or not package.isidentifier():
-        raise ConfigurationError([f"`{name[:60]}` is no name for a package: letters, digits and `-`, a letter first."])
+        raise ConfigurationError([f"`{name[:60]}` is not a package's name: letters, digits and `-`, a letter first."])
     if keyword.iskeyword(package) or package in {"torch", *sys.stdlib_module_names}:
         raise ConfigurationError(
             [f"`{name}` cannot be the name: `import {package}` already means another module. Choose another."]

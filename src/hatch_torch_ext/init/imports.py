@@ -46,7 +46,7 @@ def change(
     }
     libraries = frozenset(target.dotted for target in targets if target.kind == "library")
     paths = sorted((root / folder).rglob("*.py"))
-    asked = _asked(paths)
+    read_there = _read_elsewhere(paths)
     for path in paths:
         name = path.relative_to(root).as_posix()
         try:
@@ -60,7 +60,7 @@ def change(
         gone = _Gone(libraries=libraries, base=_base(package, folder, name))
         if (text := _without_libraries(text, tree, gone, name, notes)) != before:
             tree = ast.parse(text)
-        changed = _changed(text, tree, outside=outside, asked=asked, name=name, notes=notes)
+        changed = _changed(text, tree, outside=outside, read_there=read_there, name=name, notes=notes)
         if name == f"{folder}/__init__.py":
             changed = _loading(changed, package)
         if changed != before:
@@ -149,7 +149,7 @@ def _edited(text: str, edits: Iterable[_Edit], name: str, notes: list[Note]) -> 
 def _without(data: bytes, first: int, last: int) -> bytes:
     """Return a text without the statement from ``first`` to ``last``.
 
-    It goes with its line, if nothing but a comment is on it; in an indented block, ``pass`` takes its place.
+    It is removed with its line, if nothing but a comment is on it; in an indented block, ``pass`` takes its place.
     """
     start = max(data.rfind(end, 0, first) for end in (b"\n", b"\r")) + 1
     before, after = data[start:first], data[last:]
@@ -186,7 +186,7 @@ def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias, base: Sequenc
     return f"{module}.{alias.name}"
 
 
-def _asked(paths: Iterable[Path]) -> frozenset[str]:
+def _read_elsewhere(paths: Iterable[Path]) -> frozenset[str]:
     """Return the names that modules use of other modules: imported names, and attributes."""
     found: set[str] = set()
     for path in paths:
@@ -199,14 +199,14 @@ def _asked(paths: Iterable[Path]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _told(statement: ast.stmt, tree: ast.Module, asked: frozenset[str]) -> list[str]:
+def _lost(statement: ast.stmt, tree: ast.Module, read_there: frozenset[str]) -> list[str]:
     """Return the names that a statement assigns and that other code reads."""
     bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     others = [node for each in tree.body if each is not statement for node in ast.walk(each)]
     read = {node.id for node in others if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     imports = [node for node in ast.walk(statement) if isinstance(node, (ast.Import, ast.ImportFrom))]
     bound |= {_binds(node, each) for node in imports for each in node.names} & read
-    return sorted(bound & (read | asked))
+    return sorted(bound & (read | read_there))
 
 
 def _does_more(statement: ast.stmt) -> bool:
@@ -227,17 +227,17 @@ def _without_loads(statement: ast.stmt) -> Iterable[_Edit]:
 
 
 def _changed(
-    text: str, tree: ast.Module, *, outside: dict[str, str], asked: frozenset[str], name: str, notes: list[Note]
+    text: str, tree: ast.Module, *, outside: dict[str, str], read_there: frozenset[str], name: str, notes: list[Note]
 ) -> str:
     edits: list[_Edit] = []
     for statement in tree.body:
         if not _opens(statement) or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        told = _told(statement, tree, asked)
-        if told or _does_more(statement):
+        lost = _lost(statement, tree, read_there)
+        if lost or _does_more(statement):
             edits += _without_loads(statement)
-        if told:
-            why = f"it sets {', '.join(told)}, which is read elsewhere: check that this is still right"
+        if lost:
+            why = f"it sets {', '.join(lost)}, which is read elsewhere: check that this is still right"
             notes.append(
                 Note(line=0, text=f"{name}:{statement.lineno}: opens a library and was left as it is, because {why}")
             )
@@ -248,7 +248,7 @@ def _changed(
 
 
 def _renamed(text: str, tree: ast.Module, outside: dict[str, str], name: str, notes: list[Note]) -> Iterable[_Edit]:
-    """Yield edits of imports of modules that lie inside of the package now; note what only the author can change."""
+    """Yield edits of imports of modules that are inside of the package now; note what only the author can change."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)) and (place := _by_hand(node, outside)):
             notes.append(Note(line=0, text=f"{name}:{node.lineno}: {place}"))
@@ -276,7 +276,7 @@ def _by_hand(node: ast.AST, outside: dict[str, str]) -> str | None:
         return None
     called, first = ast.unparse(node.func), node.args[0]
     if called in CTYPES and not (isinstance(first, ast.Constant) and "/" not in str(first.value)):
-        return "opens a library by ctypes: if it is this project's, it lies at `_variants.path(NAME)` now"
+        return "opens a library by ctypes: if it is this project's, it is at `_variants.path(NAME)` now"
     if called.endswith("import_module") and isinstance(first, ast.Constant) and first.value in outside:
         return f"imports `{first.value}`, which is `{outside[str(first.value)]}` now"
     return None

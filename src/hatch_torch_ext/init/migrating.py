@@ -77,7 +77,7 @@ class Migration:
 
 NOTHING_ON_THE_CPU = "Nothing of this project is built without CUDA: leave `--cpu` out."
 NOTHING_WITHOUT_CUDA = (
-    "setup.py builds no extension without CUDA: the project is carried over with CUDA alone, and where torch has no "
+    "setup.py builds no extension without CUDA: the project is carried over only with CUDA, and where torch has no "
     "CUDA its import fails. If the package works there without them, put `_variants.load()` into a `try` that passes "
     "over ImportError"
 )
@@ -135,10 +135,10 @@ def assemble(
     """
     recordings = [each for each in (cuda, cpu) if each is not None]
     metadata = recordings[0].metadata
-    asked = sorted({name for each in recordings for name in each.asked})
+    variables = sorted({name for each in recordings for name in each.variables})
     of_cmake = recordings[0].cmake
     if not recordings[0].extensions and of_cmake is None:
-        raise ConfigurationError([_nothing(root, asked)])
+        raise ConfigurationError([_nothing(root, variables)])
     path = root / PYPROJECT
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     declared = tomlkit.parse(existing or "").get("project", {})
@@ -149,7 +149,7 @@ def assemble(
         kept = keeping.of_setup(root, package, [] if of_cmake else names, of_cmake)
         if kept is not None:
             said = [note for each in reversed(recordings) for note in each.notes]
-            notes += [*_about_what_is_packed(root), *_about_variables(asked)]
+            notes += [*_about_what_is_packed(root), *_about_variables(variables)]
             notes += [each for each in said if "`build_ext` is replaced" not in each.text]
             packed = recordings[0].packed
             return _keep(
@@ -193,7 +193,7 @@ def assemble(
         *_about_the_version(root, existing, metadata, tables),
         *_about_what_is_packed(root),
         *of_packing,
-        *_about_variables(asked),
+        *_about_variables(variables),
         *(note for each in reversed(recordings) for note in each.notes),
         *left_out,
         *of_splitting,
@@ -282,13 +282,13 @@ def _differing(
         except ConfigurationError as error:
             yield Note(line=0, text=f"under torch {release}: {error}; leave it out of the matrix, or correct setup.py")
             continue
-        said = ""
+        last = ""
         for backend, one, other in zip(("", " with CUDA"), first, found[:2], strict=True):
             differences = _differences(one, other)
-            if differences and said != "; ".join(differences):
-                said = "; ".join(differences)
+            if differences and last != "; ".join(differences):
+                last = "; ".join(differences)
                 text = (
-                    f"under torch {release}{backend} setup.py declares {said}. What it declares under {newest} is "
+                    f"under torch {release}{backend} setup.py declares {last}. What it declares under {newest} is "
                     f"carried over: write the rest as `if(Torch_VERSION VERSION_LESS {newest})` into CMakeLists.txt"
                 )
                 yield Note(line=0, text=text)
@@ -398,16 +398,16 @@ def _about_what_is_packed(root: Path) -> Iterator[Note]:
         yield Note(line=0, text=f"{text}, or its lines `Requires-Dist` where its version is needed")
 
 
-def _about_variables(asked: Sequence[str]) -> Iterator[Note]:
+def _about_variables(variables: Sequence[str]) -> Iterator[Note]:
     """Note the environment variables that ``setup.py`` reads and that were not set."""
-    if asked:
-        text = f"reads {', '.join(asked)}: what it does without these variables is carried over"
+    if variables:
+        text = f"reads {', '.join(variables)}: what it does without these variables is carried over"
         yield Note(line=0, text=text)
 
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
     """Return the releases of torch for the matrix: the newest of those that the project's requirement admits."""
-    required = served.torch_wanted(requirements)
+    required = served.torch_specifier(requirements)
     found = served.torch_releases(required)
     if not found:
         text = f"requires torch{required}, of which no release is known: the matrix has the newest"
@@ -415,12 +415,12 @@ def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
     return found or served.torch_releases()
 
 
-def _nothing(root: Path, asked: Sequence[str]) -> str:
+def _nothing(root: Path, names: Sequence[str]) -> str:
     text = (
         f"setup.py in {root} declares no extension: there is nothing to compile. "
         "If it looks for a word on its command line, as `ext`, add `--argument ext`."
     )
-    return f"{text} It reads {', '.join(asked)}: `{asked[0]}=1 hatch-torch-ext init` sets one." if asked else text
+    return f"{text} It reads {', '.join(names)}: `{names[0]}=1 hatch-torch-ext init` sets one." if names else text
 
 
 def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -456,7 +456,7 @@ def _recordings(
                 raise ConfigurationError([str(error), empty]) from error
             raise
         cpu, cuda = (None, error.other) if error.backend == "cpu" else (error.other, None)
-        kept = "with CUDA alone" if cpu is None else "for the CPU alone"
+        kept = "only with CUDA" if cpu is None else "only for the CPU"
         notes.append(Note(line=error.line, text=f"{error}; the project is carried over {kept}"))
     if empty := failures.empty_submodules(root):
         notes.append(Note(line=0, text=empty))
@@ -485,11 +485,11 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     candidates = [*own, *([named] if named in packages else []), *packages, *there]
     if not candidates:
         remedy = f"Make a folder `{named}` with an empty `__init__.py`, or give setup() its `packages`."
-        # An empty folder would hide a module of its name; and what imports the extension lies in the module.
+        # An empty folder would hide a module of its name; and what imports the extension is in the module.
         lying = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
         if module := next(lying, None):
             remedy = f"Move `{module}.py` to `{module}/__init__.py`: its import stays `{module}`."
-        raise ConfigurationError([f"setup.py in {root} names no package: extensions need one to lie in. {remedy}"])
+        raise ConfigurationError([f"setup.py in {root} names no package: extensions are part of one. {remedy}"])
     return candidates[0]
 
 

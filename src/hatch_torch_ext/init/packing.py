@@ -1,4 +1,4 @@
-"""What setuptools packs -> what hatchling is told to pack: the same files at the same places."""
+"""What setuptools packs -> what hatchling packs: the same files at the same places."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def of(root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]
     """
     there = {installed: source for installed, source in packed if (root / source).is_file()}
     never = {installed: source for installed, source in there.items() if _is_never_packed(source)}
-    wanted = {installed: source for installed, source in there.items() if installed not in never}
+    expected = {installed: source for installed, source in there.items() if installed not in never}
     taken = _taken(root, document)
-    extra = {source: installed for installed, source in taken.items() if installed not in wanted}
-    missing = {installed: source for installed, source in wanted.items() if installed not in taken}
+    extra = {source: installed for installed, source in taken.items() if installed not in expected}
+    missing = {installed: source for installed, source in expected.items() if installed not in taken}
     placed = _placed(taken)
     ignored = {one: other for one, other in missing.items() if any(_at(one, other, *folders) for folders in placed)}
     elsewhere = {installed: source for installed, source in missing.items() if installed not in ignored}
-    forced = tuple(_folders(root, elsewhere, wanted))
+    forced = tuple(_folders(root, elsewhere, expected))
     return Packing(
-        exclude=tuple(_patterns(extra, {source for installed, source in taken.items() if installed in wanted})),
+        exclude=tuple(_patterns(extra, {source for installed, source in taken.items() if installed in expected})),
         artifacts=tuple(sorted(f"/{_literal(source)}" for source in ignored.values())),
         force_include=forced,
         notes=(*_notes(root, forced), *(Note(line=0, text=NEVER.format(installed)) for installed in never)),
@@ -85,7 +85,7 @@ def _placed(taken: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def _at(installed: str, source: str, folder: str, of_project: str) -> bool:
-    """Return whether a file lies in both folders, at one place below them."""
+    """Return whether a file is in both folders, at one place below them."""
     one, other = PurePosixPath(installed), PurePosixPath(source)
     if not one.is_relative_to(folder) or not other.is_relative_to(of_project) or folder == ".":
         return False
@@ -110,14 +110,14 @@ def _patterns(extra: Mapping[str, str], kept: set[str]) -> Iterator[str]:
 
 
 def _literal(path: str) -> str:
-    """Return a path as a pattern that means it alone."""
+    """Return a path as a pattern that means only it."""
     return "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in path)
 
 
-def _folders(root: Path, missing: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _folders(root: Path, missing: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield (place in the project, place in the wheel) of files; of folders, where all in them is packed together."""
     found: dict[str, str] = {}
-    pairs = {(source, installed) for installed, source in wanted.items()}
+    pairs = {(source, installed) for installed, source in expected.items()}
     for installed, source in sorted(missing.items()):
         one, other = PurePosixPath(installed), PurePosixPath(source)
         best = (other.as_posix(), one.as_posix())

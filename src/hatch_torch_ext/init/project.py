@@ -71,10 +71,11 @@ def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path
         return dict(of_hatch)
     if "version" in document.get("project", {}):
         return {}
-    said = _of_setup_cfg(root) or document.get("tool", {}).get("setuptools", {}).get("dynamic", {}).get("version", {})
-    if metadata.get("version") and not said:
+    dynamic = document.get("tool", {}).get("setuptools", {}).get("dynamic", {})
+    declared = _of_setup_cfg(root) or dynamic.get("version", {})
+    if metadata.get("version") and not declared:
         return _in_a_file(metadata, root) if computed(metadata, root) else {}
-    return _as_setuptools_finds_it(said, root) or _out_of_tags(document, metadata)
+    return _as_setuptools_finds_it(declared, root) or _out_of_tags(document, metadata)
 
 
 def _as_setuptools_finds_it(said: Mapping[str, Any], root: Path) -> dict[str, str]:
@@ -134,8 +135,8 @@ def _of_setup_cfg(root: Path) -> dict[str, str]:
 def computed(metadata: Mapping[str, Any], root: Path) -> str | None:
     """Return the version that ``setup()`` was given if setup.py computed it: neither setup.py nor setup.cfg has it."""
     given = str(metadata.get("version") or "")
-    said = [path.read_text("utf-8", "replace") for name in ("setup.py", "setup.cfg") if (path := root / name).is_file()]
-    return given if given and not any(given in text for text in said) else None
+    read = [path.read_text("utf-8", "replace") for name in ("setup.py", "setup.cfg") if (path := root / name).is_file()]
+    return given if given and not any(given in text for text in read) else None
 
 
 NOT_FOR_HATCH = frozenset({"relative_to", "version_file", "version_file_template", "write_to", "write_to_template"})
@@ -160,7 +161,7 @@ def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> st
 
 
 def requirement(text: str) -> str:
-    """Return a requirement in its normal form; text that is no requirement is returned unchanged."""
+    """Return a requirement in its normal form; other text is returned unchanged."""
     try:
         return str(Requirement(text))
     except InvalidRequirement:

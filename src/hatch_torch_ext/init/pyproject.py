@@ -160,7 +160,7 @@ def _hatch(
         wheel["shared-scripts"] = {each: each.rpartition("/")[2] for each in scripts}
     if data := _data_files(metadata):
         wheel["shared-data"] = data
-    if inside and packed is None:  # sources that lie in the package have no use in the wheel
+    if inside and packed is None:  # sources in the package have no use in the wheel
         wheel["exclude"] = sorted({f"*{name[name.rindex('.') :]}" for name in inside})
     wheel["hooks"] = {"torch-ext": {"source": sources, "package": package}}
     needed = ["pybind11"] if any("pybind11::headers" in each.flags.libraries for each in targets) else []
@@ -168,7 +168,7 @@ def _hatch(
     about: dict[str, Any] = {"hooks": {"torch-ext": {"dependencies": list(dependencies)}}}
     extras = [each for listed in (metadata.get("extras_require") or {}).values() for each in listed]
     if any("@" in str(each) for each in (*dependencies, *extras)):
-        about = {"allow-direct-references": True, **about}  # setuptools takes addresses without being told
+        about = {"allow-direct-references": True, **about}  # setuptools takes addresses without a setting
     return {
         "metadata": about,
         "build": {"targets": {"wheel": wheel}},
@@ -192,7 +192,7 @@ def _test(name: str, root: Path, *, requires: bool) -> list[str]:
 
 
 def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
-    """Return the folders of all packages that setuptools would install, and the modules that lie beside them."""
+    """Return the folders of all packages that setuptools would install, and the modules beside them."""
     tops = {str(each).split(".")[0] for each in metadata.get("packages") or []} - {package.partition(".")[0]}
     others = [package_folder(metadata, each, root) for each in sorted(tops)]
     modules = [f"{str(each).replace('.', '/')}.py" for each in metadata.get("py_modules") or []]
@@ -206,12 +206,12 @@ def _data_files(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _bases(folders: Iterable[str]) -> dict[str, str]:
-    """Return where folders of packages lie that a wheel does not have, as ``src``."""
+    """Return the folders of packages that a wheel does not have, as ``src``."""
     return {base: "" for each in folders if (base := each.rpartition("/")[0])}
 
 
 def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:
-    """Return where an import package lies, POSIX, relative to the project."""
+    """Return the place of an import package, POSIX, relative to the project."""
     folders = metadata.get("package_dir") or {}
     if package in folders:
         return str(folders[package])

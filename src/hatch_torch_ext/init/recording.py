@@ -42,7 +42,7 @@ class Extension:
     """One extension as ``setup.py`` declares it.
 
     ``kind`` is ``cpp``, ``cuda`` or ``sycl``; ``other`` if it is not torch's. ``macros`` are (name, value or None);
-    paths are POSIX, relative to the project if they lie in it.
+    paths are POSIX, relative to the project if they are in it.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Recording:
     extensions: tuple[Extension, ...]
     metadata: Mapping[str, Any]
     notes: tuple[Note, ...]
-    asked: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     """Environment variables that ``setup.py`` reads, and that were not set."""
     packed: tuple[tuple[str, str], ...] | None = None
     """(place in the wheel, place in the project) of Python files and data; None where setuptools cannot tell.
@@ -161,17 +161,17 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
 
     Raises ``ConfigurationError``.
     """
-    wanted = (*REQUIREMENTS, *extra)
+    packages = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
     clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python, *wanted]
+    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python, *packages]
     try:
         process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
         process.run(install, env_changes=clean, timeout=PREPARING)
     except ProcessError as error:
-        told = process.tail(error.output, 8)
+        output = process.tail(error.output, 8)
         raise ConfigurationError(
-            [f"The packages that setup.py is run with ({', '.join(wanted)}) cannot be installed:\n{told}"]
+            [f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"]
         ) from error
     return python
 
@@ -185,27 +185,27 @@ def _record(  # noqa: PLR0917 -- each is another thing
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
         _tracked(root, copy.parent / TRACKED)
-        said = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, torch, unknown=unknown)
-        if not said.get("lacks"):
+        answer = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, torch, unknown=unknown)
+        if not answer.get("lacks"):
             break
     written = sorted(
         name
         for name, content in _contents(copy).items()
         if before.get(name) != content and ".egg-info/" not in name  # what setuptools writes to learn what it packs
     )
-    notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in said.get("notes", [])]
-    if said.get("error"):
-        if said.get("missing"):
-            raise ConfigurationError([_failure(said, backend)])
-        raise RecordingError(_failure(said, backend), backend=backend, line=int(said.get("line") or 0))
+    notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in answer.get("notes", [])]
+    if answer.get("error"):
+        if answer.get("missing"):
+            raise ConfigurationError([_failure(answer, backend)])
+        raise RecordingError(_failure(answer, backend), backend=backend, line=int(answer.get("line") or 0))
     notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
     return Recording(
-        extensions=tuple(_extension(each, copy) for each in said["extensions"]),
-        metadata=said["metadata"],
+        extensions=tuple(_extension(each, copy) for each in answer["extensions"]),
+        metadata=answer["metadata"],
         notes=tuple(notes),
-        asked=tuple(said.get("asked", [])),
-        packed=None if said.get("packed") is None else tuple(_packed(said["packed"], root, copy)),
-        cmake=_cmake(said.get("cmake"), copy),
+        variables=tuple(answer.get("variables", [])),
+        packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], root, copy)),
+        cmake=_cmake(answer.get("cmake"), copy),
     )
 
 
@@ -231,9 +231,9 @@ def _tracked(root: Path, target: Path) -> None:
         target.write_text(done.stdout, encoding="utf-8")
 
 
-def _packed(said: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[tuple[str, str]]:
+def _packed(pairs: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[tuple[str, str]]:
     """Yield what is packed, each file at its place in the project itself, which has no link that ``setup.py`` made."""
-    for installed, place in said:
+    for installed, place in pairs:
         source = Path(os.path.normpath(copy / place))
         if not source.is_relative_to(copy):
             continue
@@ -275,27 +275,27 @@ def _run(
             [f"setup.py did not finish within {timeout:g} s: it may be waiting for input or for the network."]
         ) from error
     try:
-        said = untrusted.json((copy.parent / RESULT).read_text(encoding="utf-8"))
+        answer = untrusted.json((copy.parent / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        told = process.tail(done.stdout + done.stderr, 8)
+        output = process.tail(done.stdout + done.stderr, 8)
         raise ConfigurationError(
-            [f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{told}"]
+            [f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{output}"]
         ) from error
-    if not isinstance(said, dict):
+    if not isinstance(answer, dict):
         return {"error": "tells nothing", "line": 0}
-    if "calls sys.exit" in str(said.get("error")) and (printed := process.tail(done.stdout + done.stderr, 8).strip()):
-        said["error"] = f"{said['error']}, and prints:\n{printed}"
-    return said
+    if "calls sys.exit" in str(answer.get("error")) and (printed := process.tail(done.stdout + done.stderr, 8).strip()):
+        answer["error"] = f"{answer['error']}, and prints:\n{printed}"
+    return answer
 
 
-def _failure(said: Mapping[str, Any], backend: str) -> str:
-    where = f"setup.py (line {said['line']})" if said.get("line") else "setup.py"
+def _failure(answer: Mapping[str, Any], backend: str) -> str:
+    where = f"setup.py (line {answer['line']})" if answer.get("line") else "setup.py"
     machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[backend]
-    if said.get("missing"):
-        name = str(said["missing"]).partition(".")[0]
+    if answer.get("missing"):
+        name = str(answer["missing"]).partition(".")[0]
         return f"{where} imports `{name}`, which is not available: add `--with {name}`."
-    failed = f"{where} fails when it is recorded as {machine}: {said['error']}"
-    if "no network while setup.py is recorded" in str(said["error"]):
+    failed = f"{where} fails when it is recorded as {machine}: {answer['error']}"
+    if "no network while setup.py is recorded" in str(answer["error"]):
         return f"{failed}. Put what it downloads into its place in the project, then run `init` again"
     return failed
 
@@ -310,7 +310,7 @@ def _contents(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
+def _extension(fields: Mapping[str, Any], copy: Path) -> Extension:
     def inside(path: str) -> str:
         absolute = Path(os.path.normpath(copy / path))
         try:
@@ -318,23 +318,23 @@ def _extension(said: Mapping[str, Any], copy: Path) -> Extension:
         except ValueError:
             return path.replace("\\", "/")
 
-    folders = [each.replace("\\", "/") for each in said["include_dirs"] if str(TORCH) not in each]
+    folders = [each.replace("\\", "/") for each in fields["include_dirs"] if str(TORCH) not in each]
     packages = {each: re.search(r"/site-packages/(\w+)/", each) for each in folders}
     return Extension(
-        name=str(said["name"]),
-        kind=str(said["kind"]),
-        sources=tuple(inside(each.replace("\\", "/")) for each in said["sources"]),
+        name=str(fields["name"]),
+        kind=str(fields["kind"]),
+        sources=tuple(inside(each.replace("\\", "/")) for each in fields["sources"]),
         include_dirs=tuple(inside(each) for each in folders if not packages[each] and not OF_PYTHON.search(each)),
         packages=tuple(sorted({found[1] for found in packages.values() if found})),
-        macros=tuple((str(name), value) for name, value in said["define_macros"]),
-        undefined=tuple(said["undef_macros"]),
-        library_dirs=tuple(inside(each) for each in said["library_dirs"] if str(TORCH) not in each),
-        libraries=tuple(said["libraries"]),
-        runtime_library_dirs=tuple(said["runtime_library_dirs"]),
-        objects=tuple(inside(each) for each in said["extra_objects"]),
-        cxx=tuple(said["cxx"]),
-        nvcc=tuple(said["nvcc"]),
-        link=tuple(said["link"]),
-        py_limited_api=bool(said["py_limited_api"]),
-        dlink=bool(said["dlink"]),
+        macros=tuple((str(name), value) for name, value in fields["define_macros"]),
+        undefined=tuple(fields["undef_macros"]),
+        library_dirs=tuple(inside(each) for each in fields["library_dirs"] if str(TORCH) not in each),
+        libraries=tuple(fields["libraries"]),
+        runtime_library_dirs=tuple(fields["runtime_library_dirs"]),
+        objects=tuple(inside(each) for each in fields["extra_objects"]),
+        cxx=tuple(fields["cxx"]),
+        nvcc=tuple(fields["nvcc"]),
+        link=tuple(fields["link"]),
+        py_limited_api=bool(fields["py_limited_api"]),
+        dlink=bool(fields["dlink"]),
     )

@@ -68,14 +68,17 @@ def tag(cuda: str) -> str:
     return Backend("cuda", cuda).tag
 
 
-def torch_releases(wanted: SpecifierSet | None = None) -> list[str]:
-    """Return the newest releases of torch, of those that ``wanted`` has; none where it has none that is known."""
+def torch_releases(specifier: SpecifierSet | None = None) -> list[str]:
+    """Return the newest releases of torch, of those that ``specifier`` has; none where it has none that is known."""
     known = sorted(releases.PUBLISHED_PYTHONS)
-    kept = known if wanted is None else sorted({*known} & {*releases.minors_of(releases.admitted_versions(wanted))})
+    if specifier is None:
+        kept = known
+    else:
+        kept = sorted({*known} & {*releases.minors_of(releases.admitted_versions(specifier))})
     return [releases.format_minor(minor) for minor in kept[-NEWEST:]]
 
 
-def torch_wanted(requirements: Iterable[str]) -> SpecifierSet | None:
+def torch_specifier(requirements: Iterable[str]) -> SpecifierSet | None:
     """Return what the requirements say about torch; None where they say nothing."""
     for each in requirements:
         try:
@@ -99,10 +102,10 @@ def pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:
     newest = max(high for _, high in releases.PUBLISHED_PYTHONS.values())
     first, last = max(low for low, _ in chosen) - 300, min(newest, *(high for _, high in chosen)) - 300
     try:
-        asked = SpecifierSet(str(metadata.get("python_requires") or ""))
+        specifier = SpecifierSet(str(metadata.get("python_requires") or ""))
     except InvalidSpecifier:
-        asked = SpecifierSet()
+        specifier = SpecifierSet()
     served = [f"3.{minor}" for minor in range(first, last + 1)]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(map(str, metadata.get("classifiers") or [])))
-    inside = [each for each in served if asked.contains(f"{each}.99")]
+    inside = [each for each in served if specifier.contains(f"{each}.99")]
     return [each for each in inside if each in named] or inside or served

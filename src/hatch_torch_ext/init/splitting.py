@@ -60,7 +60,7 @@ def part(
             notes.append(Note(line=0, text=_by_hand(root, target, both[0], making, gain)))
         elif not write:
             made.append(target)
-            text = f"registers operators and has functions for Python: `init --split` parts it, and {gain.sentence}"
+            text = f"registers operators and has functions for Python: `init --split` splits it, and {gain.sentence}"
             notes.append(Note(line=0, text=f"`{target.dotted}` {text}"))
         else:
             library, module = _parted(root, target, making, package)
@@ -85,7 +85,7 @@ def _by_hand(root: Path, target: Target, source: str, making: Sequence[str], gai
         )
     return (
         f"`{target.dotted}` registers operators and has functions for Python in one file: move the module ({where}) "
-        f"into a file of its own, then `init --split --force` parts it: {gain.sentence}"
+        f"into a separate file, then `init --split --force` splits it: {gain.sentence}"
     )
 
 

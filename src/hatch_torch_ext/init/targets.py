@@ -118,8 +118,8 @@ def join(
             notes.append(Note(line=0, text=f"`{name}` is for SYCL, which no variant is built for: it is left out"))
             continue
         if not first.sources and not (other and other.sources):
-            alone = not any(each.sources for each in (*ours.values(), *theirs.values()))
-            notes.append(Note(line=0, text=_without_sources(root, name, alone=alone)))
+            of_all = not any(each.sources for each in (*ours.values(), *theirs.values()))
+            notes.append(Note(line=0, text=_without_sources(root, name, of_all=of_all)))
             continue
         strange = [source for source in first.sources if _of_cython(root, source)]
         if strange:
@@ -133,7 +133,8 @@ def join(
                 notes.append(Note(line=0, text=text))
         parent = name.rpartition(".")[0]
         if parent != package and not parent.startswith(f"{package}."):
-            text = f"`{name}` goes into `{package}`, since a wheel's variants lie in one package: import it from there"
+            why = "since a wheel's variants are in one package"
+            text = f"`{name}` is put into `{package}`, {why}: import it from there"
             notes.append(Note(line=0, text=text))
         targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None))
     return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
@@ -146,13 +147,13 @@ def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:
     return any(source.endswith(".cu") for extension in cpu.extensions for source in extension.sources)
 
 
-def _without_sources(root: Path, name: str, *, alone: bool) -> str:
-    """Return the note on an extension that a command of the project builds; ``alone``: all its extensions are so."""
+def _without_sources(root: Path, name: str, *, of_all: bool) -> str:
+    """Return the note on an extension that a command of the project builds; ``of_all``: it builds all of them."""
     text = f"`{name}` names no sources, so that a command of the project builds it: "
     own = own_cmake(root)
     if own is None:
         return f"{text}add its target to CMake"
-    use = f'keep that, with `source = "{own}"` in the hook\'s table' if alone else f"`add_subdirectory({own})`"
+    use = f'keep that, with `source = "{own}"` in the hook\'s table' if of_all else f"`add_subdirectory({own})`"
     return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
 
 
@@ -245,12 +246,12 @@ def _for_linux(text: str) -> str:
     """Return C++ code without the branches for Windows."""
     kept, skipping = [], []
     for line in text.splitlines():
-        said = line.strip()
-        if re.match(r"#\s*if(def|ndef)?\b", said):
-            skipping.append(bool(re.match(r"#\s*if(def)?\s+(defined\s*\(?\s*)?_(WIN32|MSC_VER)\b", said)))
-        elif re.match(r"#\s*else\b", said) and skipping:
+        directive = line.strip()
+        if re.match(r"#\s*if(def|ndef)?\b", directive):
+            skipping.append(bool(re.match(r"#\s*if(def)?\s+(defined\s*\(?\s*)?_(WIN32|MSC_VER)\b", directive)))
+        elif re.match(r"#\s*else\b", directive) and skipping:
             skipping[-1] = not skipping[-1] if skipping[-1] else False
-        elif re.match(r"#\s*endif\b", said) and skipping:
+        elif re.match(r"#\s*endif\b", directive) and skipping:
             skipping.pop()
         elif not any(skipping):
             kept.append(line)
@@ -316,8 +317,8 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
             nvcc.append(f"-U{undefined}")
     objects = (_object(each) for each in extension.objects)
     libraries = [*_libraries(extension.libraries), *objects, *_of_packages(extension)]
-    for told in _outside(extension):
-        leave(told)
+    for note in _outside(extension):
+        leave(note)
     folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
     link = [each for each in _kept(extension.link, leave) if each not in {"-s", "-shared"}]
     return Flags(
@@ -350,7 +351,7 @@ def _outside(extension: Extension) -> Iterable[str]:
         yield f"the RPATH `{folder}` is not carried over: INSTALL_RPATH of the target, where a library is found by it"
     for folder in (*extension.include_dirs, *extension.library_dirs):
         if folder.startswith("/") and not folder.startswith("/usr/local/cuda"):
-            yield f"the folder `{folder}` lies outside the project: find the library with find_package() instead"
+            yield f"the folder `{folder}` is outside the project: find the library with find_package() instead"
 
 
 def _libraries(names: Iterable[str]) -> Iterable[str]:

@@ -21,7 +21,7 @@ UNPINNED = "hatch-torch-ext[build]"
 def texts(place: Path = Path()) -> dict[str, str]:
     """Return name -> text of the workflows for a project at ``place`` in its repository.
 
-    A project in a subfolder has callers of its own, since there may be several, and tags with its name.
+    A project in a subfolder has its own callers, since there may be several, and tags with its name.
     """
     ours = resources.files("hatch_torch_ext") / "resources" / "ci"
     found = {

@@ -343,7 +343,7 @@ ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", 
 
 def finish(found):
     """Write the result."""
-    found["asked"] = sorted(name for name in variables if name not in ANSWERED and name not in GIVEN)
+    found["variables"] = sorted(name for name in variables if name not in ANSWERED and name not in GIVEN)
     unknown = getattr(sys.modules.get("torch._unknown"), "USED", [])
     if unknown:
         answer = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "told that there is none"

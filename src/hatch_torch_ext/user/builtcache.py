@@ -54,8 +54,8 @@ def is_whole(cache: Store, request: Request) -> bool:
     """Return whether the loader takes the view: every file has its size, and only this user can have written it."""
     folder = cache.root / VIEWS / request.view
     try:
-        said = (folder / VARIANT).read_text(encoding="utf-8")
-        files = [(folder / file["path"], file["size"]) for file in untrusted.json(said)["variant"]["files"]]
+        record = (folder / VARIANT).read_text(encoding="utf-8")
+        files = [(folder / file["path"], file["size"]) for file in untrusted.json(record)["variant"]["files"]]
         if any(os.path.realpath(path) != f"{os.path.realpath(folder)}/{path.relative_to(folder)}" for path, _ in files):
             return False  # a path leads out of the folder
         return all(map(_is_own, (folder, folder / VARIANT, *(path for path, _ in files)))) and all(
@@ -113,11 +113,11 @@ def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
     """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
     if not path.startswith("$ORIGIN"):
         return
-    wanted = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
-    if not wanted.is_relative_to(site) or wanted == site:
+    target = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
+    if not target.is_relative_to(site) or target == site:
         return
     depth = request.package.count(".") + 1
-    parts = wanted.relative_to(site).parts
+    parts = target.relative_to(site).parts
     homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
     real = next((home for home in homes if home.joinpath(*parts).exists()), None)
     if real is None:

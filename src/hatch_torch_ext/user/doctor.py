@@ -162,15 +162,15 @@ def private(text: str, environ: Mapping[str, str]) -> str:
     return redact.clean(text)
 
 
-def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
-    """Examine ``target`` and everything on which its choice of a variant depends; ``asked`` limits the packages."""
+def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
+    """Examine ``target`` and everything on which its choice of a variant depends; ``only`` names the packages."""
     torch = _torch(target)
     installed = _installed(torch)
-    wanted = {canonicalize_name(each) for each in asked}
-    here = [each for each in installed if not wanted or canonicalize_name(each.distribution) in wanted]
+    names = {canonicalize_name(each) for each in only}
+    here = [each for each in installed if not names or canonicalize_name(each.distribution) in names]
     states = tuple(health(target, each, torch) for each in here if not each.fault)
     faulty = [each for each in here if each.fault]
-    missing = sorted(wanted - {canonicalize_name(each.distribution) for each in installed})
+    missing = sorted(names - {canonicalize_name(each.distribution) for each in installed})
     of_torch = list(_of_torch(target, torch, machine))
     problems = [*(each.problem for each in faulty), *filter(None, (each.problem for each in states))]
     where = f"is not installed in {target.python}, or was not made with hatch-torch-ext"
@@ -183,7 +183,7 @@ def diagnose(target: TargetPython, machine: Machine, asked: Sequence[str], envir
     return Diagnosis(
         hatch_torch_ext=__version__,
         machine=machine,
-        python=f"{target.python} ({target.said_by})",
+        python=f"{target.python} ({target.named_by})",
         facts=target.facts,
         torch={name: value for name, value in torch.items() if name != "sites"},
         tools=tuple(_tools(environ)),
@@ -202,7 +202,7 @@ def _torch(target: TargetPython) -> dict[str, Any]:
     except (ProcessError, ValueError, IndexError):
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("sites"), list):
-        return {"sites": [], "error": "the Python cannot be asked about torch"}
+        return {"sites": [], "error": "the Python gives no facts of torch"}
     return answer
 
 
@@ -230,8 +230,8 @@ def health(
 
     Its own loader is run as a file, which works even if the package cannot be imported. ``changes`` are of variables.
     """
-    said, trouble = _asked(target, installed, **changes)
-    label, verdicts, built = said.get("chosen"), said.get("verdicts"), said.get("built") is True
+    answer, trouble = _answer(target, installed, **changes)
+    label, verdicts, built = answer.get("chosen"), answer.get("verdicts"), answer.get("built") is True
     label = label if isinstance(label, str) and label else None
     missed = label if not built and label in installed.pruned else None
     files = [file for variant, _ in installed.variants for file in variant.files]
@@ -247,9 +247,9 @@ def health(
         namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
         operators=tuple(sorted({name for file in files for name in file.operators})),
         trouble=trouble or None,
-        faults=tuple(escape.line(str(each)) for each in _list(said.get("problems"))),
-        damaged=said.get("damaged") is True,
-        answers=bool(said) or bool(torch and torch.get("error")),
+        faults=tuple(escape.line(str(each)) for each in _list(answer.get("problems"))),
+        damaged=answer.get("damaged") is True,
+        answers=bool(answer) or bool(torch and torch.get("error")),
         again=installed.again,
     )
     if state.chosen or missed or not torch or torch.get("error") or not torch.get("version"):
@@ -257,13 +257,13 @@ def health(
     return replace(
         state,
         opt_in=_opt_in(target, installed, torch),
-        build=_builds(target, installed, said.get("build")) if "fallback" in installed.head else (),
+        build=_builds(target, installed, answer.get("build")) if "fallback" in installed.head else (),
         install=installed.requirement,
-        other_torch=_first_command(said.get("remedy")),
+        other_torch=_first_command(answer.get("remedy")),
     )
 
 
-def _asked(
+def _answer(
     target: TargetPython, installed: pruning.InstalledPackage, **changes: str | None
 ) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the package's loader, {} if there is none, and what it wrote to stderr."""
@@ -275,24 +275,24 @@ def _asked(
         )
         answer = untrusted.json(done.stdout)
     except ProcessError:
-        return {}, "its loader cannot be asked"
+        return {}, "its loader gives no answer"
     except ValueError:
-        return {}, done.stderr.strip() or "its loader cannot be asked"
-    return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader cannot be asked")
+        return {}, done.stderr.strip() or "its loader gives no answer"
+    return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader gives no answer")
 
 
 def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Mapping[str, Any]) -> str | None:
     """Return what lets the package use a torch that is a pre-release, if one of its variants is for that release."""
     if not releases.is_prerelease(str(torch["version"])):
         return None
-    said, _ = _asked(target, installed, TORCH_EXT_PRERELEASE="1")
-    label = said.get("chosen")
+    answer, _ = _answer(target, installed, TORCH_EXT_PRERELEASE="1")
+    label = answer.get("chosen")
     return "export TORCH_EXT_PRERELEASE=1" if label and label not in installed.pruned else None
 
 
-def _builds(target: TargetPython, installed: pruning.InstalledPackage, said: object) -> tuple[str, ...]:
+def _builds(target: TargetPython, installed: pruning.InstalledPackage, given: object) -> tuple[str, ...]:
     """Return the commands of a loader that build the package for the torch that is here."""
-    lines = [escape.line(str(each)) for each in _list(said)] or [f"python -m {installed.package}._variants --build"]
+    lines = [escape.line(str(each)) for each in _list(given)] or [f"python -m {installed.package}._variants --build"]
     return tuple(re.sub("^python ", f"{_quoted(target)} ", line) for line in lines)
 
 
@@ -338,15 +338,15 @@ def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
     """Yield a problem for packages that share a namespace or an operator: the second import would abort the process."""
     holders: dict[str, str] = {}
     for each in health:
-        told = {each.distribution}
+        reported = {each.distribution}
         for what, names in (
             ("register the operator namespace", each.namespaces),
             ("define the operator", each.operators),
         ):
             for name in names:
                 before = holders.setdefault(name, each.distribution)
-                if before not in told:
-                    told.add(before)
+                if before not in reported:
+                    reported.add(before)
                     yield f"{before} and {each.distribution} both {what} `{name}`"
 
 

@@ -150,11 +150,11 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
 
     log = scratch / "work" / entry.folder / "log.txt"
     try:
-        folder, said = cache.make(builtcache.BUILT, f"{_name(request.distribution)}-{key}", fill)
+        folder, marker = cache.make(builtcache.BUILT, f"{_name(request.distribution)}-{key}", fill)
     except EntryError as error:
         kept = builtcache.keep_log(cache, request, log)
         raise EntryError(error.entry, _for_the_user(error.message, request).replace(str(log), str(kept))) from error
-    builtcache.show(cache, request, folder, said["variant"], scratch)
+    builtcache.show(cache, request, folder, marker["variant"], scratch)
 
 
 def _fallback(request: Request) -> Fallback:
@@ -226,8 +226,8 @@ def _for_the_gpus(config: Config) -> Config:
     """Return the configuration with the architectures of TORCH_CUDA_ARCH_LIST, else of this machine's GPUs, if any."""
     from hatch_torch_ext.user import machine
 
-    if asked := tuple(filter(None, re.split(r"[;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "")))):
-        return replace(config, archs=(("", asked),), archs_source="TORCH_CUDA_ARCH_LIST")
+    if named := tuple(filter(None, re.split(r"[;,\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "")))):
+        return replace(config, archs=(("", named),), archs_source="TORCH_CUDA_ARCH_LIST")
     found = {gpu.capability for gpu in machine.read(os.environ).gpus if gpu.capability is not None}
     if not found:
         return config
@@ -336,7 +336,7 @@ def _for_the_user(message: str, request: Request) -> str:
     from hatch_torch_ext.cmake import failures
 
     names = {*variables.names(variables.Use.COMPILE)} - {"SOURCE_DATE_EPOCH"}
-    told = sorted(name for name in names if os.environ.get(name))
+    set_here = sorted(name for name in names if os.environ.get(name))
     mine = f"tell the authors of {request.distribution}"
-    mine = f"Unset {', '.join(told)} unless needed, or {mine}" if told else f"T{mine[1:]}"
+    mine = f"Unset {', '.join(set_here)} unless needed, or {mine}" if set_here else f"T{mine[1:]}"
     return re.sub(f"{re.escape(failures.IN_SOURCES)}({re.escape(failures.IN_OPTIONS)})?", mine, message)

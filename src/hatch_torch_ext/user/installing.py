@@ -51,7 +51,7 @@ ROCM = re.compile(r"rocm([0-9](?:\.[0-9]{1,2}){1,2})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An installation in two steps: ``torch`` from ``index`` alone, without its dependencies, then ``packages``.
+    """An installation in two steps: ``torch`` only from ``index``, without its dependencies, then ``packages``.
 
     ``torch`` are exact requirements (``torch==2.13.0+cu130``, a torchvision). ``packages`` repeat them, so that the
     second step, which installs all dependencies, does not install another torch. ``because`` are the reasons, as
@@ -67,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """Where torch's packages are searched for; below the address ``base`` each backend has an index of its own."""
+    """Where torch's packages are searched for; below the address ``base`` each backend has its own index."""
 
     http: Http
     target: TargetPython
@@ -82,7 +82,7 @@ class _Search:
         return packages.newest(files, specifier, self.tags, python, prereleases=self.prereleases)
 
     @property
-    def asked(self) -> str:
+    def in_words(self) -> str:
         """Return in words what is searched for."""
         return f"torch{self.specifier} for {self.target.facts['python']}"
 
@@ -131,14 +131,14 @@ def cuda_of(backend: str) -> str | None:
         ) from None
 
 
-def backends(machine: Machine, asked: str) -> tuple[str, ...]:
-    """Return the backends to consider, best first: ``asked``; with ``auto``, those that the machine runs, then CPU.
+def backends(machine: Machine, choice: str) -> tuple[str, ...]:
+    """Return the backends to consider, best first: ``choice``; with ``auto``, those that the machine runs, then CPU.
 
     Beside an NVIDIA GPU no other counts, and beside one of AMD's that torch has code for none of Intel's, as for uv.
     """
-    if asked != AUTO:
-        cuda = cuda_of(asked)
-        return (_of_cuda(cuda) if cuda else asked,)
+    if choice != AUTO:
+        cuda = cuda_of(choice)
+        return (_of_cuda(cuda) if cuda else choice,)
     if not machine.has_nvidia:
         if versions := drivers.rocm(machine.amd):
             return (*(f"rocm{version}" for version in versions), CPU)
@@ -156,7 +156,7 @@ def _of_cuda(cuda: str) -> str:
 
 
 def plan(
-    asked: Sequence[str],
+    requested: Sequence[str],
     target: TargetPython,
     machine: Machine,
     http: Http,
@@ -165,12 +165,12 @@ def plan(
     channel: str = "stable",
     torch_index: str = releases.TORCH_INDEX,
 ) -> Plan:
-    """Return what to install for the packages ``asked``, and how.
+    """Return what to install for the packages ``requested``, and how.
 
     Raises ``ConfigurationError`` if no build of torch that runs on this machine suits all of them; the message names
     each with what it serves.
     """
-    torch_specifier, family, others = _sorted(asked)
+    torch_specifier, family, others = _sorted(requested)
     offers = [packages.offer(each, target, http) for each in others]
     ours = [each for each in offers if each.variants]
     order = backends(machine, backend)
@@ -222,10 +222,10 @@ def _facts_with(target: TargetPython, version: Version, backend: str) -> dict[st
     }
 
 
-def _sorted(asked: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
+def _sorted(requested: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
     """Split the requirements: torch's own specifier, the rest of torch's family, and everything else."""
     specifier, family, others = SpecifierSet(), [], []
-    for each in asked:
+    for each in requested:
         match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", each)
         name = canonicalize_name(match[0]) if match and not packages.is_path_of_wheel(each) else ""
         if name in TORCH_FAMILY:
@@ -239,16 +239,16 @@ def _sorted(asked: Sequence[str]) -> tuple[SpecifierSet, list[str], list[str]]:
     return specifier, family, others
 
 
-def _versions(asked: str, name: str) -> SpecifierSet:
+def _versions(text: str, name: str) -> SpecifierSet:
     """Return the versions that a requirement of torch's family accepts.
 
     Raises ``ConfigurationError`` if it is not one, or has more than a name and versions, which would have no effect.
     """
     try:
-        requirement = Requirement(asked)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         why = str(error).partition("\n")[0]
-        raise ConfigurationError([f"`{asked[:80]}` is not a requirement ({why}): write `{name}==VERSION`."]) from error
+        raise ConfigurationError([f"`{text[:80]}` is not a requirement ({why}): write `{name}==VERSION`."]) from error
     more = (("an address", requirement.url), ("extras", requirement.extras), ("a condition", requirement.marker))
     if found := [what for what, value in more if value]:
         raise ConfigurationError(
@@ -291,7 +291,7 @@ def _why_cuda(backend: str, machine: Machine) -> str:
     if cuda is None or not machine.runs(cuda):
         return f"the build of torch for CUDA {cuda} was requested; {machine.driver_named} is too old for it"
     served = machine.served(cuda)
-    names = ", ".join(sorted({gpu.name or "a GPU" for gpu in served})) or "its GPU, which cannot be asked here"
+    names = ", ".join(sorted({gpu.name or "a GPU" for gpu in served})) or "its GPU, which cannot be read here"
     others = ", ".join(sorted({gpu.name or "a GPU" for gpu in machine.visible if gpu not in served}))
     without = f", but not for {others}" if others else ""
     return f"{machine.driver_named} runs CUDA {cuda}, and its build of torch has code for {names}{without}"
@@ -324,7 +324,7 @@ def _why_cpu(search: _Search, machine: Machine, refused: Sequence[Version], ours
     elif machine.gpus:
         return "CUDA_VISIBLE_DEVICES hides every NVIDIA GPU, so the CPU build of torch is enough"
     elif (names := backends(machine, AUTO)) != (CPU,):
-        why = f"there is no build of {search.asked} for {', '.join(names[:-1])}"
+        why = f"there is no build of {search.in_words} for {', '.join(names[:-1])}"
     elif machine.amd:
         why = f"no build of torch has code for the AMD GPU here ({', '.join(dict.fromkeys(machine.amd))})"
     elif machine.others:
@@ -339,16 +339,16 @@ def _why_not_cuda(search: _Search, machine: Machine) -> str:
     """Return why no build for CUDA is taken on a machine with an NVIDIA GPU."""
     others = [cuda for cuda in reversed(_known_cuda()) if search.builds(_of_cuda(cuda))]
     if not others:
-        return f"there is no build of {search.asked} for any CUDA"
+        return f"there is no build of {search.in_words} for any CUDA"
     runs = [cuda for cuda in others if machine.runs(cuda)]
     if not runs:
         lowest = ".".join(map(str, drivers.minimum(drivers.numbers(others[-1])) or ()))
         return (
-            f"{machine.driver_named} is too old for the builds of {search.asked} that there are, for CUDA "
+            f"{machine.driver_named} is too old for the builds of {search.in_words} that there are, for CUDA "
             f"{', '.join(reversed(others))}: update it to {lowest} or newer"
         )
     cards = ", ".join(sorted({_described(gpu) for gpu in machine.visible}))
-    builds = f"the builds of {search.asked} that {machine.driver_named} runs (CUDA {', '.join(runs)})"
+    builds = f"the builds of {search.in_words} that {machine.driver_named} runs (CUDA {', '.join(runs)})"
     return f"{builds} have no code for {cards}"
 
 
@@ -357,9 +357,9 @@ def _described(gpu: Gpu) -> str:
     return f"{gpu.name or 'GPU'} (compute capability {number})"
 
 
-def _companion(asked: str, torch: Version, url: str, search: _Search) -> str:
+def _companion(text: str, torch: Version, url: str, search: _Search) -> str:
     """Return the torchvision or torchaudio release for exactly this torch. Raises ``ConfigurationError``."""
-    requirement = Requirement(asked)
+    requirement = Requirement(text)
     name = canonicalize_name(requirement.name)
     files = index.files(search.http, url, name)
     specifier = requirement.specifier
@@ -379,8 +379,8 @@ def _triton(best: _Candidate, search: _Search, url: str) -> tuple[str, ...]:
     newest = search.newest(index.files(search.http, url, "torch"), exact)
     about = {"python_version": search.target.python_version, "platform_machine": str(search.target.facts["machine"])}
     found = _requirements(search.http, newest[1].url) if newest else []
-    wanted = [each for each in found if canonicalize_name(each.name) in packages.TRITON]
-    return tuple(f"{each.name}{each.specifier}" for each in wanted if not each.marker or each.marker.evaluate(about))
+    required = [each for each in found if canonicalize_name(each.name) in packages.TRITON]
+    return tuple(f"{each.name}{each.specifier}" for each in required if not each.marker or each.marker.evaluate(about))
 
 
 def _torch_of(http: Http, url: str) -> list[SpecifierSet]:
@@ -392,14 +392,14 @@ def _requirements(http: Http, url: str) -> list[Requirement]:
     """Return what a wheel requires, from its METADATA, which is read by ranges."""
     try:
         with packages.opened(http, url) as source:
-            wanted = [member for member in archive.directory(source) if member.name.endswith(".dist-info/METADATA")]
-            ((_, data),) = archive.extract(source, wanted)
+            members = [member for member in archive.directory(source) if member.name.endswith(".dist-info/METADATA")]
+            ((_, data),) = archive.extract(source, members)
     except (ArchiveError, ValueError) as error:
         raise RemoteError(f"{url} cannot be read: {error}") from error
     lines = data.decode("utf-8", "replace").splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("requires-dist:")]
+    declared = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("requires-dist:")]
     found = []
-    for line in said:
+    for line in declared:
         with contextlib.suppress(InvalidRequirement):
             found.append(Requirement(line))
     return found
@@ -408,11 +408,11 @@ def _requirements(http: Http, url: str) -> list[Requirement]:
 def _nothing(
     ours: Sequence[PackageOffer], order: Sequence[str], target: TargetPython, base: str, specifier: SpecifierSet
 ) -> str:
-    asked = f"torch{specifier}" if str(specifier) else "torch"
-    lines = [f"{base} has no {asked} for {target.facts['python']} among its builds {', '.join(order)}"]
+    torch = f"torch{specifier}" if str(specifier) else "torch"
+    lines = [f"{base} has no {torch} for {target.facts['python']} among its builds {', '.join(order)}"]
     if ours:
         lines = [
-            f"no {asked} for {target.facts['python']} that this machine runs ({', '.join(order)}) serves everything:"
+            f"no {torch} for {target.facts['python']} that this machine runs ({', '.join(order)}) serves everything:"
         ]
         lines += [f"  {each.requirement} has variants for {each.served}" for each in ours]
     return "\n".join([*lines, "Take another Python (--python), another backend (--backend), or another release."])

@@ -135,7 +135,7 @@ class _Draft:
 
 
 def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float = TIMEOUT) -> Machine:
-    """Read this machine; ``sys`` and ``proc`` lie below ``root``.
+    """Read this machine; ``sys`` and ``proc`` are below ``root``.
 
     Raises ``ConfigurationError`` for an invalid override.
     """
@@ -165,14 +165,14 @@ def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float =
 
 
 def _override(draft: _Draft, environ: Mapping[str, str]) -> bool:
-    said = environ.get(DRIVER, "").strip()
-    if not said:
+    value = environ.get(DRIVER, "").strip()
+    if not value:
         return False
-    if said.lower() in {"none", "cpu"}:
+    if value.lower() in {"none", "cpu"}:
         return True
-    if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", said):
-        raise ConfigurationError([f"{DRIVER} is {said[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."])
-    draft.say(DRIVER, supported=drivers.numbers(said))
+    if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", value):
+        raise ConfigurationError([f"{DRIVER} is {value[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."])
+    draft.say(DRIVER, supported=drivers.numbers(value))
     return True
 
 
@@ -204,7 +204,7 @@ def _nvml(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
     answer = _ask("nvml", environ, timeout, draft)
     if not answer or "missing" in answer:
         return
-    # NVML reports what the kernel driver supports; libcuda may be newer (cuda-compat), so it is asked next.
+    # NVML reports what the kernel driver supports; libcuda may be newer (cuda-compat), so it is read next.
     draft.say("NVML", driver=_string(answer.get("driver")))
     devices = answer.get("devices")
     for device in devices if isinstance(devices, list) else []:
@@ -263,7 +263,7 @@ def _rows(draft: _Draft, name: str, text: str) -> None:
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5 or not re.fullmatch("[0-9]{1,4}", cells[0]):  # noqa: PLR2004 - the fields asked for
+        if len(cells) != 5 or not re.fullmatch("[0-9]{1,4}", cells[0]):  # noqa: PLR2004 - the requested fields
             continue
         draft.say(name, driver=_version(cells[1]))
         capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", cells[2])
@@ -279,13 +279,13 @@ def _rows(draft: _Draft, name: str, text: str) -> None:
         draft.gpus += found
 
 
-def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
+def _visible(draft: _Draft, value: str | None) -> tuple[Gpu, ...]:
     """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or prefixes of UUIDs, up to the first that matches no GPU."""
     gpus = draft.gpus
-    if said is None:
+    if value is None:
         return tuple(gpus)
     chosen: set[int] = set()
-    for part in (each.strip() for each in said.split(",")):
+    for part in (each.strip() for each in value.split(",")):
         if part.startswith("MIG-"):
             matches = [gpu.index for gpu in gpus if gpu.mig]
         elif part.startswith("GPU-"):
@@ -296,7 +296,7 @@ def _visible(draft: _Draft, said: str | None) -> tuple[Gpu, ...]:
             break
         chosen.update(matches)
     if gpus and not chosen:
-        draft.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(said)!r} hides every GPU")
+        draft.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(value)!r} hides every GPU")
     return tuple(replace(gpu, visible=gpu.index in chosen) for gpu in gpus)
 
 

@@ -61,34 +61,34 @@ class PackageOffer:
         return ", ".join(dict.fromkeys(named))
 
 
-def offer(asked: str, target: TargetPython, http: Http) -> PackageOffer:
-    """Return what the package ``asked`` (a requirement, or the path of a wheel) provides for ``target``.
+def offer(requested: str, target: TargetPython, http: Http) -> PackageOffer:
+    """Return what the package ``requested`` (a requirement, or the path of a wheel) provides for ``target``.
 
     Raises ``ConfigurationError`` if it is neither, ``RemoteError`` if no index has a wheel of it.
     """
-    path = Path(asked)
-    if is_path_of_wheel(asked) or path.is_file():
+    path = Path(requested)
+    if is_path_of_wheel(requested) or path.is_file():
         return _of_file(path)
     try:
-        requirement = Requirement(asked)
+        requirement = Requirement(requested)
     except InvalidRequirement as error:
-        raise ConfigurationError([f"`{asked[:80]}` is neither a requirement nor a wheel: {error}."]) from error
+        raise ConfigurationError([f"`{requested[:80]}` is neither a requirement nor a wheel: {error}."]) from error
     name = canonicalize_name(requirement.name)
-    if requirement.url is not None:  # the installer takes it from there, and no index may stand in for it
+    if requirement.url is not None:  # the installer takes it from there, and no index may replace it
         address = requirement.url.partition("#")[0]
         is_wheel = address.startswith(("https://", "http://")) and address.endswith(".whl")
-        return PackageOffer(name=name, requirement=asked, variants=_variants(http, address) if is_wheel else ())
+        return PackageOffer(name=name, requirement=requested, variants=_variants(http, address) if is_wheel else ())
     newest = _newest(_files(http, name), requirement.specifier, target)
     if newest is None:
-        return PackageOffer(name=name, requirement=asked)  # only an sdist, or nothing: the installer will report it
+        return PackageOffer(name=name, requirement=requested)  # only an sdist, or nothing: the installer will report it
     version, file = newest
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return PackageOffer(name=name, requirement=f"{name}{extras}=={version}", variants=_variants(http, file.url))
 
 
-def is_path_of_wheel(asked: str) -> bool:
+def is_path_of_wheel(text: str) -> bool:
     """Return whether what is to be installed is given as the path of a wheel, rather than by name or address."""
-    return asked.endswith(".whl") and "://" not in asked
+    return text.endswith(".whl") and "://" not in text
 
 
 def _of_file(path: Path) -> PackageOffer:
@@ -187,8 +187,8 @@ def _variants(http: Http, url: str) -> tuple[dict[str, Any], ...]:
 def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
     """Return the loader's variants from the manifest of a wheel, or () if it has none."""
     try:
-        wanted = [member for member in archive.directory(source) if f"/{member.name}".endswith(MANIFEST)]
-        texts = [data for _, data in archive.extract(source, wanted)]
+        members = [member for member in archive.directory(source) if f"/{member.name}".endswith(MANIFEST)]
+        texts = [data for _, data in archive.extract(source, members)]
         found = []
         for text in texts:
             for item in untrusted.json(text)["variants"]:

@@ -148,9 +148,9 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
         pruned = head.get("pruned", [])
         if not isinstance(pruned, list) or not all(isinstance(label, str) for label in pruned):
             fault, pruned = "must have a list of labels as `pruned`", []
-        said = head.get("distribution")
-        if isinstance(said, str) and canonicalize_name(said) == canonicalize_name(name):
-            name = said
+        named = head.get("distribution")
+        if isinstance(named, str) and canonicalize_name(named) == canonicalize_name(name):
+            name = named
     except WheelError as error:
         fault = f"is invalid ({error})"
     except (OSError, ValueError) as error:
@@ -258,7 +258,7 @@ def prepare(
         if not _is_inside(file, installed.root) or os.path.normpath(file) not in listed:
             raise ConfigurationError(
                 [
-                    f"{installed.distribution}: its manifest lists {escape.name(file)}, which is no file of this "
+                    f"{installed.distribution}: its manifest lists {escape.name(file)}, which is not a file of this "
                     f"package. Nothing is removed. Reinstall it: {installed.again}"
                 ]
             )
@@ -271,7 +271,7 @@ def prepare(
 
 
 def _is_inside(path: Path, root: Path) -> bool:
-    """Return whether the folder of ``path`` lies in ``root`` after resolving links. The file itself may be a link."""
+    """Return whether the folder of ``path`` is in ``root`` after resolving links. The file itself may be a link."""
     own = Path(os.path.normpath(path))
     return own.is_relative_to(root) and own.parent.resolve().is_relative_to(root.resolve())
 

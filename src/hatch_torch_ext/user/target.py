@@ -23,10 +23,10 @@ TIMEOUT = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPython:
-    """``facts`` are the loader's (``torch`` is "" if there is none); ``said_by`` is what selected this Python."""
+    """``facts`` are the loader's (``torch`` is "" if there is none); ``named_by`` is what selected this Python."""
 
     python: Path
-    said_by: str
+    named_by: str
     facts: Mapping[str, Any]
 
     @property
@@ -46,20 +46,20 @@ class TargetPython:
         return frozenset(tags | set(compatible_tags(version, platforms=platforms)))
 
 
-def find(said: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> TargetPython:
-    """Return the Python to install into: ``said``, else the active environment, else ``.venv`` below ``folder``.
+def find(given: Path | None, environ: Mapping[str, str], *, folder: Path, with_torch: bool = False) -> TargetPython:
+    """Return the Python to install into: ``given``, else the active environment, else ``.venv`` below ``folder``.
 
     ``with_torch`` imports its torch, which takes seconds; a torch that cannot be imported counts as none. Raises
     ``ConfigurationError`` if the Python cannot be run.
     """
-    python, said_by = _which(said, environ, folder)
+    python, named_by = _which(given, environ, folder)
     try:
         facts = (_facts(python, _READ) if with_torch else None) or _facts(python, _READ_WITHOUT_TORCH)
     except ProcessError as error:
-        raise ConfigurationError([f"{error} ({said_by}). Name another Python with --python."]) from error
+        raise ConfigurationError([f"{error} ({named_by}). Name another Python with --python."]) from error
     if facts is None:
-        raise ConfigurationError([f"{python} ({said_by}) is not a Python that works. Name another with --python."])
-    return TargetPython(python=python, said_by=said_by, facts=facts)
+        raise ConfigurationError([f"{python} ({named_by}) is not a Python that works. Name another with --python."])
+    return TargetPython(python=python, named_by=named_by, facts=facts)
 
 
 def version_of(target: TargetPython, distribution: str) -> str:
@@ -90,9 +90,9 @@ def _facts(python: Path, program: str) -> Mapping[str, Any] | None:
     return facts if isinstance(facts, dict) else None
 
 
-def _which(said: Path | None, environ: Mapping[str, str], folder: Path) -> tuple[Path, str]:
-    if said is not None:
-        python = said / "bin" / "python" if said.is_dir() else said
+def _which(given: Path | None, environ: Mapping[str, str], folder: Path) -> tuple[Path, str]:
+    if given is not None:
+        python = given / "bin" / "python" if given.is_dir() else given
         return python, "--python"
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if environ.get(name):

@@ -103,9 +103,9 @@ def _programs(here: Facts) -> List[str]:
     """Return the compilers on this machine, each identified by its path, size and time."""
     import shutil
 
-    asked = os.environ.get("CXX", "").split()  # it may begin with a launcher such as ccache
-    found = [path for path in map(shutil.which, asked or ("c++", "g++", "clang++")) if path]
-    if not asked:
+    named = os.environ.get("CXX", "").split()  # it may begin with a launcher such as ccache
+    found = [path for path in map(shutil.which, named or ("c++", "g++", "clang++")) if path]
+    if not named:
         del found[1:]
     if here["backend"].startswith("CUDA "):
         homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
@@ -210,7 +210,7 @@ try:
     fault = first_use.build(request, say=lambda line: print(line, flush=True))
     print("\\0" + json.dumps(fault), flush=True)
 except (BrokenPipeError, KeyboardInterrupt):
-    os._exit(1)  # the process that asked has ended: no traceback
+    os._exit(1)  # the process that waited has ended: no traceback
 """
 
 
@@ -391,8 +391,8 @@ def show_cache() -> str:
     for folder in _kept():
         if os.path.isfile(f"{folder}/variant.json"):
             with open(f"{folder}/variant.json", encoding="utf-8") as stream:
-                said = json.load(stream)
-            lines.append(f"  {said['variant']['label']}, for {said['torch']}")
+                built = json.load(stream)
+            lines.append(f"  {built['variant']['label']}, for {built['torch']}")
     return "\n".join(lines)
 
 
