@@ -32,8 +32,8 @@ import plain
 import used
 import wheels
 from hatch_torch_ext.facts import variant as variants
-from hatch_torch_ext.outlets import merging
 from integration import test_distributors
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -275,7 +275,7 @@ def taken(here: Setting) -> None:
         folder = here.root / name
         folder.mkdir()
         draft = wheels.ours(folder, [(variant, files)], package=name)
-        here.type(f"pip install --no-deps {merging.merge_wheels([draft], out=folder / 'dist')}", must=True)
+        here.type(f"pip install --no-deps {merge_wheels([draft], out=folder / 'dist')}", must=True)
     registered = (
         "import os, sys, types, _thread\n"
         "if os.path.exists(os.path.join(os.path.dirname(__file__), '..', 'other_pkg')):\n"

@@ -15,8 +15,9 @@ import uv
 import wheels
 from hatch_torch_ext import audit
 from hatch_torch_ext.base import process
-from hatch_torch_ext.outlets import exact, kernels, merging, variantwheels
+from hatch_torch_ext.outlets import exact, kernels, variantwheels
 from loopback import served
+from merged import merge_wheels
 
 from .conftest import lent, outside
 
@@ -115,7 +116,7 @@ def test_uv_chooses_by_card(tmp_path: Path, arch: str, label: str) -> None:
         files = {f"{name}/libx.so": name.encode()}
         variants.append((wheels.variant(name, files, machine=MACHINE, **changes), files))
     draft = wheels.ours(tmp_path, variants)
-    fat = merging.merge_wheels([draft], out=tmp_path / "fat")
+    fat = merge_wheels([draft], out=tmp_path / "fat")
     variantwheels.cut(fat, out=tmp_path / "web" / "my-pkg")
     page(tmp_path / "web" / "my-pkg")
     target = tmp_path / "site"
@@ -209,7 +210,7 @@ def test_the_page_for_people_in_a_browser(tmp_path: Path) -> None:
     """What a person reads there is a command with the address where the page lies."""
     name, files = f"torch2.8_cpu_cxx11_{MACHINE}", {f"torch2.8_cpu_cxx11_{MACHINE}/libx.so": b"x"}
     draft = wheels.ours(tmp_path, [(wheels.variant(name, files, machine=MACHINE), files)])
-    exact.index([merging.merge_wheels([draft], out=tmp_path / "fat")], out=tmp_path / "ix")
+    exact.index([merge_wheels([draft], out=tmp_path / "fat")], out=tmp_path / "ix")
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     with served(tmp_path / "ix") as address:
         shown = process.run([*browser, "--dump-dom", f"{address}/"]).stdout
@@ -222,9 +223,9 @@ def test_the_way_back_gives_the_bytes_that_hatchling_wrote(
 ) -> None:
     """Exact wheels and variant wheels merge to the very file that the build made."""
     parts = [each.path for each in exact.index([example_wheel], out=tmp_path / "ix")]
-    assert merging.merge_wheels(parts, out=tmp_path / "a").read_bytes() == example_wheel.read_bytes()
+    assert merge_wheels(parts, out=tmp_path / "a").read_bytes() == example_wheel.read_bytes()
     cut = variantwheels.cut(backends_wheel, out=tmp_path / "cut")
-    merged = merging.merge_wheels([wheel for _, wheel in cut.wheels], out=tmp_path / "b")
+    merged = merge_wheels([wheel for _, wheel in cut.wheels], out=tmp_path / "b")
     assert merged.read_bytes() == backends_wheel.read_bytes()
 
 

@@ -24,8 +24,9 @@ import plain
 import used
 from hatch_torch_ext import audit
 from hatch_torch_ext.base import process
-from hatch_torch_ext.outlets import exact, merging
+from hatch_torch_ext.outlets import exact
 from hatch_torch_ext.user import builtcache
+from merged import merge_wheels
 from trees import program
 
 if TYPE_CHECKING:
@@ -688,10 +689,10 @@ def test_every_outlet_carries_the_sources(tmp_path: Path, shared: Path) -> None:
         done = project.build(out, HATCH_TORCH_EXT_ONLY=only)
         assert done.returncode == 0, done.stderr
     parts = [project.wheel(out) for out in ("parts", "more")]
-    merged = merging.merge_wheels(parts, out=tmp_path / "merged")
+    merged = merge_wheels(parts, out=tmp_path / "merged")
     assert merged.read_bytes() == project.wheel().read_bytes()
     served = exact.index([project.wheel()], out=tmp_path / "index")
-    again = merging.merge_wheels([each.path for each in served], out=tmp_path / "again")
+    again = merge_wheels([each.path for each in served], out=tmp_path / "again")
     assert again.read_bytes() == project.wheel().read_bytes()
     with zipfile.ZipFile(served[0].path) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))

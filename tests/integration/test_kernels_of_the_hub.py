@@ -17,7 +17,8 @@ import pytest
 import wheels
 from hatch_torch_ext import elf
 from hatch_torch_ext.facts import policy
-from hatch_torch_ext.outlets import kernels, merging
+from hatch_torch_ext.outlets import kernels
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,7 @@ def wheel(folder: Path, version: int, library: bytes) -> Path:
     extra = {"my_pkg/__init__.py": INIT.format(version=version).encode(), "my_pkg/_ops.py": OPS}
     name = f"my_pkg-{version}.0-{wheels.TAG}.whl"
     draft = wheels.ours(folder, [(replace(built, files=tuple(named)), files)], extra=extra, name=name)
-    return merging.merge_wheels([draft], out=folder / "fat")
+    return merge_wheels([draft], out=folder / "fat")
 
 
 @pytest.fixture

@@ -919,7 +919,7 @@ def test_several_builds_at_once(builder: Builder, index: Index) -> None:
 
 
 def test_prune(builder: Builder, index: Index) -> None:
-    """The store lists its items; pruning removes those not used lately, and the bytes that only they used."""
+    """The store lists its items; pruning removes them, and the bytes that they used."""
     index.add(fake_torch.wheel(fake_torch.contents("2.9.0")), f"torch-2.9.0-{fake_torch.TAG}.whl")
     old, new = builder.acquire(), builder.acquire("torch==2.9.*")
     assert [one.title for one in upkeep.listing(builder.store)] == [
@@ -927,12 +927,9 @@ def test_prune(builder: Builder, index: Index) -> None:
         f"torch 2.9.0 (torch-2.9.0-{fake_torch.TAG}.whl)",
     ]
     store.release()
-    os.utime(old.prefix.parent / store.MARKER, (0, 0))
-    (removed,) = upkeep.prune(builder.store, older_than=3600)
-    assert removed.title.startswith("torch 2.8.0")
+    assert len(upkeep.prune(builder.store)) == 2
     assert not old.prefix.exists()
-    assert new.prefix.is_dir()
-    upkeep.prune(builder.store)
+    assert not new.prefix.exists()
     assert not list(builder.store.root.rglob("*.h"))
     assert not list(builder.store.root.glob("blobs/*/*"))
     assert builder.acquire().version == "2.8.0+cu128"

@@ -19,8 +19,8 @@ from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.facts.manifest import Fallback, fallback_to_json
-from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
+from merged import merge_wheels
 from trees import compile_library
 
 CPU28, CPU29 = "torch2.8_cpu_cxx11", "torch2.9_cpu_cxx11"
@@ -36,7 +36,7 @@ def wheel(tmp_path: Path) -> Path:
     for label, changes in ((CPU28, {}), (CPU29, {"torch": "2.9"})):
         files = {f"{label}/libx.so": label.encode() * 100, "shared/0123456789ab/liby.so": b"shared"}
         built.append((wheels.variant(label, files, machine=os.uname().machine, **changes), files))
-    return merging.merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "dist")
+    return merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "dist")
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_driver_that_cannot_compile_ptx(
     files = {f"{label}/libx.so": b"x"}
     facts = {"backend": "cuda", "cuda": "12.8", "archs": ("8.0", "9.0+PTX"), "machine": os.uname().machine}
     draft = wheels.ours(tmp_path, [(wheels.variant(label, files, **facts), files)])
-    install(environment, merging.merge_wheels([draft], out=tmp_path / "dist"))
+    install(environment, merge_wheels([draft], out=tmp_path / "dist"))
     set_torch(environment.parent.parent, TORCH.replace("+cpu", "+cu128"), cuda="12.8")
     monkeypatch.delenv(machine.DRIVER)
     (tmp_path / "bin").mkdir()
@@ -183,7 +183,7 @@ def other(tmp_path: Path, name: str, torch: str) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     draft = wheels.ours(folder, [(variant, files)], package=name)
-    return merging.merge_wheels([draft], out=tmp_path / "dist")
+    return merge_wheels([draft], out=tmp_path / "dist")
 
 
 def test_several_problems(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import uv
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
-from hatch_torch_ext.outlets import merging
 from hatch_torch_ext.user import machine
 from loopback import served
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +85,7 @@ def indexes(tmp_path: Path) -> Iterator[tuple[str, str]]:
         built.append((wheels.variant(label, files, machine=os.uname().machine, **changes), files))
     draft = wheels.ours(tmp_path, built, extra={"my_pkg/honest.py": HONEST})
     (root / "simple/my-pkg").mkdir(parents=True)
-    merged = merging.merge_wheels([draft], out=root / "simple/my-pkg")
+    merged = merge_wheels([draft], out=root / "simple/my-pkg")
     (root / "simple/my-pkg/index.html").write_text(f'<a href="{merged.name}">{merged.name}</a>')
     put(root / "simple", "helper-1.0-py3-none-any.whl", {"helper.py": HONEST})
     for version in ("2.8.0", "2.9.1", "99.0"):

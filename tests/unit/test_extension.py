@@ -28,6 +28,7 @@ from hatch_torch_ext.remote.http import Http
 from hatch_torch_ext.resolve import published
 from hatch_torch_ext.values import Entry
 from loopback import serving
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -389,11 +390,11 @@ def test_merging_keeps_the_build_number(tmp_path: Path) -> None:
     one = part(tmp_path / "one", name=numbered).wheel.path
     cuda = "torch2.9_cu12.8_cxx11_x86_64"
     two = part(tmp_path / "two", cuda, "2.9", name=numbered, backend="cuda", cuda="12.8").wheel.path
-    merged = merging.merge_wheels([one, two], out=tmp_path / "merged")
+    merged = merge_wheels([one, two], out=tmp_path / "merged")
     assert merged.name == numbered
     with zipfile.ZipFile(merged) as archive:
         assert archive.read("my_pkg-1.0.dist-info/WHEEL").decode().endswith("\nBuild: 3\n")
-    assert merging.merge_wheels([merged], out=tmp_path / "again").read_bytes() == merged.read_bytes()
+    assert merge_wheels([merged], out=tmp_path / "again").read_bytes() == merged.read_bytes()
     cut = variantwheels.cut(merged, out=tmp_path / "cut")
     names = [numbered.replace(".whl", f"-{label}.whl") for label in ("cu12", "null")]
     assert [wheel.name for _, wheel in cut.wheels] == names
@@ -401,7 +402,7 @@ def test_merging_keeps_the_build_number(tmp_path: Path) -> None:
     assert sorted(each.path.name.split("-")[1:3] for each in split) == [["1.0+pt28cpu", "3"], ["1.0+pt29cu128", "3"]]
     plain = part(tmp_path / "plain", NEW, "2.9").wheel.path
     with pytest.raises(MergeError, match="the build number is 3 and none"):
-        merging.merge_wheels([one, plain], out=tmp_path / "mixed")
+        merge_wheels([one, plain], out=tmp_path / "mixed")
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])

@@ -18,7 +18,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 import wheels
 from hatch_torch_ext import audit, cli
 from hatch_torch_ext.base.errors import MergeError, WheelError
-from hatch_torch_ext.outlets import exact, merging, variantwheels
+from hatch_torch_ext.outlets import exact, variantwheels
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +83,7 @@ def fat(tmp_path: Path) -> Path:
         ),
     ]
     draft = wheels.ours(tmp_path, built, extra={"my_pkg/zz.py": b"x = 1\n"})
-    return merging.merge_wheels([draft], out=tmp_path / "fat")
+    return merge_wheels([draft], out=tmp_path / "fat")
 
 
 def labels(wheel: Path) -> list[str]:
@@ -101,13 +102,13 @@ def metadata(wheel: Path, field: str) -> list[str]:
 
 def test_merging_one_wheel_gives_it_back(fat: Path, tmp_path: Path) -> None:
     """What is whole stays as it is, byte for byte."""
-    assert merging.merge_wheels([fat], out=tmp_path / "again").read_bytes() == fat.read_bytes()
+    assert merge_wheels([fat], out=tmp_path / "again").read_bytes() == fat.read_bytes()
 
 
 def test_a_wheel_whose_loader_is_one_file_is_merged(tmp_path: Path) -> None:
     """Wheels made before the loader was split: what is written from them has all files, and its audit is clean."""
     old = wheels.ours(tmp_path, [described(CPU)])
-    with zipfile.ZipFile(merging.merge_wheels([old], out=tmp_path / "new")) as archive:
+    with zipfile.ZipFile(merge_wheels([old], out=tmp_path / "new")) as archive:
         names = [name for name in archive.namelist() if "/_torch_ext/" in name]
         manifest = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))
         helper = archive.read("my_pkg/_torch_ext/help.py")
@@ -174,7 +175,7 @@ def test_variant_wheels_merge_to_the_fat_wheel(fat: Path, tmp_path: Path) -> Non
     """The way back gives the same bytes, in whatever order the parts are named."""
     parts = [wheel for _, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels]
     for number, order in enumerate((parts, parts[::-1])):
-        assert merging.merge_wheels(order, out=tmp_path / f"back{number}").read_bytes() == fat.read_bytes()
+        assert merge_wheels(order, out=tmp_path / f"back{number}").read_bytes() == fat.read_bytes()
 
 
 def test_exact_wheels_and_their_index(fat: Path, tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_exact_wheels_and_their_index(fat: Path, tmp_path: Path) -> None:
 def test_exact_wheels_merge_to_the_fat_wheel(fat: Path, tmp_path: Path) -> None:
     """Local versions go, requirements widen again: the same bytes."""
     parts = [each.path for each in exact.index([fat], out=tmp_path / "ix")]
-    assert merging.merge_wheels(parts, out=tmp_path / "back").read_bytes() == fat.read_bytes()
+    assert merge_wheels(parts, out=tmp_path / "back").read_bytes() == fat.read_bytes()
 
 
 @pytest.mark.performs("one release after the other")
@@ -225,23 +226,23 @@ def test_variants_that_differ_in_little_get_names_of_their_own(tmp_path: Path) -
         described(CPU),
         described("torch2.9_cpu_cxx11_x86_64", torch="2.9"),
     ]
-    fat = merging.merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "fat")
+    fat = merge_wheels([wheels.ours(tmp_path, built)], out=tmp_path / "fat")
     served = exact.index([fat], out=tmp_path / "index")
     locals_ = [each.version.partition("+")[2] for each in served]
     assert sorted(locals_) == ["pt210stablecu126", "pt210stablecu128", "pt28cpu", "pt28cpucxx11", "pt29cpu"]
-    back = merging.merge_wheels([each.path for each in served], out=tmp_path / "back")
+    back = merge_wheels([each.path for each in served], out=tmp_path / "back")
     assert (back.name, back.read_bytes()) == (fat.name, fat.read_bytes())
 
 
 def test_an_authors_own_local_version_stays(tmp_path: Path) -> None:
     """An exact wheel has both local parts, and the way back gives the author's."""
     draft = wheels.ours(tmp_path, [described(CPU), described(CU12, backend="cuda", cuda="12.8")], name=LOCAL)
-    fat = merging.merge_wheels([draft], out=tmp_path / "fat")
+    fat = merge_wheels([draft], out=tmp_path / "fat")
     assert fat.name == LOCAL
     served = exact.index([fat], out=tmp_path / "index")
     assert [each.version for each in served] == ["1.0+git5.pt28cpu", "1.0+git5.pt28cu128"]
     assert "my-pkg 1.0+git5</td>" in (tmp_path / "index/index.html").read_text()
-    assert merging.merge_wheels([each.path for each in served], out=tmp_path / "back").read_bytes() == fat.read_bytes()
+    assert merge_wheels([each.path for each in served], out=tmp_path / "back").read_bytes() == fat.read_bytes()
     with pytest.raises(MergeError, match=r"its version has the local part git5\.pt28cpu"):
         exact.index([served[0].path], out=tmp_path / "other")
 
@@ -304,7 +305,7 @@ def test_a_build_number_is_kept(fat: Path, tmp_path: Path) -> None:
     split = exact.index([numbered], out=tmp_path / "index")
     for path in (*(wheel for _, wheel in cut.wheels), cut.fat, *(each.path for each in split)):
         assert path.name.split("-")[2] == "7a"
-    assert merging.merge_wheels([each.path for each in split], out=tmp_path / "back").name == numbered.name
+    assert merge_wheels([each.path for each in split], out=tmp_path / "back").name == numbered.name
 
 
 def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
@@ -341,10 +342,10 @@ def test_a_wheel_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_wheel_with_a_single_variant(tmp_path: Path) -> None:
     """It has one exact wheel, which merges to it again."""
-    fat = merging.merge_wheels([wheels.ours(tmp_path, [described(CPU)])], out=tmp_path / "fat")
+    fat = merge_wheels([wheels.ours(tmp_path, [described(CPU)])], out=tmp_path / "fat")
     (single,) = exact.index([fat], out=tmp_path / "ix")
     assert single.version == "1.0+pt28cpu"
-    assert merging.merge_wheels([single.path], out=tmp_path / "again").read_bytes() == fat.read_bytes()
+    assert merge_wheels([single.path], out=tmp_path / "again").read_bytes() == fat.read_bytes()
 
 
 @pytest.mark.parametrize("label", ["CU13", "cu+13", "c\u00fc13"])
@@ -353,7 +354,7 @@ def test_a_label_that_the_pep_forbids(fat: Path, tmp_path: Path, label: str) -> 
     (_, wheel), *_ = variantwheels.cut(fat, out=tmp_path / "out").wheels
     renamed = wheel.rename(wheel.with_name(wheel.name.replace("-cu13.whl", f"-{label}.whl")))
     with pytest.raises(WheelError, match="is not named as a wheel"):
-        merging.merge_wheels([renamed], out=tmp_path / "again")
+        merge_wheels([renamed], out=tmp_path / "again")
 
 
 def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
@@ -361,7 +362,7 @@ def test_parts_of_other_sources(fat: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = wheels.ours(tmp_path / "other", [described("torch2.9_cpu_cxx11_x86_64", torch="2.9")])
     with pytest.raises(MergeError) as caught:
-        merging.merge_wheels([fat, other], out=tmp_path / "out")
+        merge_wheels([fat, other], out=tmp_path / "out")
     assert "do not come from the same sources: `my_pkg/zz.py` is not the same in them" in str(caught.value)
 
 
@@ -373,10 +374,10 @@ def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
     shutil.copy(one, copy)
     given = [one, copy, *(wheel for _, wheel in others)]
     with pytest.raises(MergeError, match="leave one of the wheels out"):
-        merging.merge_wheels(given, out=tmp_path / "out")
+        merge_wheels(given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for left_out in (one, copy):
-        joined = merging.merge_wheels([each for each in given if each != left_out], out=tmp_path / "out")
+        joined = merge_wheels([each for each in given if each != left_out], out=tmp_path / "out")
         assert joined.read_bytes() == fat.read_bytes()
 
 
@@ -384,9 +385,9 @@ def test_a_variant_that_is_in_two_parts(fat: Path, tmp_path: Path) -> None:
 def test_nothing_to_merge(fat: Path, tmp_path: Path) -> None:
     """Without parts there is a sentence; with them named, a wheel."""
     with pytest.raises(MergeError) as caught:
-        merging.merge_wheels([], out=tmp_path / "out")
+        merge_wheels([], out=tmp_path / "out")
     assert str(caught.value) == "no wheel to merge: name the parts"
-    assert merging.merge_wheels([fat], out=tmp_path / "out").is_file()
+    assert merge_wheels([fat], out=tmp_path / "out").is_file()
 
 
 def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
@@ -497,7 +498,7 @@ def test_a_wheel_of_another_name_is_not_merged(
         whole = given.read_bytes()
         retold(given, place, before.encode(), after.encode())
     with pytest.raises(WheelError) as caught:
-        merging.merge_wheels([given], out=tmp_path / "out")
+        merge_wheels([given], out=tmp_path / "out")
     told = f"{given}: {wrong}. Give the file its published name back, or build the wheel again"
     assert str(caught.value) == told
     audited = [item.message for item in audit.audit_wheel(given) if item.code == "wheel-name"]
@@ -506,7 +507,7 @@ def test_a_wheel_of_another_name_is_not_merged(
         given.write_bytes(whole)
     else:
         given = given.rename(fat)
-    assert merging.merge_wheels([given], out=tmp_path / "out").is_file()
+    assert merge_wheels([given], out=tmp_path / "out").is_file()
     assert "wheel-name" not in {item.code for item in audit.audit_wheel(given)}
 
 
@@ -544,7 +545,7 @@ def test_variants_of_one_name_in_an_index(tmp_path: Path) -> None:
     both = [described(f"torch{torch}_cpu_cxx11_x86_64", torch=torch) for torch in ("2.28", "22.8")]
     (tmp_path / "one").mkdir()
     fat, one = (
-        merging.merge_wheels([wheels.ours(folder, built)], out=folder / "fat")
+        merge_wheels([wheels.ours(folder, built)], out=folder / "fat")
         for folder, built in ((tmp_path, both), (tmp_path / "one", both[:1]))
     )
     with pytest.raises(MergeError) as caught:
@@ -608,7 +609,7 @@ def test_max_size_says_which_form_fits(fat: Path, tmp_path: Path, capsys: pytest
     for number, built in enumerate((large, large[:1])):
         folder = tmp_path / f"matrix{number}"
         folder.mkdir()
-        fat = merging.merge_wheels([wheels.ours(folder, [*built, other])], out=folder / "fat")
+        fat = merge_wheels([wheels.ours(folder, [*built, other])], out=folder / "fat")
         largest = max(wheel.stat().st_size for _, wheel in variantwheels.cut(fat, out=folder / "cut").wheels)
         said.append((fat, largest))
     limit = str(sum(largest for _, largest in said) // 2)

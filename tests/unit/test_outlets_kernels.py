@@ -21,7 +21,8 @@ import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts.manifest import Fallback, Sources
-from hatch_torch_ext.outlets import kernels, merging, parts
+from hatch_torch_ext.outlets import kernels, parts
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +68,7 @@ def wheel(
     draft = wheels.ours(folder, built or [described(CPU)], extra={**GOOD, **(extra or {})}, **changes)
     if licence:
         put_licence(draft, licence)
-    return merging.merge_wheels([draft], out=folder / "fat")
+    return merge_wheels([draft], out=folder / "fat")
 
 
 def put_licence(path: Path, licence: str) -> None:

@@ -22,6 +22,7 @@ from hatch_torch_ext.facts.manifest import Origin, differences
 from hatch_torch_ext.outlets import exact, merging, variantwheels
 from hatch_torch_ext.pipeline import shards
 from hatch_torch_ext.pipeline.memory import History, Took
+from merged import merge_wheels
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry
@@ -202,12 +203,12 @@ def test_the_version_of_a_part_is_local(tmp_path: Path) -> None:
 def test_parts_give_the_whole(tmp_path: Path) -> None:
     """The version loses its local part, and nothing says `partial` any more; the order does not matter."""
     parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9")]
-    merged = merging.merge_wheels(parts, out=tmp_path / "out")
+    merged = merge_wheels(parts, out=tmp_path / "out")
     assert merged.name.startswith("my_pkg-1.0-")
     with zipfile.ZipFile(merged) as archive:
         assert "partial" not in json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))
         assert b'"partial"' not in archive.read("my_pkg/_variants.py").partition(b"DATA: ")[2]
-    again = merging.merge_wheels(parts[::-1], out=tmp_path / "again")
+    again = merge_wheels(parts[::-1], out=tmp_path / "again")
     assert again.read_bytes() == merged.read_bytes()
 
 
@@ -215,16 +216,16 @@ def test_a_part_that_is_missing(tmp_path: Path) -> None:
     """The error names the entry and the command that builds it; each machine has its own."""
     first = part(tmp_path / "a", "2.8")
     with pytest.raises(MergeError) as caught:
-        merging.merge_wheels([first], out=tmp_path / "out")
+        merge_wheels([first], out=tmp_path / "out")
     assert str(caught.value) == (
         "no part holds m.2.9 for x86_64: name the wheels that do, or build it with "
         "`hatch-torch-ext build --only m.2.9 -d DIR`"
     )
     arm = part(tmp_path / "c", "2.9", machine="aarch64")
     with pytest.raises(MergeError, match=r"^no part holds m\.2\.8 for aarch64: "):
-        merging.merge_wheels([first, part(tmp_path / "b", "2.9"), arm], out=tmp_path / "out")
+        merge_wheels([first, part(tmp_path / "b", "2.9"), arm], out=tmp_path / "out")
     lone = part(tmp_path / "d", "2.9", machine="aarch64", entries=("m.2.9",))
-    merged = merging.merge_wheels([first, tmp_path / "b" / first.name, lone], out=tmp_path / "out")
+    merged = merge_wheels([first, tmp_path / "b" / first.name, lone], out=tmp_path / "out")
     assert "aarch64.manylinux" in merged.name
 
 
@@ -233,9 +234,9 @@ def test_parts_of_one_machine_each(tmp_path: Path) -> None:
     entries, machines = ("m.2.8", "m.2.9"), [["m.2.8", "x86_64"], ["m.2.9", "aarch64"]]
     here = part(tmp_path / "a", "2.8", entries=entries, machines=machines)
     with pytest.raises(MergeError, match=r"^no part holds m\.2\.9 for aarch64: "):
-        merging.merge_wheels([here], out=tmp_path / "out")
+        merge_wheels([here], out=tmp_path / "out")
     there = part(tmp_path / "b", "2.9", machine="aarch64", entries=entries, machines=machines)
-    assert "aarch64.manylinux" in merging.merge_wheels([here, there], out=tmp_path / "out").name
+    assert "aarch64.manylinux" in merge_wheels([here, there], out=tmp_path / "out").name
 
 
 def test_a_part_that_is_there_twice(tmp_path: Path) -> None:
@@ -244,14 +245,14 @@ def test_a_part_that_is_there_twice(tmp_path: Path) -> None:
     with pytest.raises(
         MergeError, match=r"^the entry m\.2\.8 for x86_64 is in my_pkg-1\.0.* leave one of the wheels out$"
     ):
-        merging.merge_wheels(parts, out=tmp_path / "out")
+        merge_wheels(parts, out=tmp_path / "out")
 
 
 def test_entries_of_one_variant_in_two_parts(tmp_path: Path) -> None:
     """What one build collapses, since the bytes are the same, merging collapses too."""
     first = part(tmp_path / "a", "2.8", entries=("m.2.8", "m.other"))
     second = part(tmp_path / "b", "2.8", entries=("m.2.8", "m.other"), built=["m.other"])
-    merged = merging.merge_wheels([first, second], out=tmp_path / "out")
+    merged = merge_wheels([first, second], out=tmp_path / "out")
     with zipfile.ZipFile(merged) as archive:
         (variant,) = json.loads(archive.read("my_pkg/_torch_ext/manifest.json"))["variants"]
     assert variant["label"] == "torch2.8_cpu_cxx11_x86_64"
@@ -272,7 +273,7 @@ def test_parts_of_different_origin(tmp_path: Path, changed: str, message: str) -
     """Other sources, other options, another version of this project: the error distinguishes them."""
     parts = [part(tmp_path / "a", "2.8"), part(tmp_path / "b", "2.9", **cast("dict[str, Any]", {changed: "other"}))]
     with pytest.raises(MergeError) as caught:
-        merging.merge_wheels(parts, out=tmp_path / "out")
+        merge_wheels(parts, out=tmp_path / "out")
     assert message in str(caught.value)
 
 
@@ -285,14 +286,14 @@ def test_parts_of_other_metadata(tmp_path: Path) -> None:
         members = {name: source.read(name) for name in source.namelist() if ".dist-info/" not in name}
     wheels.write(changed.parent, members, name=changed.name, requires=["torch<2.10,>=2.9", "numpy"])
     with pytest.raises(MergeError, match=r"do not have the same metadata: `METADATA` of \.dist-info is not the same"):
-        merging.merge_wheels([first, changed], out=tmp_path / "out")
+        merge_wheels([first, changed], out=tmp_path / "out")
 
 
 def test_a_damaged_part(tmp_path: Path) -> None:
     """What the manifest says of itself must be whole, too."""
     wheel = part(tmp_path / "a", "2.8", built=[])
     with pytest.raises(WheelError, match=r"`partial\.built` must be an array of names of entries"):
-        merging.merge_wheels([wheel], out=tmp_path / "out")
+        merge_wheels([wheel], out=tmp_path / "out")
 
 
 def test_a_part_is_not_to_be_published(tmp_path: Path) -> None:

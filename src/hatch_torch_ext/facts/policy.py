@@ -38,15 +38,13 @@ class Policy:
     """A policy and what it guarantees.
 
     ``name`` ends with the machine: ``manylinux_2_17_x86_64``. ``rank`` grows with what the policy requires of a user's
-    system; ``linux_<machine>``, which guarantees nothing, has the highest. ``forced_by`` is the symbol version that
-    rules out the next lower policy, or None.
+    system; ``linux_<machine>``, which guarantees nothing, has the highest.
     """
 
     name: str
     rank: int
     libraries: frozenset[str]
     """SONAMEs of the libraries on every system of the policy."""
-    forced_by: str | None = None
 
     @property
     def version(self) -> str | None:
@@ -75,16 +73,13 @@ def lowest(machine: str, libc: Libc, versions: Iterable[str]) -> Policy:
 
     Versions of libraries that no policy mentions (``OMP_4.0``, ``libcudart.so.12``) do not count.
     """
-    needed = sorted(set(versions), key=natural)
-    forced_by: str | None = None
-    for candidate, promised in _policies(machine, libc):
-        beyond = [version for version in needed if _exceeds(version, promised)]
-        if not beyond:
-            return Policy(name=candidate.name, rank=candidate.rank, libraries=candidate.libraries, forced_by=forced_by)
-        forced_by = beyond[-1]
+    versions = set(versions)
     known = _policies(machine, libc)
+    for candidate, promised in known:
+        if not any(_exceeds(version, promised) for version in versions):
+            return candidate
     libraries = known[-1][0].libraries if known else frozenset()  # a newer libc is still a libc
-    return Policy(name=f"linux_{machine}", rank=1000, libraries=libraries, forced_by=forced_by)
+    return Policy(name=f"linux_{machine}", rank=1000, libraries=libraries)
 
 
 def named(name: str, machine: str) -> Policy | None:

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values import Layout
 
 
-def merge_wheels(paths: Sequence[Path], *, out: Path) -> Path:
-    """Merge the wheels at ``paths``, in any order, into one in the folder ``out``; return its path.
-
-    See ``merge_by_machine``.
-    """
-    return merge_by_machine(paths, out=out, each=False)[0]
-
-
 def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[Path, ...]:
     """Merge the wheels at ``paths``, in any order, into the folder ``out``; with ``each``, into one for each machine.
 

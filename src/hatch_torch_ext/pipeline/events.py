@@ -190,8 +190,3 @@ class Stream:
                 self._file.flush()
             for view in self._views:
                 view(at, event)
-
-    def notes(self, entry: str | None) -> Callable[[str], None]:
-        """Return a function to which stages report messages; it removes the entry's name from their beginning."""
-        prefix = f"{entry}: "
-        return lambda text: self(Note(text=text.removeprefix(prefix), entry=entry))

@@ -32,14 +32,12 @@ TABLES = "the tables of this hatch-torch-ext"
 class Published:
     """The published builds, sorted, and the source of each kind of fact, in words for people.
 
-    ``cuda_known``: an index listed builds for CUDA, else they are from the tables. ``answered``: at least one index
-    answered.
+    ``answered``: at least one index answered.
     """
 
     builds: tuple[Build, ...]
     releases_from: str
     cuda_from: str
-    cuda_known: bool
     answered: bool
 
 
@@ -57,7 +55,7 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
     if not general and not special:
         lines = [releases.format_minor(minor) for minor in releases.PUBLISHED_PYTHONS]
         found = tuple(sorted(builds.of_tables(lines), key=_order))
-        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, cuda_known=False, answered=False)
+        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, answered=False)
     known = any(build.backend != "cpu" for build in special)
     lines_with_builds = {(build.line, build.machine) for build in special}
     rest = [build for build in general if build.backend == "default"]
@@ -73,7 +71,6 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
         builds=tuple(sorted({*special, *rest}, key=_order)),
         releases_from=", ".join(names),
         cuda_from=(source or ", ".join(names)) if known else TABLES,
-        cuda_known=known,
         answered=True,
     )
 

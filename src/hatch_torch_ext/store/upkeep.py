@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,25 +65,19 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tuple[Stored, ...]:
-    """Remove items that were not used for ``older_than`` seconds, and the blobs and records that no item needs then.
+def prune(store: Store) -> tuple[Stored, ...]:
+    """Remove the items, and the blobs and records that no item needs then; return the removed items.
 
-    Return the removed items (with ``dry_run``, those that would be removed). An item in use by another build stays, and
-    a message says so.
+    An item in use by another build stays, and a message says so.
     """
-    now = time.time()
-    old = tuple(one for one in listing(store) if now - one.last_used >= older_than)
-    objects = compiled(store, older_than=older_than)
-    if dry_run:
-        return (*old, *objects)
-    removed = tuple(one for one in old if _prune_one(store, one))
+    objects = compiled(store)
+    removed = tuple(one for one in listing(store) if _prune_one(store, one))
     kept = {f"{one.kind}-{one.key}.json" for one in listing(store)}
     records = [*store.root.glob("exports/*/*"), *store.root.glob("resolved/*")]
     for old_record in [*records, *(file for file in store.root.glob("seals/*") if file.name not in kept)]:
         with contextlib.suppress(OSError):
-            if now - old_record.stat().st_mtime >= older_than:
-                old_record.unlink()
-    for path, _ in _objects(store, older_than):
+            old_record.unlink()
+    for path, _ in _objects(store):
         with contextlib.suppress(OSError):
             path.unlink()
     for blob in store.root.glob("blobs/*/*"):
@@ -94,9 +87,9 @@ def prune(store: Store, *, older_than: float = 0.0, dry_run: bool = False) -> tu
     return (*removed, *objects)
 
 
-def compiled(store: Store, *, older_than: float = 0.0) -> tuple[Stored, ...]:
+def compiled(store: Store) -> tuple[Stored, ...]:
     """Return the compiler cache as one row, or an empty tuple if the cache is empty."""
-    found = [status for _, status in _objects(store, older_than)]
+    found = [status for _, status in _objects(store)]
     row = Stored(
         kind="compiled",
         key="",
@@ -108,16 +101,12 @@ def compiled(store: Store, *, older_than: float = 0.0) -> tuple[Stored, ...]:
     return (row,) if found else ()
 
 
-def _objects(store: Store, older_than: float) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files of the compiler cache that were not used for ``older_than`` seconds.
-
-    ccache sets the time at each use.
-    """
-    now = time.time()
+def _objects(store: Store) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of the compiler cache."""
     for path in store.root.glob("compiled/[0-9a-f]/**/*"):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            if stat.S_ISREG(status.st_mode) and now - status.st_mtime >= older_than:
+            if stat.S_ISREG(status.st_mode):
                 yield path, status
 
 
