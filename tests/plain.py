@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import disk
 import fake_torch
 from hatch_torch_ext.base import process
 
@@ -156,11 +157,7 @@ class Project:
 def write(root: Path, files: Mapping[str, str]) -> Path:
     """Write the project's files; ``files`` replace the plain ones."""
     common = {".gitignore": "/build/\n/dist/\n", "src/my_pkg/__init__.py": "", "csrc/CMakeLists.txt": CMAKE}
-    for name, text in {**common, **files}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
+    return disk.write(root, {**common, **files})
 
 
 def make_wheels(folder: Path, versions: list[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import uv
 from packaging.utils import parse_wheel_filename
 
+import disk
 from hatch_torch_ext import audit, elf
 from hatch_torch_ext.base import process
 from hatch_torch_ext.elf import fatbin
@@ -268,9 +269,7 @@ def test_hatch_run_tests_the_wheel_of_the_other_machine(made: Path, arm64: Path,
 def test_cuda_for_the_other_machine(store: Path, arm64: Path, tmp_path: Path) -> None:
     """With nvcc of x86-64 and torch of aarch64, device code, libraries and audit are as on aarch64 itself."""
     root = tmp_path / "tiny"
-    for name, text in CUDA.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
+    disk.write(root, CUDA)
     done = build(root, tmp_path / "dist", store, PATH=path(arm64))
     wheel = of(tmp_path / "dist", "aarch64")
     assert [finding.code for finding in audit.audit_wheel(wheel)] == []

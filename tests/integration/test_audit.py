@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
+import disk
 import fake_torch
 import values
 import wheels
@@ -289,9 +290,7 @@ def test_a_python_whose_torch_is_broken(tmp_path: Path) -> None:
     python = tmp_path / "env" / "bin" / "python"
     (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     files = fake_torch.contents("2.8.0+cpu", cuda=None, extra={"torch/__init__.py": TORCH.encode()})
-    for name, data in files.items():
-        (packages / name).parent.mkdir(parents=True, exist_ok=True)
-        (packages / name).write_bytes(data)
+    disk.write(packages, files)
     init = packages / "torch" / "__init__.py"
     for broken, words in (
         ("raise ImportError('libfoo.so.1: cannot open shared object file')", "ImportError: libfoo.so.1: cannot open"),

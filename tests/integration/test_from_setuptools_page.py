@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import disk
 from hatch_torch_ext.init import migrating
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-setuptools.md").read_text(encoding="utf-8")
@@ -31,11 +32,7 @@ setup(
 
 def project(root: Path, files: dict[str, str]) -> Path:
     """Write a project."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
+    return disk.write(root, files)
 
 
 def text_of(migration: migrating.Migration, name: str) -> str:

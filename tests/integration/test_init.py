@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import migrating, recording
@@ -46,10 +47,7 @@ CONFIGURED = "[metadata]\nname = pkg-by-cfg\nversion = 1.5\n[options]\ninstall_r
 
 def project(root: Path, setup: str | bytes | None, **files: str) -> Path:
     """Write a project and return its folder."""
-    for name, text in {"pkg/__init__.py": "", **files}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    disk.write(root, {"pkg/__init__.py": "", **files})
     if setup is not None:
         (root / "setup.py").write_bytes(setup if isinstance(setup, bytes) else setup.encode())
     return root

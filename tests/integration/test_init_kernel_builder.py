@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import disk
 from hatch_torch_ext.init import kernel_builder
 from hatch_torch_ext.outlets import kernels
 
@@ -70,9 +71,7 @@ def test_a_kernel_is_moved_in_and_compiled(bench: Workbench, torch_cpu_python: P
         "sign_cpu/include/sign.hpp": HEADER,
         "sign_cpu/sign.cpp": SOURCE,
     }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    disk.write(root, files)
     kernel_builder.migrate(root, torch=["2.13"]).write(force=False)
     package = root / "torch-ext" / "my_sign"
     bench.config = replace(bench.config, root=root, package="my_sign", package_dir=package)

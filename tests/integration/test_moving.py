@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
+import disk
 from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ def git(root: Path, *words: str) -> None:
 def traps(tmp_path: Path) -> Path:
     """Return the project, in a repository."""
     root = tmp_path / "trap"
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    disk.write(root, FILES)
     git(root, "init", "-q")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "all")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.base.errors import MergeError, RepairError
 from hatch_torch_ext.facts import content, sonames
@@ -267,10 +268,7 @@ def test_what_leads_to_one_library(site: Site) -> None:
         "lib/pkgconfig/headers.pc": "Cflags: -I${includedir} -lopsx",
         "ops.txt": "libops.so -lops",
     }
-    for place, text in texts.items():
-        target = site.prefix / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    disk.write(site.prefix, texts)
     led = ["lib/cmake/ops/ops-config.cmake", "lib/cmake/ops/ops-targets-release.cmake"]
     others = ["lib/cmake/free/free-config.cmake", "lib/cmake/other/other-config.cmake", "lib/pkgconfig/headers.pc"]
     kept = sorted([*led, *others, "ops.txt"])

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import disk
 import workbench
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
@@ -134,10 +135,7 @@ class Workshop:
         package = root / "src" / PACKAGE
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
-        for file, text in files.items():
-            path = root / "csrc" / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace(WHEELS, str(self.wheels)), encoding="utf-8")
+        disk.write(root / "csrc", {name: text.replace(WHEELS, str(self.wheels)) for name, text in files.items()})
         return root
 
     def build(self, way: Way, root: Path, *, compiler: str = "g++", define: tuple[tuple[str, str], ...] = ()) -> Built:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 def tree(tmp_path: Path, files: dict[str, str]) -> list[str]:
     """Write files; return the compiler's command line for `csrc/k.cu`, as CMake writes it."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    disk.write(tmp_path, files)
     folders = [f"-I{tmp_path}/inc", "-isystem", f"{tmp_path}/torch/include", "-isystem", f"{tmp_path}/cuda"]
     return ["ccache", "nvcc", "-DX=1", *folders, "-x", "cu", "-c", f"{tmp_path}/csrc/k.cu", "-o", "CMakeFiles/k.cu.o"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 from hatch_torch_ext.cmake.launchers import Clients
 from hatch_torch_ext.pipeline import capacity, events
 from hatch_torch_ext.pipeline.capacity import GB, Capacity, Pressure
@@ -25,10 +26,7 @@ FREE = "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB\n"
 
 def made(root: Path, files: Mapping[str, str]) -> Capacity:
     """Return a machine whose files below ``root`` are these."""
-    for name, text in {"proc/meminfo": FREE, **files}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="ascii")
+    disk.write(root, {"proc/meminfo": FREE, **files})
     return Capacity(root)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import disk
 import values
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import SdkError
@@ -217,9 +218,7 @@ def test_a_connection_that_cannot_be_set_up(
 )
 def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
     """CUDA headers are fetched if the project's CMake files mention CUDA; those in environments do not count."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    disk.write(tmp_path, files)
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
     assert nvidia.uses_cuda(config) is wanted
 

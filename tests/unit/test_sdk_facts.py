@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.sdk import check, facts, narrowed, stubs
@@ -29,9 +30,7 @@ def torch(
         facts.TORCH_CONFIG: config,
         facts.ALL_HEADER: header,
     }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    disk.write(folder, files)
     (folder / "lib").mkdir()
     (folder / "lib/libc10.so").write_bytes(stubs.stub("libc10.so", "x86_64", exports=symbols))
     return folder
