@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 import shutil
 import sys
@@ -45,7 +46,22 @@ version of hexadecimal digits is a commit of the project's repository.
 | project | torch | compiled | lost | changed | new | what is lost | listed |
 |---|---|---|---|---|---|---|---|
 """
-MORE: tuple[Project, ...] = ()
+
+
+def _more(name: str, version: str, *init: str) -> Project:
+    """Return a project that is compared only; a version of hexadecimal digits is a commit, which no index has."""
+    return Project(name=name, version=version, way="init", package=name, check=name, init=("--cpu", *init))
+
+
+MORE = (
+    _more("torchmcubes", "3381600dd"),
+    _more("libtorch_pybind", "ba3d572ed"),
+    _more("openpifpaf", "37aacead5"),
+    _more("fairseq", "3d262bb25"),
+    _more("detectron2", "02b5c4e29"),
+    _more("torchrl", "ae9719f17"),
+    _more("torchopt", "960fb0aa5"),
+)
 """Projects that are compared, and whose operators are not compared with a reference."""
 TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy")
 """What a setup.py finds besides torch, as in a `pip install --no-build-isolation` of its readme."""
@@ -53,6 +69,9 @@ OLD = """
 import runpy, sys
 import setuptools
 setup = setuptools.setup
+if {plain}:
+    import torch.utils.cpp_extension
+    torch.utils.cpp_extension.CUDA_HOME = "/usr/local/cuda"  # nothing is compiled, whatever is declared
 def without(**given):
     if {plain}:
         for name in ("ext_modules", "cmdclass"):
@@ -113,6 +132,11 @@ def checkout(source: Path, target: Path) -> None:
     (target / "PKG-INFO").unlink(missing_ok=True)
 
 
+def site_of(python: Path) -> Path:
+    """Return the folder in which a Python has its packages."""
+    return Path(process.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).stdout.strip())
+
+
 def environment(folder: Path, source: Path, torch: Path) -> Path:
     """Make an environment that sees ``torch`` and has what the sources are built with; return its Python."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -124,25 +148,39 @@ def environment(folder: Path, source: Path, torch: Path) -> Path:
     wanted = [each for each in asked if Requirement(each).name not in {"torch", "setuptools"}]
     install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
     process.run([*install, *TOOLS, *wanted])
-    said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    (site / "zz_torch.pth").write_text(f"{site_of(torch)}\n", encoding="utf-8")
     return python
 
 
-def of_setuptools(project: Project, root: Path, python: Path, *, compiled: bool) -> Path:
-    """Return the wheel that setup.py in ``root`` makes on a machine without CUDA."""
+def of_setuptools(project: Project, root: Path, python: Path, torch: Path, *, compiled: bool) -> Path:
+    """Return the wheel that the project in ``root`` makes by its own backend, on a machine without CUDA."""
     code = OLD.format(plain=not compiled, out=str(root / "wheel"))
     variables: dict[str, str | None] = {
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_HOME": None,
         "CFLAGS": "-g0 -O0",
+        "CMAKE_PREFIX_PATH": str(site_of(torch) / "torch" / "share" / "cmake"),
         "MAX_JOBS": "2",
-        "PATH": f"{python.parent}:/usr/bin:/bin",  # no nvcc of this machine
+        "PATH": f"{python.parent}:/usr/bin:/bin" if compiled else f"{python.parent}:{os.environ['PATH']}",
         "PYTHONPATH": None,
         "SETUPTOOLS_SCM_PRETEND_VERSION": version(project),
     }
-    process.run([python, "-c", code], cwd=root, env_changes=variables, timeout=3000 if compiled else 300)
+    command: list[str | Path] = [python, "-c", code]
+    if not (root / "setup.py").is_file():
+        assert compiled, "it has no setup.py: its wheel is made with --compile only"
+        command = [
+            uv.find_uv_bin(),
+            "build",
+            "--wheel",
+            "--no-build-isolation",
+            "--python",
+            python,
+            "-o",
+            "wheel",
+            root,
+        ]
+    process.run(command, cwd=root, env_changes=variables, timeout=3000 if compiled else 300)
     (wheel,) = (root / "wheel").glob("*.whl")
     return wheel
 
@@ -153,6 +191,8 @@ def without_optimization(root: Path) -> None:
     text = pyproject.read_text(encoding="utf-8")
     table = "[tool.hatch.build.targets.wheel.hooks.torch-ext]\n"
     assert table in text, f"{pyproject} has no table of the hook"
+    if ".hooks.torch-ext.cmake" in text:
+        return  # it has such a table of its own
     flags = 'cmake.define = { CMAKE_CXX_FLAGS_RELEASE = "-O0 -DNDEBUG", CMAKE_C_FLAGS_RELEASE = "-O0 -DNDEBUG" }\n'
     pyproject.write_text(text.replace(table, f"{table}{flags}"), encoding="utf-8")
 
@@ -167,7 +207,7 @@ def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, c
         checkout(source, place / "checkout")
         checkout(source, place / "old")
         python = environment(place / "environment", source, torch)
-        before = of_setuptools(project, place / "old", python, compiled=compiled)
+        before = of_setuptools(project, place / "old", python, torch, compiled=compiled)
         work.prepare(project, place / "checkout", place / "new", [release], outcome)
         without_optimization(place / "new")
         variables: dict[str, str | None] = {"SETUPTOOLS_SCM_PRETEND_VERSION": version(project)}

@@ -957,6 +957,18 @@ def test_a_version_that_setup_reads_itself(
     assert project.version(tomlkit.document(), metadata, tmp_path) == expected
 
 
+def test_a_version_of_versioneer_is_told_once(tmp_path: Path) -> None:
+    """Its own line names the way out; a line about a file that says the version does not fit."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "a.cpp").write_text(MODULE, encoding="utf-8")
+    about = Note(line=1, text="its version is versioneer's")
+    metadata = {"name": "pkg", "version": "0+unknown", "packages": ["pkg"]}
+    for notes, number in (((about,), 0), ((), 1)):
+        recording = Recording(extensions=(extension(),), metadata=metadata, notes=notes)
+        found = migrating.assemble(tmp_path, recording, recording, [], torch=["2.13"], pythons=["3.11"])
+        assert sum("worked out by setup.py" in each for each in texts(found.notes)) == number
+
+
 def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:
     """A folder from which some files are packed is named once, with their number."""
     names = [f"configs/{name}" for name in ("a.yaml", "b.yaml", "c.yaml", "d.yaml")]

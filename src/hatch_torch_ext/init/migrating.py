@@ -16,7 +16,7 @@ from hatch_torch_ext.init import cmakelists, imports, keeping, project, pyprojec
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.init.recording import Recording
@@ -188,13 +188,14 @@ def assemble(
         *((each.name, each.text) for each in changes),
         *ignored(root),
     )
+    recorded = [note for each in reversed(recordings) for note in each.notes]
     notes += [
         *matrix.notes,
-        *_about_the_version(root, existing, metadata, tables),
+        *_about_the_version(root, existing, metadata, tables, recorded),
         *_about_what_is_packed(root),
         *of_packing,
         *_about_variables(variables),
-        *(note for each in reversed(recordings) for note in each.notes),
+        *recorded,
         *left_out,
         *of_splitting,
         *by_hand,
@@ -246,7 +247,7 @@ def _keep(
         kept=kept,
     )
     own = kept.notes if backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
-    version = _about_the_version(root, kept.existing, metadata, tables)
+    version = _about_the_version(root, kept.existing, metadata, tables, notes)
     for_each_python = pyproject.for_each_python(kept.targets)
     return Migration(
         root=root,
@@ -376,11 +377,18 @@ def _matrix(
     )
 
 
-def _about_the_version(root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str) -> Iterator[Note]:
-    """Note a version that was not found, and one that ``setup.py`` computes, which is fixed in ``tables``."""
+def _about_the_version(
+    root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str, recorded: Iterable[Note]
+) -> Iterator[Note]:
+    """Note a version that was not found, and one that ``setup.py`` computes, which is fixed in ``tables``.
+
+    ``recorded`` are notes of the recordings, which tell of versioneer.
+    """
     if not project.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
         yield Note(line=0, text=text)
+    elif any("versioneer" in each.text for each in recorded):
+        pass
     elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
         text = (
             f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file as "
