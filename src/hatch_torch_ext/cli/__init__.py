@@ -11,49 +11,30 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import errors, escape
 from hatch_torch_ext.base.errors import TorchExtError
-from hatch_torch_ext.cli import (
-    audit,
-    build,
-    ci,
-    compare,
-    doctor,
-    extend,
-    index,
-    init,
-    inspect,
-    install,
-    kernels,
-    matrix,
-    merge,
-    prune,
-    sdk,
-    terminal,
-    timeline,
-    variants,
-)
+from hatch_torch_ext.cli import build, ci, doctor, extend, init, install, matrix, outlets, prune, sdk, terminal, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (
-    init,
-    matrix,
-    build,
-    timeline,
-    merge,
-    extend,
-    variants,
-    index,
-    kernels,
-    ci,
-    inspect,
-    audit,
-    compare,
-    sdk,
-    install,
-    doctor,
-    prune,
-)
+COMMANDS = {
+    "init": init.add,
+    "matrix": matrix.add,
+    "build": build.add,
+    "timeline": build.add_timeline,
+    "merge": outlets.add_merge,
+    "extend": extend.add,
+    "variants": outlets.add_variants,
+    "index": outlets.add_index,
+    "kernels": outlets.add_kernels,
+    "ci": ci.add,
+    "inspect": wheels.add_inspect,
+    "audit": wheels.add_audit,
+    "compare": wheels.add_compare,
+    "sdk": sdk.add,
+    "install": install.add,
+    "doctor": doctor.add,
+    "prune": prune.add,
+}
 """In the order of ``--help``."""
 
 
@@ -106,6 +87,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hatch-torch-ext", description="One wheel for every torch, CUDA and Python.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
+    for add in COMMANDS.values():
+        add(commands)
     return parser

@@ -97,3 +97,23 @@ def wheels_of_this_folder(directory: Path) -> list[Path]:
         Path(path) for path in WheelBuilder(str(Path.cwd())).build(directory=str(directory), versions=["standard"])
     ]
     return [*built, *(path for path in written_since(directory, before) if path not in built)]
+
+
+def add_timeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("timeline", help="write a page that shows what the last build did, and when")
+    command.add_argument("-o", "--output", metavar="FILE", type=path, required=True, help="the page, HTML")
+    command.set_defaults(run=run_timeline)
+
+
+def run_timeline(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext.pipeline import events, folders
+    from hatch_torch_ext.views import timeline
+
+    file = folders.left(Path.cwd(), events.FILE)
+    if file is None:
+        raise ConfigurationError([f"{Path.cwd()} has no record of a build: run `hatch build` here first."])
+    options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")
+    terminal.say(options.output)
+    return 0

@@ -14,7 +14,7 @@ import tomlkit
 from hatch_torch_ext import matrix, store
 from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.cli import project, torchindex
+from hatch_torch_ext.cli import project, terminal
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.matrix import coverage, edit
 from hatch_torch_ext.pipeline import selection
@@ -63,7 +63,7 @@ def compare(
         places.update(dict.fromkeys((*index.find_links, *index.indexes)))
     kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(index or settings.IndexSettings(), Limits(attempts=1)) as http:
-        found = available.ask(http, kept, list(places), torchindex.address(options), report=project.say)
+        found = available.ask(http, kept, list(places), terminal.torch_index(options), report=project.say)
     here = platform.machine()
     declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
     tables = []

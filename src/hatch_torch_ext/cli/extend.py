@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ConfigurationError, MergeError
-from hatch_torch_ext.cli import build, project, terminal, torchindex
+from hatch_torch_ext.cli import build, project, terminal
 from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="for a wheel that does not record what it was built from: the sources in this folder are those",
     )
-    torchindex.add(command)
+    terminal.add_torch_index(command)
     command.set_defaults(run=run)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cli import terminal, torchindex
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="limit versions by a file, as for pip; torch is chosen within its lines on torch",
     )
     command.add_argument("--target", metavar="DIR", type=path, help="install into a folder, as pip's --target")
-    torchindex.add(command)
+    terminal.add_torch_index(command)
     places = command.add_argument_group("where packages other than torch come from, as for pip and uv")
     places.add_argument("-i", "--index-url", "--default-index", metavar="URL", help="the index")
     places.add_argument("--extra-index-url", "--index", metavar="URL", action="append", default=[], help="one more")
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
                 http,
                 backend=backend,
                 channel=options.channel,
-                torch_index=torchindex.address(options),
+                torch_index=terminal.torch_index(options),
             )
     except RemoteError as error:
         raise ConfigurationError([str(error)]) from error

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.cli import terminal, torchindex
+from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=[],
         help="add the builds of a release to the matrix, in the file that declares it (torch=new: of all new releases)",
     )
-    torchindex.add(command)
+    terminal.add_torch_index(command)
     command.add_argument("--json", action="store_true")
     command.add_argument("--github", action="store_true", help="print the build jobs of a GitHub workflow as JSON")
     command.add_argument("--tests", action="store_true", help="with --github: print the test jobs instead")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape, redact
+from hatch_torch_ext.facts import releases
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,3 +73,17 @@ def path(text: str) -> Path:
     if not text:  # what a shell makes of a variable that is not set, and not this folder
         raise argparse.ArgumentTypeError("an empty path")
     return Path(os.path.abspath(text))  # noqa: PTH100 -- Path.resolve follows links
+
+
+TORCH_INDEX = "TORCH_EXT_TORCH_INDEX"
+
+
+def add_torch_index(command: argparse.ArgumentParser) -> None:
+    """Declare the option."""
+    command.add_argument("--torch-index", metavar="URL", help=f"a mirror of torch's index, or a folder ({TORCH_INDEX})")
+
+
+def torch_index(options: argparse.Namespace) -> str:
+    """Return the address of torch's index, or a folder: the option's, else the variable's, else torch's own."""
+    named = options.torch_index or os.environ.get(TORCH_INDEX) or releases.TORCH_INDEX
+    return named if "://" in named else os.path.abspath(named)  # noqa: PTH100 -- a text

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import outputs
 from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.facts import project
 
@@ -77,10 +76,10 @@ def note(job: Job, before: Mapping[Path, State]) -> str | None:
     """Return the message on files that are new or changed since ``before``, or None."""
     changed = sorted(path for path, state in snapshot(job).items() if before.get(path) != state)
     if changed:
-        ours = outputs.files()
+        ours = project.output_files()
         named = set(project.named(changed, job.config.source))
         counting = (path for path in changed if path in named or _counts(job, path))
-        changed = [path for path in counting if outputs.identity(path) not in ours]
+        changed = [path for path in counting if project.identity(path) not in ours]
     if not changed:
         return None
     shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import outputs, untrusted
+from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.pipeline.folders import replace_text
 
@@ -82,7 +82,7 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
     Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs, what this
     build's output goes to), and outside of ``source`` files that only Python and people read.
     """
-    top, ours = os.fspath(root), outputs.files()
+    top, ours = os.fspath(root), project.output_files()
     found: list[str] = []
     for folder, names in project.walk(root, source, without=[root / "build", root / "dist", work]):
         outside = not Path(folder).is_relative_to(source) or source == root
@@ -92,7 +92,7 @@ def project_files(root: Path, source: Path, work: Path) -> list[str]:
             for name in names
             if not name.endswith(unread) and not (name == "PKG-INFO" and folder == top)
         ]
-    return sorted(found if not ours else (path for path in found if outputs.identity(Path(path)) not in ours))
+    return sorted(found if not ours else (path for path in found if project.identity(Path(path)) not in ours))
 
 
 def all_of(digests: Digests, paths: Iterable[str]) -> dict[str, str]:
