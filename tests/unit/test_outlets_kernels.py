@@ -21,7 +21,7 @@ import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts.manifest import Fallback, Sources
-from hatch_torch_ext.outlets import kernels, parts
+from hatch_torch_ext.outlets import kernelrules, kernels, parts
 from merged import merge_wheels
 
 if TYPE_CHECKING:
@@ -353,10 +353,10 @@ def test_sources_for_a_build_at_first_use(tmp_path: Path) -> None:
     part = parts.read(wheel(tmp_path), folder=tmp_path)
     fallback = Fallback(version="1.0", source=".", options={}, files=())
     sources = replace(part, sources=Sources(fallback=fallback, root=tmp_path), variants=())
-    first, second = kernels._about_the_wheel(sources, "my-pkg", name_given=False)
+    first, second = kernelrules._about_the_wheel(sources, "my-pkg", name_given=False)
     assert first.startswith("it holds sources for a build at first use")
     assert second.startswith("it holds no compiled variant")
-    assert not list(kernels._about_the_wheel(part, "my-pkg", name_given=False))
+    assert not list(kernelrules._about_the_wheel(part, "my-pkg", name_given=False))
 
 
 def test_folders_of_others_stay(tmp_path: Path) -> None:

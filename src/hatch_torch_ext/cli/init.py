@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     if options.name is not None:
         return _fresh(options)
-    from hatch_torch_ext.init import kernel_builder, migrating
+    from hatch_torch_ext.init import build_toml, kernel_builder, migrating
 
-    if kernel_builder.is_project(Path.cwd()):
+    if build_toml.is_project(Path.cwd()):
         migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)
     else:
         migration = migrating.migrate(

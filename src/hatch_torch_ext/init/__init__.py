@@ -5,5 +5,5 @@ without CUDA and once as on one with CUDA, and returns what it declares; ``targe
 ``splitting`` splits modules that also register operators; ``cmakelists`` makes CMakeLists.txt; ``pyproject`` makes
 pyproject.toml, with the metadata of ``project`` and the matrix of ``served``; ``imports`` changes the code that loads
 the extensions. Files are written only after all steps have succeeded. ``fresh`` makes a new package;
-``kernel_builder`` makes a project of a kernel of Hugging Face's Hub, with ``build.toml``.
+``kernel_builder`` makes a project of a kernel of Hugging Face's Hub, which ``build_toml`` reads.
 """
