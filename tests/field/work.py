@@ -142,7 +142,7 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
     for archive in root.glob(project.unpack) if project.unpack else ():
         with tarfile.open(archive) as tarred:
             unpack(tarred, root)
-    before = _texts(root)
+    before = texts(root)
     if project.way == "init":
         options = [part for release in releases for part in ("--torch", release)]
         command = [sys.executable, "-m", "hatch_torch_ext", "init", "--python", PYTHON, *options, *project.init]
@@ -168,10 +168,11 @@ def prepare(project: Project, source: Path, root: Path, releases: Sequence[str],
         outcome.lines_by_hand += len(text.splitlines())
     for edit in project.edits:
         outcome.lines_by_hand += _edit(root, edit)
-    outcome.written = sorted(name for name, text in _texts(root).items() if before.get(name) != text)
+    outcome.written = sorted(name for name, text in texts(root).items() if before.get(name) != text)
 
 
-def _texts(root: Path) -> dict[str, bytes]:
+def texts(root: Path) -> dict[str, bytes]:
+    """Return path -> bytes of every file of a project."""
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
@@ -202,22 +203,32 @@ def _wheels(key: str, folder: Path) -> Iterator[Path]:
     return (folder / key.replace(":", "-") / "dist").glob("*.whl")
 
 
+def installed(wheels: Sequence[Path], torch: Path, folder: Path, *, needs: Sequence[str] = ()) -> Path:
+    """Install wheels, and what they need, into a fresh environment in ``folder``; return its Python.
+
+    It sees the torch of the Python ``torch``.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
+    python = folder / "bin" / "python"
+    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
+    process.run([*install, "--no-deps", *wheels])
+    if needs:
+        process.run([*install, *needs])
+    said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    return python
+
+
 def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) -> str:
     """Install the wheel into a fresh environment that sees ``torch``, a Python that has one; run the check there.
 
     ``work`` has the projects that are needed beside it. Returns the release of torch under which the operators gave
     what the reference gives.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", torch, folder])
-    python = folder / "bin" / "python"
-    install: list[str | Path] = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
-    process.run([*install, "--no-deps", wheel, *(each for key in project.beside for each in _wheels(key, work))])
-    if project.dependencies or project.needs:
-        process.run([*install, *project.dependencies, *project.needs])
-    said = process.run([torch, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-    (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    wheels = [wheel, *(each for key in project.beside for each in _wheels(key, work))]
+    python = installed(wheels, torch, folder, needs=(*project.dependencies, *project.needs))
     script = CHECKS / f"{project.check}.py"
     done = process.run([python, "-P", script], cwd=folder, env_changes={"PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": ""})
     release = re.search(r"^right under torch (\S+)$", done.stdout, re.MULTILINE)

@@ -84,7 +84,7 @@ def test_a_file_without_its_symbols_is_loaded(user: used.User) -> None:
     )
 
 
-@pytest.mark.performs("If that was meant (patchelf, objcopy): python")
+@pytest.mark.performs("If that was meant (patchelf, objcopy): {}")
 def test_a_patched_file_is_renewed_by_the_command_of_the_error(user: used.User) -> None:
     """Case 78: the error says changed, not damaged; after `--renew` it loads, and an uninstall leaves nothing."""
     path = library(user)
@@ -199,7 +199,7 @@ def test_a_library_on_another_entry_of_the_path_is_opened_first(tmp_path: Path) 
     assert "libvendor.so: cannot open shared object file" in run(path, sys.executable, "-c", "import my_pkg").stderr
 
 
-@pytest.mark.performs("or start the process with LD_LIBRARY_PATH", "Start it with LD_LIBRARY_PATH")
+@pytest.mark.performs("the process with LD_LIBRARY_PATH", "Start it with LD_LIBRARY_PATH")
 def test_a_library_that_cannot_be_opened_first_is_named_with_the_way_out(tmp_path: Path) -> None:
     """Case 77: for one without a SONAME, and for a program, the error names the folder; started with it, both work."""
     site, folder = tmp_path / "site", tmp_path / "other" / "vendor" / "lib"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kernel_abi_check
 import pytest
 
+import hub
 import wheels
 from hatch_torch_ext import elf
 from hatch_torch_ext.facts import policy
@@ -21,7 +24,7 @@ from hatch_torch_ext.outlets import kernels
 from merged import merge_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 MACHINE = os.uname().machine
@@ -79,25 +82,30 @@ def library(torch_cpu_python: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return (folder / "libops.so").read_bytes()
 
 
-def wheel(folder: Path, version: int, library: bytes) -> Path:
+STABLE = {f"stable2.10_cpu_{MACHINE}": {"torch": "2.10", "stable_abi": True, "cxx11_abi": None}}
+"""The label and the fields of a variant on the stable ABI."""
+EXACT = {f"torch2.9_cpu_cxx11_{MACHINE}": {"torch": "2.9"}}
+
+
+def wheel(folder: Path, version: int, library: bytes, variants: Mapping[str, Mapping[str, Any]] = STABLE) -> Path:
     """Return the wheel of a version of the package, as a build leaves it; each version's library has other bytes."""
     folder.mkdir()
     library += b"\0" * version
-    label = f"stable2.10_cpu_{MACHINE}"
     path = folder / "libops.so"
     path.write_bytes(library)
     met = policy.lowest(MACHINE, "glibc", [each for _, needed in elf.read(path).version_needs for each in needed])
-    files = {f"{label}/libops.so": library}
-    built = wheels.variant(
-        label, files, torch="2.10", stable_abi=True, cxx11_abi=None, machine=MACHINE, policy=met.name,
-        libc_floor=met.version or "2.17",
-    )  # fmt: skip
-    named = [
-        replace(file, namespaces=("my_pkg",), operators=("my_pkg::copy", "my_pkg::dimensions")) for file in built.files
-    ]
+    built = []
+    for label, changes in variants.items():
+        files = {f"{label}/libops.so": library}
+        described = wheels.variant(
+            label, files, machine=MACHINE, policy=met.name, libc_floor=met.version or "2.17", **changes
+        )
+        (file,) = described.files
+        file = replace(file, namespaces=("my_pkg",), operators=("my_pkg::copy", "my_pkg::dimensions"))
+        built.append((replace(described, files=(file,)), files))
     extra = {"my_pkg/__init__.py": INIT.format(version=version).encode(), "my_pkg/_ops.py": OPS}
     name = f"my_pkg-{version}.0-{wheels.TAG}.whl"
-    draft = wheels.ours(folder, [(replace(built, files=tuple(named)), files)], extra=extra, name=name)
+    draft = wheels.ours(folder, built, extra=extra, name=name)
     return merge_wheels([draft], out=folder / "fat")
 
 
@@ -106,11 +114,12 @@ def run(torch_cpu_python: Path, tmp_path: Path) -> Callable[..., str]:
     """Return a function that runs lines in the Python with torch, which sees `kernels` and what is in `site`."""
     (tmp_path / "site").mkdir()
 
-    def call(code: str) -> str:
+    def call(code: str, endpoint: str = "") -> str:
         environ = {
             **os.environ,
-            "HF_HUB_OFFLINE": "1",
+            **({"HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}),
             "HF_HOME": str(tmp_path / "home"),
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"),
             "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), sysconfig.get_path("purelib")]),
         }
         done = subprocess.run(
@@ -186,15 +195,25 @@ class Copy(torch.nn.Module):
         return torch.ops.my_pkg.copy(x) + 1
 """
 SAVE = """
+import pickle
+
 import torch
 import my_pkg, written
 
 x = torch.zeros(2, 3)
 torch.jit.script(written.Dimensions()).save("saved.pt")
 torch.export.save(torch.export.export(written.Copy(), (x,)), "saved.pt2")
+with open("saved.pickle", "wb") as stream:
+    pickle.dump([my_pkg.dimensions, torch.fx.symbolic_trace(written.Copy())], stream)
+print(torch.compile(torch.ops.my_pkg.copy)(x).sum().item())
 """
 LOAD = """
+import pickle
+from pathlib import Path
+
 import torch
+from torch._dynamo.utils import counters
+
 import my_pkg
 
 x = torch.zeros(2, 3)
@@ -202,22 +221,52 @@ print(torch.jit.load("saved.pt")(x), my_pkg.dimensions(x))
 exported = torch.export.load("saved.pt2")
 print([str(node.target) for node in exported.graph.nodes if node.op == "call_function"])
 print(exported.module()(x).sum().item())
+with open("saved.pickle", "rb") as stream:
+    dimensions, graph = pickle.load(stream)
+print(dimensions is my_pkg.dimensions, graph(x).sum().item())
+
+
+def compiled(ops):
+    counters.clear()
+    answer = torch.compile(ops.copy)(x).sum().item()
+    print(answer, *sorted(key for caches in ("aot_autograd", "inductor") for key in counters[caches] if "cache" in key))
+
+
+compiled(my_pkg.ops)
+
+from kernels import get_local_kernel
+
+kernel = get_local_kernel(Path("kernel"))
+compiled(kernel.ops)
+print(kernel.__name__.encode() in pickle.dumps(kernel.dimensions))
 """
 
 
-def test_a_saved_program_outlives_the_build(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
+def test_what_users_keep_outlives_the_build(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
     """In the wheel the operators' name is the same in every version: what was saved with one loads with the next.
 
-    So it is with a program of TorchScript, and with one that torch.export wrote.
+    So it is with a program of TorchScript, one that torch.export wrote, a pickled function and graph, and the caches of
+    torch.compile. A kernel of the Hub has its own name: torch compiles for it again, beside what the wheel left.
     """
     for version, program in ((1, SAVE), (2, LOAD)):
         shutil.rmtree(tmp_path / "site")
-        with zipfile.ZipFile(wheel(tmp_path / f"wheel{version}", version, library)) as archive:
+        fat = wheel(tmp_path / f"wheel{version}", version, library)
+        with zipfile.ZipFile(fat) as archive:
             archive.extractall(tmp_path / "site")
         if version == 1:
             (tmp_path / "site" / "written.py").write_text(MODULE)  # TorchScript reads the source
+        else:
+            kernels.write(fat, out=tmp_path / "kernel", licence="MIT")
         said = run(program)
-    assert said.splitlines() == ["2 4", "['my_pkg.copy.default', 'aten.add.Tensor']", "6.0"]
+    assert said.splitlines() == [
+        "2 4",
+        "['my_pkg.copy.default', 'aten.add.Tensor']",
+        "6.0",
+        "True 6.0",
+        "0.0 autograd_cache_hit fxgraph_cache_hit",
+        "0.0 autograd_cache_miss autograd_cache_saved fxgraph_cache_miss",
+        "True",
+    ]
 
 
 KEPT = """
@@ -242,6 +291,68 @@ def test_a_name_that_is_kept(library: bytes, tmp_path: Path, run: Callable[..., 
     first, second = run(KEPT).splitlines()
     assert first == "1"
     assert "has registered the operators' namespace `my_pkg`" in second
+
+
+LOADED = """
+from pathlib import Path
+
+import torch
+from kernels import get_kernel, get_local_kernel
+
+try:
+    print({call}.dimensions(torch.zeros(3)))
+except ImportError as error:
+    print(error)
+"""
+CACHED = LOADED.format(call='get_kernel("owner/my-pkg", version=1, trust_remote_code=True)')
+
+
+@pytest.mark.performs(
+    "write the kernel's folder again, by",
+    "Let `kernels` choose the variant:",
+    "fetch or write the kernel again",
+    "Let `kernels` keep it in another folder: export KERNELS_CACHE=FOLDER",
+)
+def test_remedies_in_a_kernel(library: bytes, tmp_path: Path, run: Callable[..., str]) -> None:
+    """A kernel is in the Hub's cache, or in a folder, where pip repairs nothing: each message names what does."""
+    fat = wheel(tmp_path / "wheel", 1, library, {**STABLE, **EXACT})
+    folder = tmp_path / "kernel"
+    kernels.write(fat, out=folder, licence="MIT")
+    ours, other = folder / f"build/torch-stable-abi210-cpu-{MACHINE}-linux", f"build/torch29-cxx11-cpu-{MACHINE}-linux"
+    (path,) = ours.rglob("libops.so")
+    data = path.read_bytes()
+    with hub.served(hub.Repository(name="owner/my-pkg", folder=folder, version=1)) as endpoint:
+        path.write_bytes(data[::-1])
+        said = run(CACHED, endpoint)
+        path.write_bytes(data)
+        assert "pip" not in said
+        (damaged,) = re.findall(
+            r"is damaged .* Repair it: rm -r (\S+), then load the kernel again, which fetches it", said
+        )
+        subprocess.run(["rm", "-r", damaged], check=True)
+
+        said = run(LOADED.format(call=f'get_local_kernel(Path("kernel/{other}"))'))
+        lines = said.splitlines()
+        call = lines[lines.index("Let `kernels` choose the variant:") + 1].strip()
+        elsewhere = 'import os\nos.environ["KERNELS_CACHE"] = "elsewhere"\n'
+        assert run(elsewhere + CACHED + LOADED.format(call=call), endpoint) == "1\n1\n"
+        assert (tmp_path / "elsewhere" / "kernels--owner--my-pkg").is_dir()
+        assert lines[-1] == f"More: python {folder / other}/_variants.py"
+        newer = lines.index("or another version of the kernel, if one has a variant for this system:")
+        assert lines[newer + 1] == "  kernels versions OWNER/my-pkg"
+        environ = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home")}
+        program = "from kernels.cli import main; main()"
+        command = [sys.executable, "-c", program, "versions", "owner/my-pkg"]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("Version 1:")
+    (ours / "_torch_ext" / "help.py").unlink()
+    path.write_bytes(data[::-1])
+    command = [sys.executable, ours / "_variants.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "help.py, which knows more, is missing or damaged: fetch or write the kernel again" in done.stdout
+    kernels.write(fat, out=folder, licence="MIT")
+    assert path.read_bytes() == data
+    assert (ours / "_torch_ext" / "help.py").is_file()
 
 
 def test_kernel_abi_check_agrees(library: bytes, tmp_path: Path) -> None:

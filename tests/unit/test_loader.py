@@ -440,7 +440,6 @@ LIBRARY_FILES = (
 )
 
 
-@pytest.mark.performs("._variants --path")
 def test_a_library_that_registers_nothing_has_a_path_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,7 +534,7 @@ def test_the_users_traceback_ends_in_one_line_of_the_loader(error: str, tmp_path
     assert done.stderr.count("Error: ") == 1, done.stderr
 
 
-@pytest.mark.performs("which knows more, is missing or damaged: pip")
+@pytest.mark.performs("pip install {}")
 @pytest.mark.parametrize("fault", ["missing", "cut short", "empty"])
 def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_path: Path) -> None:
     """Without help.py the error has the facts, the reasons, and what brings the file back; so has the command."""
@@ -928,7 +927,8 @@ def test_devices_that_no_code_runs_on_are_warned_of(
     )
     monkeypatch.setitem(sys.modules, "torch", cast("ModuleType", SimpleNamespace(cuda=cuda)))
     module = module_of(tmp_path)
-    module._watch_devices({"label": "it", "archs": {arch: archs.capabilities(arch)}})
+    variant = {"label": "it", "archs": {arch: archs.capabilities(arch)}}
+    module._watch_devices(module.Choice({"torch": "2.8.0"}, [variant], variant, {}))
     ((check, trace),) = queue
     assert trace == ["  import my_pkg\n"]
     with warnings.catch_warnings(record=True) as caught:

@@ -429,12 +429,15 @@ def test_what_users_should_know(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert cli.main(["kernels", str(fat), "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert re.findall("note: (.{30})", said.err) == [
+        "what users save with the wheel",
         "the wheel requires numpy>=1, a",
         "a variant needs manylinux_2_34",
         "all variants are for the CPU: ",
     ]
     read = Metadata.read_from_file(next((tmp_path / "out" / "build").iterdir()) / "metadata.json")
     assert read.python_depends == ["einops"]
+    assert cli.main(["kernels", str(fat), "-o", str(tmp_path / "kept"), "--keep-namespace"]) == 0
+    assert "what users save" not in capsys.readouterr().err
 
 
 @pytest.mark.performs("name another file with `--header`")

@@ -36,14 +36,21 @@ def parts(*, fallback: bool) -> dict[str, Path]:
 
 
 def render(
-    layout: Layout, *, distribution: str, editable: str | None = None, here: bool = False, cut: Sequence[str] = ()
+    layout: Layout,
+    *,
+    distribution: str,
+    editable: str | None = None,
+    here: bool = False,
+    cut: Sequence[str] = (),
+    kernel: tuple[str, int] | None = None,
 ) -> str:
     """Return the text of ``_variants.py`` for the package of ``layout``.
 
     ``distribution`` is the name that users install; ``editable`` is the project's folder in an editable install, so
     that messages say how to build, not how to upgrade. ``here`` says that it was built where it is installed, only for
-    the torch there. ``cut`` are the wheels with the other variants of the wheel from which this one was split. The same
-    layout gives the same text, whatever the order of its variants.
+    the torch there. ``cut`` are the wheels with the other variants of the wheel from which this one was split.
+    ``kernel`` are the name and version of the kernel of Hugging Face's Hub that the package is. The same layout gives
+    the same text, whatever the order of its variants.
     """
     before, start, rest = template().partition(_START)
     _, end, after = rest.partition(_END)
@@ -54,6 +61,7 @@ def render(
         **({"partial": list(layout.partial.lacking)} if layout.partial is not None else {}),
         **({"cut": list(cut)} if cut else {}),
         **({"here": True} if here else {}),
+        **({"kernel": {"name": kernel[0], "version": kernel[1]}} if kernel else {}),
         **({"fallback": _fallback(layout.fallback)} if layout.fallback is not None else {}),
         "variants": [fields(placed) for placed in sorted(layout.variants, key=_order)],
     }

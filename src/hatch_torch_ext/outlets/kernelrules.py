@@ -246,8 +246,16 @@ def licence(part: Part) -> str | None:
     return next((fields[key] for key in ("License-Expression", "License") if fields.get(key)), None)
 
 
-def notes(part: Part) -> Iterator[str]:
-    """Yield what the kernel's users should know, or its author: none of it keeps the kernel from being made."""
+def notes(part: Part, namespaces: frozenset[str]) -> Iterator[str]:
+    """Yield what the kernel's users should know, or its author: none of it keeps the kernel from being made.
+
+    ``namespaces`` are the names of operators in the wheel that each build of the kernel replaces by one of its own.
+    """
+    for name in sorted(namespaces):
+        yield (
+            f"what users save with the wheel (torch.export, TorchScript, pickles) names its operators `{name}`: it "
+            "loads beside a later wheel, not beside the kernel, whose builds have a name each"
+        )
     for requirement in requirements(part):
         if requirement.name not in KNOWN_REQUIREMENTS["cuda"]:
             yield (

@@ -148,7 +148,7 @@ def write(
             _write_record(source, kernels, draft / KEPT)
             (draft / PAGE).write_bytes(_page(source).encode())
             _put(draft, out)
-        notes = tuple(kernelrules.notes(part))
+        notes = tuple(kernelrules.notes(part, source.namespaces))
     return Repository(
         folder=out,
         name=kernel,
@@ -363,7 +363,8 @@ def _files(source: _Source, each: _Kernel) -> Iterator[tuple[str, bytes, int]]:
         yield target, data, 0o644
     for target, path in sorted(placed.items()):
         yield target, path.read_bytes(), 0o755 if path.stat().st_mode & parts.EXECUTABLE else 0o644
-    text = loader.render(replace(each.layout, package=each.id), distribution=part.distribution)
+    named = replace(each.layout, package=each.id)
+    text = loader.render(named, distribution=part.distribution, kernel=(source.name, source.version))
     yield VARIANTS, text.encode(), 0o644
     yield MANIFEST, each.layout.manifest.encode(), 0o644
 

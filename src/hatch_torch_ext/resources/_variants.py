@@ -353,10 +353,7 @@ def _idle(here: Facts, why: str) -> Choice:
 
 
 def _nothing_fits(choice: Choice, *, must: bool) -> Choice:
-    """Handle the case that no variant fits: use one that was built here, or build one if that is allowed.
-
-    Otherwise, refuse if ``must`` is true, else return the choice unchanged.
-    """
+    """Use what was built here, or build it if that is allowed; else refuse if ``must``, or return the choice."""
     if "fallback" in DATA and choice.here["torch"]:
         try:
             build = _part("build")
@@ -430,7 +427,7 @@ def load() -> Choice:
     if first:
         for text in _helped("cautions", (), choice) if _is_unusual(choice) else ():
             _warn(text)
-        _watch_devices(choice.variant)
+        _watch_devices(choice)
     for file in choice.variant["files"]:  # not under our lock: imports take one too, and could deadlock
         if file["registers"] and file["module"]:
             from importlib import import_module
@@ -494,7 +491,7 @@ def _open(variant: Variant, shared: Any) -> bool:
         _refuse_what_is_taken(file, variant, shared, by=DATA["distribution"])  # by one of these
         _open_library(file, variant, shared)
         shared.files[file["sha256"]] = _path(file)
-    loaded = {"label": variant["label"], "root": ROOT, "digests": digests}
+    loaded = {"label": variant["label"], "root": ROOT, "digests": digests, "kernel": "kernel" in DATA}
     for kind in ("namespaces", "operators"):
         loaded[kind] = [name for file in registering for name in file[kind]]
     if any(file.get("fragments") for file in registering):
@@ -660,8 +657,9 @@ class _Modules:
         """Do nothing: the first import ran the module."""
 
 
-def _watch_devices(variant: Variant) -> None:
+def _watch_devices(choice: Choice) -> None:
     """Compare the GPUs with the compiled architectures once CUDA is initialised, which this does not do itself."""
+    variant = choice.variant
     if not variant["archs"]:
         return
     from torch import cuda
@@ -672,7 +670,7 @@ def _watch_devices(variant: Variant) -> None:
             if not any(first <= 10 * major + minor <= last for first, last in variant["archs"].values()):
                 _warn(
                     f"{PACKAGE}: no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), "
-                    f"only on {', '.join(variant['archs'])}. Try: pip install -U {DATA['distribution']}"
+                    f"only on {', '.join(variant['archs'])}. Try: {_helped('update', 'a newer release', choice)}"
                 )
 
     if cuda.is_initialized():
@@ -754,7 +752,8 @@ def _explained(error: LoadError) -> str:
 
 def _without_help() -> str:
     again = f"-e {DATA['editable']}" if "editable" in DATA else f"--force-reinstall --no-deps {DATA['distribution']}"
-    return f"({_plain(ROOT, 400)}/help.py, which knows more, is missing or damaged: pip install {again})"
+    how = "fetch or write the kernel again" if "kernel" in DATA else f"pip install {again}"
+    return f"({_plain(ROOT, 400)}/help.py, which knows more, is missing or damaged: {how})"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -52,9 +52,12 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Seque
     present = _present(variants)
     reasons = _one_by_one if len(present) <= FEW else _by_rule
     notes = [line for line in offer if line.startswith("(")]
-    first = [*_way_back(variants), *_opt_in(choice, present), *(line for line in offer if line not in notes)]
+    first = [*_way_back(variants), *_opt_in(choice, present), *_by_kernels(choice, present)]
+    first += [line for line in offer if line not in notes]
     install = remedy(choice, present)
     newer = "or a newer release, if there is one:"
+    if "kernel" in loader.DATA:
+        newer = "or another version of the kernel, if one has a variant for this system:"
     if first and install:
         install[0] = f"Or {install[0][0].lower()}{install[0][1:]}"
     elif first:
@@ -62,7 +65,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Seque
     if _is_of_here():
         newer = "or build it for this one, if its matrix has it:"
     lines = [f"{loader.PACKAGE}: {head}", str(choice), *reasons(choice, present), *first, *install, *_other_wheels()]
-    return "\n".join([*lines, newer, f"  {update(choice)}", f"More: python -m {loader.PACKAGE}._variants", *notes])
+    return "\n".join([*lines, newer, f"  {update(choice)}", f"More: {_command()}", *notes])
 
 
 def _present(variants: Sequence[Variant]) -> List[Variant]:
@@ -83,6 +86,39 @@ def _json(name: str) -> Any:
             return json.load(stream)
     except (OSError, ValueError):
         return {}
+
+
+def _by_kernels(choice: Choice, variants: Sequence[Variant]) -> List[str]:
+    """Return what lets `kernels` choose among the variants of a kernel, of which this package has one."""
+    if "kernel" not in loader.DATA:
+        return []
+    by_name = {"torch", "abi", "backend"}
+    if not any({rule for rule, _, _ in choice.reasons[each["label"]]} <= by_name for each in variants):
+        return []
+    repository, is_cached = _repository()
+    call = f'get_kernel("{repository}", version={loader.DATA["kernel"]["version"]})'
+    return [
+        "Let `kernels` choose the variant:",
+        f"  {call}" if is_cached else f"  get_local_kernel(Path({repository!r}))",
+    ]
+
+
+def _repository() -> Tuple[str, bool]:
+    """Return the repository of this kernel: ``owner/name`` if it is in a cache of the Hub, else its folder."""
+    cached, found, _ = loader.ROOT.partition(f"{os.sep}snapshots{os.sep}")
+    parts = os.path.basename(cached).split("--")
+    if found and len(parts) == 3:
+        return "/".join(parts[1:]), True
+    return os.path.dirname(os.path.dirname(os.path.dirname(loader.ROOT))), False
+
+
+def _command(options: str = "") -> str:
+    """Return the command that runs the loader; a kernel of the Hub is on no path of Python's."""
+    import shlex
+
+    if "kernel" in loader.DATA:
+        return f"python {shlex.quote(os.path.join(os.path.dirname(loader.ROOT), '_variants.py'))}{options}"
+    return f"python -m {loader.PACKAGE}._variants{options}"
 
 
 def pruned() -> Tuple[Sequence[str], str]:
@@ -194,6 +230,9 @@ def update(choice: Choice) -> str:
     """Return the command that installs a newer release, or builds again what was built here."""
     if _is_of_here():
         return again()
+    if "kernel" in loader.DATA:
+        repository, is_cached = _repository()
+        return f"kernels versions {repository if is_cached else 'OWNER/' + loader.DATA['kernel']['name']}"
     installed = loader._Release(choice.here["torch"])
     is_torchs_own = not choice.here["torch"] or (installed.final and installed.of_torch)
     keep_torch = "" if is_torchs_own else "--no-deps "  # pip would replace a vendor's build
@@ -207,6 +246,8 @@ def again() -> str:
             "make the program again with all files as they are: "
             f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
         )
+    if "kernel" in loader.DATA:
+        return _kernel_again()
     if "editable" in loader.DATA:
         import shlex
         from importlib.metadata import PackageNotFoundError, distribution
@@ -222,6 +263,16 @@ def again() -> str:
         name = loader.DATA["distribution"]
         return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
     return f"pip install --force-reinstall --no-deps {loader.DATA['distribution']}"
+
+
+def _kernel_again() -> str:
+    """Return how a kernel of Hugging Face's Hub is made whole: what is in its cache is not fetched again."""
+    import shlex
+
+    cached, found, _ = loader.ROOT.partition(f"{os.sep}snapshots{os.sep}")
+    if found:
+        return f"rm -r {shlex.quote(cached)}, then load the kernel again, which fetches it"
+    return "write the kernel's folder again, by `hatch-torch-ext kernels WHEEL -o FOLDER`"
 
 
 def not_pytorch(_: str, module: Any) -> str:
@@ -255,7 +306,8 @@ def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any
     if kind == "classes":
         owner = shared.classes[name]
     own = [file for file in variant["files"] if name in file.get(kind, ())] if kind != "classes" else []
-    if owner == loader.DATA["distribution"] or len(own) > 1:
+    is_own = (owner if kind == "classes" else by) == loader.DATA["distribution"]  # not of another kernel of it
+    if is_own or len(own) > 1:
         return (
             f"{loader.PACKAGE}: {variant['label']} cannot be loaded: two libraries of it register {named}, and torch "
             "ends a process that does it twice. Tell its authors"
@@ -264,7 +316,7 @@ def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any
     if not owner and kind != "classes":
         who += f" (its source: {loader._plain(_registered_at(kind, name), 200)})"
     remedy = "Use the two in separate processes"
-    if owner:
+    if any(key[0] == owner and not each.get("kernel") for key, each in shared.packages.items()):
         remedy += f", or keep one of them: pip uninstall {owner}"
     did = "has defined" if kind == "operators" else "has registered"
     return (
@@ -398,10 +450,10 @@ def cannot_open(reason: str, file: File) -> str:
         return reason + _advice(reason)
     import shlex
 
-    return (
-        f"{reason}. It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. Install "
-        f"the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
-    )
+    remedy = f"Install the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    if "kernel" in loader.DATA:
+        remedy = f"Start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    return f"{reason}. It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. {remedy}"
 
 
 _brought: Set[str] = set()
@@ -486,10 +538,12 @@ def faults(choice: Choice) -> Iterator[LoadError]:
 
 def _advice(words: str) -> str:
     if "failed to map segment" in words:
+        where = "Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER"
+        if "kernel" in loader.DATA:
+            where = "Let `kernels` keep it in another folder: export KERNELS_CACHE=FOLDER"
         return (
             f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
-            "or memory be limited (ulimit -v). Install into another folder: pip install --target FOLDER, and "
-            "PYTHONPATH=FOLDER"
+            f"or memory be limited (ulimit -v). {where}"
         )
     if "codec can't decode" in words:
         return ". torch opens no path that is not UTF-8. Install into another folder: pip install --target FOLDER"
@@ -517,12 +571,12 @@ def repair(reason: str, file: File) -> str:
     if os.path.isfile(path) and os.path.getsize(path) != file["size"] and mapped(path) is not None:
         return (
             f"{loader.PACKAGE}: {loader._plain(path, 1000)} was changed after it was built (sha256 {file['sha256']}). "
-            f"If that was meant (patchelf, objcopy): python -m {loader.PACKAGE}._variants --renew. Repair it: {again()}"
+            f"If that was meant (patchelf, objcopy): {_command(' --renew')}. Repair it: {again()}"
         )
     if "inside an archive" in reason:
         command = "install the package unpacked"
     elif os.path.isabs(file["path"]):
-        command = f"python -m {loader.PACKAGE}._variants --clear-cache"
+        command = _command(" --clear-cache")
     else:
         command = again()
     return f"{reason}. Repair it: {command}"
@@ -761,7 +815,7 @@ def main(arguments: Sequence[str]) -> int:
     option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
     if option not in actions or len(names) != (1 if option == "--path" else 0):
         options = " | ".join(f"{each} NAME" if each == "--path" else each for each in actions if each)
-        print(f"usage: python -m {loader.PACKAGE}._variants [{options}]", file=sys.stderr)
+        print(f"usage: {_command(f' [{options}]')}", file=sys.stderr)
         return 2
     try:
         print(actions[option](*names))
@@ -812,7 +866,7 @@ def explain() -> str:
     lines += map(loader._explained, faults(choice))
     if choice.variant is None and not choice.idle:
         present = _present(choice.variants)
-        lines += [*_opt_in(choice, present), *_offer(choice), *remedy(choice, present)]
+        lines += [*_opt_in(choice, present), *_by_kernels(choice, present), *_offer(choice), *remedy(choice, present)]
     return "\n".join(lines)
 
 
@@ -844,10 +898,14 @@ def as_json() -> str:
 _CHECK = """
 import importlib, sys
 import torch
-sys.path[:] = sys.argv[2:]
+name, folder, *sys.path[:] = sys.argv[1:]
+if folder:
+    package = type(sys)(name.rpartition(".")[0])
+    package.__path__ = [folder]
+    sys.modules[package.__name__] = package
 names = torch._C._dispatch_get_all_op_names
 before = set(names())
-importlib.import_module(sys.argv[1]).load()
+importlib.import_module(name).load()
 print(*sorted(set(names()) - before), sep=", ")
 """
 
@@ -866,7 +924,7 @@ def library_path() -> str:
     names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
     raise loader.LoadError(
         f"{loader.PACKAGE}: no library that load() opens registers operators, so say which one you mean: "
-        f"{', '.join(names)}. Type: python -m {loader.PACKAGE}._variants --path {names[0]}"
+        f"{', '.join(names)}. Type: {_command(f' --path {names[0]}')}"
     )
 
 
@@ -886,7 +944,8 @@ def check() -> str:
         return f"{choice.label} is whole; a frozen or embedded Python cannot load it in another process"
     up = [os.pardir] * (1 + len(loader.PACKAGE.split(".")))
     own = [] if loader.__package__ else [os.path.normpath(os.path.join(loader.ROOT, *up))]  # run by the file's path
-    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", *own, *sys.path]
+    folder = os.path.dirname(loader.ROOT) if "kernel" in loader.DATA else ""  # of a package on no path of Python's
+    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", folder, *own, *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise loader.LoadError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
