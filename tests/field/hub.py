@@ -105,8 +105,8 @@ def checked(kernel: Kernel, root: Path, wheel: Path, torch: Path, outcome: Outco
     python = work.installed([wheel], torch, root / "build" / "installed", needs=("pytest", "kernels", *kernel.needs))
     release = process.run([torch, "-c", "import torch; print(torch.__version__)"]).stdout.strip()
     environ = {"PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    command = [python, "-P", "-m", "pytest", "-q", "--import-mode=append", "-p", "no:cacheprovider", "tests"]
-    done = process.run([*command, *kernel.tests], cwd=root, check=False, env_changes=environ)
+    pytest = [python, "-P", "-m", "pytest", "-q", "--import-mode=append", "-p", "no:cacheprovider", "tests"]
+    done = process.run([*pytest, *kernel.tests], cwd=root, check=False, env_changes=environ)
     found = RAN.search((done.stdout.strip().splitlines() or [""])[-1])
     if done.returncode or not found or "passed" not in found[0]:
         raise AssertionError(f"its tests under torch {release}: {done.stdout[-1500:]} {done.stderr[-500:]}")
@@ -122,7 +122,7 @@ def take(kernel: Kernel, source: Path, folder: Path, torches: dict[str, Path], *
     """Take a kernel all the way, in a folder of its own below ``folder``."""
     outcome = Outcome(kernel=kernel)
     root = folder / kernel.name
-    options = [*([] if cuda else ["--cpu"]), *(part for release in torches for part in ("--torch", release))]
+    options: list[str] = [*([] if cuda else ["--cpu"]), *(part for release in torches for part in ("--torch", release))]
     try:
         prepare(kernel, source, root, options, outcome)
         start = time.monotonic()

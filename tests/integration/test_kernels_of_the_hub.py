@@ -347,8 +347,7 @@ def test_remedies_in_a_kernel(library: bytes, tmp_path: Path, run: Callable[...,
         assert done.stdout.startswith("Version 1:")
     (ours / "_torch_ext" / "help.py").unlink()
     path.write_bytes(data[::-1])
-    command = [sys.executable, ours / "_variants.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, ours / "_variants.py"], capture_output=True, text=True, check=False)
     assert "help.py, which knows more, is missing or damaged: fetch or write the kernel again" in done.stdout
     kernels.write(fat, out=folder, licence="MIT")
     assert path.read_bytes() == data

@@ -269,6 +269,17 @@ def test_operators_of_one_name_in_every_build(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "build" / name / "_torch_ext" / CPU / "libx.so").read_bytes() == files[f"{CPU}/libx.so"]
 
 
+@pytest.mark.performs("give operators tensors and numbers instead")
+def test_classes(tmp_path: Path) -> None:
+    """A class under two names ends the process in which torch gets the second: one build of it is in a process."""
+    variant, files = described(CPU)
+    classes = replace(variant, files=tuple(replace(each, classes=each.registers) for each in variant.files))
+    fat = wheel(tmp_path, (classes, files))
+    assert "libx.so registers a class (torch::class_), and torch ends a process" in refused(fat, tmp_path / "out")
+    assert kernels.write(fat, out=tmp_path / "out", keep_namespace=True).variants
+    assert kernels.write(wheel(tmp_path / "good"), out=tmp_path / "good" / "out").variants
+
+
 @pytest.mark.performs("register them all under one name")
 def test_two_namespaces(tmp_path: Path) -> None:
     """A kernel has one name for its operators; with one, or with the wheel's names kept, it is made."""

@@ -117,10 +117,18 @@ def _about_registrations(part: Part, spaces: Mapping[str, frozenset[str]]) -> It
             "one: register them all under one name, or add `--keep-namespace`"
         )
     told: set[str] = set()
+    with_classes: set[str] = set()
     for built in part.variants:
         for file in built.variant.files:
             if not file.registers:
                 continue
+            if file.classes and file.installed not in with_classes:
+                with_classes.add(file.installed)
+                yield (
+                    f"{Path(file.installed or file.path).name} registers a class (torch::class_), and torch ends a "
+                    "process that loads it from two builds, which have the class under two names: give operators "
+                    "tensors and numbers instead, or add `--keep-namespace`"
+                )
             fixed = _fixed(built, file, spaces)
             if not fixed or file.installed in told:
                 continue
