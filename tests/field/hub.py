@@ -105,8 +105,8 @@ def checked(kernel: Kernel, root: Path, wheel: Path, torch: Path, outcome: Outco
     python = work.installed([wheel], torch, root / "build" / "installed", needs=("pytest", "kernels", *kernel.needs))
     release = process.run([torch, "-c", "import torch; print(torch.__version__)"]).stdout.strip()
     environ = {"PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    pytest = [python, "-P", "-m", "pytest", "-q", "--import-mode=append", "-p", "no:cacheprovider", "tests"]
-    done = process.run([*pytest, *kernel.tests], cwd=root, check=False, env_changes=environ)
+    pytest = ["-m", "pytest", "-q", "--import-mode=append", "-p", "no:cacheprovider", "tests", *kernel.tests]
+    done = process.run([python, "-P", *pytest], cwd=root, check=False, env_changes=environ)
     found = RAN.search((done.stdout.strip().splitlines() or [""])[-1])
     if done.returncode or not found or "passed" not in found[0]:
         raise AssertionError(f"its tests under torch {release}: {done.stdout[-1500:]} {done.stderr[-500:]}")
