@@ -848,7 +848,7 @@ def _of_error(error: Exception) -> str:
 
 def _of_build(command: str) -> str:
     if "fallback" not in loader.DATA:
-        here = f"See what it is for: python -m {loader.PACKAGE}._variants"
+        here = f"See what it is for: {_command()}"
         raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use. {here}")
     try:
         build = loader._part("build")
