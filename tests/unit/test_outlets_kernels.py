@@ -351,6 +351,14 @@ def test_wheels_that_are_not_finished(tmp_path: Path) -> None:
     part = wheels.ours(tmp_path, [described(CPU)], partial=partial)
     with pytest.raises(MergeError, match=r"is a partial wheel: it lacks matrix\.2\.9\. Join it"):
         kernels.write(part, out=tmp_path / "out")
+    with zipfile.ZipFile(wheel(tmp_path / "whole")) as archive:
+        pruned = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(pruned["my_pkg/_torch_ext/manifest.json"])
+    pruned["my_pkg/_torch_ext/manifest.json"] = json.dumps({**head, "pruned": [NEXT]}).encode()
+    members = {name: data for name, data in pruned.items() if ".dist-info/" not in name}
+    again = wheels.write(tmp_path, members, name=f"my_pkg-2.0-{wheels.TAG}.whl")
+    with pytest.raises(MergeError, match=f"from which `prune` removed {NEXT}: name the wheel that was published"):
+        kernels.write(again, out=tmp_path / "out")
     other = wheels.write(tmp_path, {"other/__init__.py": b""}, name=f"other-1.0-{wheels.TAG}.whl")
     with pytest.raises(WheelError, match=r"holds no _torch_ext/manifest\.json"):
         kernels.write(other, out=tmp_path / "out")

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import __version__, merge
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, manifest, releases
-from hatch_torch_ext.outlets import merging, writing
+from hatch_torch_ext.outlets import merging, parts, writing
 from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
@@ -47,11 +47,7 @@ def check_whole(part: Part, *, distribution: str, version: str) -> None:
             f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
             "first, by `hatch-torch-ext merge`"
         )
-    if part.pruned:
-        raise MergeError(
-            f"{name} was made of an installation from which `prune` removed {', '.join(part.pruned)}: name the wheel "
-            "that was published"
-        )
+    parts.refuse_pruned(part)
     if part.wheel.label is not None or part.wheel.version != part.public_version:
         raise MergeError(f"{name} was cut from a wheel with all variants: name that one")
     if canonicalize_name(part.distribution) != canonicalize_name(distribution):

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import __version__
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
-from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, Sources, is_newer, origin_from_json
 from hatch_torch_ext.facts.variant import BuiltVariant
@@ -203,6 +203,15 @@ def _head(path: Path, found: Wheel, place: str, head: Mapping[str, object]) -> d
             "published name back, or build the wheel again"
         )
     return {name: str(value) for name, value in fields.items()}
+
+
+def refuse_pruned(part: Part) -> None:
+    """Raise ``MergeError`` for a wheel that was made of an installation without some of its variants."""
+    if part.pruned:
+        raise MergeError(
+            f"{part.wheel.path.name} was made of an installation from which `prune` removed {', '.join(part.pruned)}: "
+            "name the wheel that was published"
+        )
 
 
 def _pruned(head: Mapping[str, object]) -> tuple[str, ...]:

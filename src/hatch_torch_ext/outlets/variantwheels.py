@@ -95,8 +95,9 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
 
 
 def refuse_cut(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that is not a fat wheel: it was split from one, or is a partial wheel."""
+    """Raise ``MergeError`` for a wheel that is not a fat wheel: cut from one, pruned, or a part."""
     name = part.wheel.path.name
+    parts.refuse_pruned(part)
     if part.partial is not None:
         raise MergeError(
             f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
