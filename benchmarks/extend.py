@@ -1,18 +1,21 @@
-"""What `extend` takes for a wheel of 1 GB, beside the compile of the new entry.
+"""What `extend` takes for a wheel of 1 GB, and for the example beside real torches; with the compile of the new entry.
 
     python benchmarks/extend.py [--megabytes 1000] [--out benchmarks/results/extend.md]
 
 Builds a wheel of five large variants for tiny stand-ins of torch, then adds a sixth, small one: what the command takes
-more than the build of the new entry is what it does with the old variants. Needs a C compiler and 6 GB of disk.
+more than the build of the new entry is what it does with the old variants. The same for the example: a wheel for torch
+2.8, and 2.13 added. Needs compilers, an index with torch, and 6 GB of disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,11 +23,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import plain
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "example_project"
 OLD = ("2.4", "2.5", "2.6", "2.7", "2.8")
 NEW = "2.9"
 C = """
@@ -66,15 +74,47 @@ def matrix(project: plain.Project, *releases: str) -> None:
     (project.root / "pyproject.toml").write_text(f"{page}[tool.hatch.metadata.hooks.torch-ext]\n", encoding="utf-8")
 
 
-def timed(project: plain.Project, *command: str) -> Took:
-    """Run our command line; return what it took."""
+def timed(root: Path, environ: Mapping[str, str], *command: str) -> Took:
+    """Run our command line in ``root``; return what it took."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = project.cli(*command)
+    env = {**os.environ, **environ}
+    done = subprocess.run(
+        [sys.executable, "-m", "hatch_torch_ext", *command],
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Took(processor, time.perf_counter() - start)
+
+
+def example(folder: Path) -> tuple[Took, Took]:
+    """Extend the example's wheel for torch 2.8 by 2.13; return what that takes, and what a build of 2.13 only takes."""
+    root = folder / "example"
+    shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("build", "dist", "__pycache__"))
+    config = root / "hatch.toml"
+    before, start, rest = config.read_text(encoding="utf-8").partition("[[envs.matrix.matrix]]")
+    after = rest[rest.index("# The wheel in dist/") :]
+    environ = {"HATCH_TORCH_EXT_CACHE": str(folder / "example-store"), "HATCH_TORCH_EXT_COMPILER_LAUNCHER": "none"}
+
+    def for_releases(*releases: str) -> None:
+        config.write_text(f"{before}{start}\ntorch = {json.dumps(releases)}\n\n{after}", encoding="utf-8")
+        shutil.rmtree(root / "build", ignore_errors=True)
+
+    for _ in range(2):  # the first fills the store
+        for_releases("2.8", "2.13")
+        alone = timed(root, environ, "build", "--only", "matrix.2.13", "-d", "alone")
+    for_releases("2.8")
+    timed(root, environ, "build")
+    for_releases("2.8")
+    (wheel,) = (root / "dist").glob("*.whl")
+    extended = timed(root, environ, "extend", str(wheel), "--add", "torch=2.13", "-o", "more")
+    return extended, alone
 
 
 def main() -> None:
@@ -92,18 +132,23 @@ def main() -> None:
         files = {"csrc/plain.c": C, "csrc/CMakeLists.txt": plain.CMAKE + CMAKE}
         files["src/my_pkg/__init__.py"] = "from my_pkg import _variants\n_variants.path('libplain.so')\n"
         project = plain.Project(folder / "project", folder, files=files)
-        project.environ |= {"DATA_FOLDER": str(folder / "data"), "TORCH_EXT_TORCH_INDEX": str(folder / "wheels")}
-        project.environ["TMPDIR"] = str(folder)
-        os.environ.pop("MAKEFLAGS", None)
+        environ = {name: value for name, value in project.environ.items() if value is not None}
+        environ |= {
+            "DATA_FOLDER": str(folder / "data"),
+            "TORCH_EXT_TORCH_INDEX": str(folder / "wheels"),
+            "TMPDIR": name,
+        }
         matrix(project, *OLD, NEW)
         for _ in range(2):  # the first fills the store
-            alone = timed(project, "build", "--only", f"matrix.{NEW}", "-d", "alone")
+            alone = timed(project.root, environ, "build", "--only", f"matrix.{NEW}", "-d", "alone")
             shutil.rmtree(project.root / "build")
         matrix(project, *OLD)
-        whole = timed(project, "build")
+        whole = timed(project.root, environ, "build")
         shutil.rmtree(project.root / "build")
-        extended = timed(project, "extend", str(project.wheel()), "--add", f"torch={NEW}", "-o", "more")
+        wheel = str(project.wheel())
+        extended = timed(project.root, environ, "extend", wheel, "--add", f"torch={NEW}", "-o", "more")
         size = project.wheel("more").stat().st_size
+        next_torch, compiled = example(folder)
     rows = (("the wheel of five", whole), ("`extend`, a sixth added", extended), ("a build of the sixth only", alone))
     text = "\n".join(
         [
@@ -119,6 +164,13 @@ def main() -> None:
             "",
             f"What `extend` does with the old variants takes {extended.processor - alone.processor:.1f} s of processor "
             "time.",
+            "",
+            "The example, for torch 2.8, with real torches; SDKs are in the store:",
+            "",
+            "| | processor, s | clock, s |",
+            "|---|---:|---:|",
+            f"| `extend`, torch 2.13 added | {next_torch.processor:.1f} | {next_torch.clock:.1f} |",
+            f"| a build of 2.13 only | {compiled.processor:.1f} | {compiled.clock:.1f} |",
             "",
         ]
     )

@@ -300,11 +300,10 @@ def test_the_wheels_of_each_machine_are_extended(tmp_path: Path) -> None:
     old = part(tmp_path / "old")
     here = part(tmp_path / "here", NEW, "2.9")
     there = part(tmp_path / "there", NEW.replace("x86_64", "aarch64"), "2.9", machine="aarch64")
-    both = ["aarch64", "x86_64"]
-    assert extension.fitting(old, [there, here], machines=both) == [here]
+    assert extension.fitting(old, [there, here]) == [here]
     with pytest.raises(MergeError, match=r"is for x86_64, and none of .* is: build for it, too$"):
-        extension.fitting(old, [there], machines=both)
-    assert extension.fitting(there, [there, here], machines=both) == [there]
+        extension.fitting(old, [there], unserved=["aarch64"])
+    assert extension.fitting(there, [there, here]) == [there]
 
 
 def required(path: Path) -> tuple[list[str], str]:
@@ -334,7 +333,7 @@ def test_the_wheels_of_all_machines_require_the_same_torch(tmp_path: Path) -> No
         part(tmp_path / "new", labels[0], "2.10"),
         part(tmp_path / "new-arm", labels[1], "2.11", **there),
     ]
-    layouts = extension.layouts(read, new, machines=["x86_64", "aarch64"])
+    layouts = extension.layouts(read, new)
     out = tmp_path / "out"
     extended = extension.write(list(zip(read, layouts, strict=True)), out=out, audit=lambda *_: None)
     assert [required(path) for path in extended] == [(["torch<2.12,>=2.8"], "torch>=2.8,<2.12")] * 2
@@ -584,7 +583,7 @@ def test_all_wheels_of_a_version_are_extended(tmp_path: Path) -> None:
     )
     extension.check_all([old, arm], both)
     new = [part(tmp_path / "new", NEW, "2.9")]
-    extended = list(zip([old, arm], extension.layouts([old, arm], new, machines=["x86_64"]), strict=True))
+    extended = list(zip([old, arm], extension.layouts([old, arm], new, unserved=["aarch64"]), strict=True))
     paths = extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
     assert [required(path)[0] for path in paths] == [["torch<2.10,>=2.8"]] * 2
     paths[1].write_bytes(b"other")
@@ -592,6 +591,15 @@ def test_all_wheels_of_a_version_are_extended(tmp_path: Path) -> None:
     with pytest.raises(MergeError, match="exists, with other contents"):
         extension.write(extended, out=tmp_path / "out", audit=lambda *_: None, added=new)
     assert list((tmp_path / "out").iterdir()) == [paths[1]]
+
+
+def test_machines_without_the_new_torch(tmp_path: Path) -> None:
+    """Those that the matrix names, and has no entry of that release for; of others nobody knows what they lack."""
+    new = [part(tmp_path / "new", NEW, "2.9")]
+    arm = entry("2.8", machine="aarch64")
+    assert extend._unserved([entry("2.8"), entry("2.9"), arm], new) == {"aarch64"}
+    assert extend._unserved([entry("2.9"), arm, entry("2.9", machine="aarch64")], new) == set()
+    assert extend._unserved([entry("2.8"), entry("2.9")], new) == set()
 
 
 @pytest.mark.parametrize(
@@ -606,7 +614,7 @@ def test_all_wheels_of_a_version_are_extended(tmp_path: Path) -> None:
 def test_the_requirement_keeps_what_the_version_admitted(before: str, after: str, tmp_path: Path) -> None:
     """A wheel of one machine may require releases that only the wheel of another serves."""
     old = replace(part(tmp_path / "old"), requires=before)
-    (extended,) = extension.layouts([old], [part(tmp_path / "new", NEW, "2.9")], machines=["x86_64"])
+    (extended,) = extension.layouts([old], [part(tmp_path / "new", NEW, "2.9")])
     assert extended.requires == after
 
 

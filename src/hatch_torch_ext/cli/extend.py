@@ -79,9 +79,7 @@ def run(options: argparse.Namespace) -> int:
         every = [*entries, *added.entries]
         built = options.parts or _built(read, every, requested, _folder(scratch, "built"), config=config)
         new = _read(built, _folder(scratch, "new"))
-        releases = {torch for part in new for torch in part.torches}
-        machines = {_machine(entry) for entry in every if entry.torch in releases}
-        layouts = extension.layouts(read, new, machines=machines, generated=_generated(found))
+        layouts = extension.layouts(read, new, unserved=_unserved(every, new), generated=_generated(found))
 
         def audit(draft: Path, part: Part, layout: Layout) -> None:
             pipeline.check_wheel(draft, config, layout, report=project.say, before=part.wheel)
@@ -229,6 +227,13 @@ def _runs(built: str, python: str) -> bool:
     if not built.startswith("abi3-"):
         return built == python
     return not python.endswith("t") and int(built.removeprefix("abi3-cp3")) <= int(python.removeprefix("cp3"))
+
+
+def _unserved(entries: Sequence[Entry], new: Sequence[Part]) -> set[str]:
+    """Return the machines that the matrix names, and for which it has no entry of the releases in ``new``."""
+    built = {torch for part in new for torch in part.torches}
+    served = {entry.machine for entry in entries if entry.torch in built}
+    return {entry.machine for entry in entries if entry.machine and entry.machine not in served}
 
 
 def _machine(entry: Entry) -> str:

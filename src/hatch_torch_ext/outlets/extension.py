@@ -105,14 +105,14 @@ def check_all(read: Sequence[Part], machines: Collection[str]) -> None:
         )
 
 
-def fitting(part: Part, added: Sequence[Part], *, machines: Collection[str]) -> list[Part]:
+def fitting(part: Part, added: Sequence[Part], *, unserved: Collection[str] = ()) -> list[Part]:
     """Return those of ``added`` that are for the machines of ``part``.
 
-    ``machines`` are those of the new entries. Raises ``MergeError`` if ``part`` is for one of them and nothing of
-    ``added`` is for ``part``. A wheel for a machine that has no build of the new torch gets the requirement only.
+    Raises ``MergeError`` if there are none, unless ``part`` is for ``unserved`` machines only: those of the matrix for
+    which there is no entry with the new torch. Such a wheel gets the requirement only.
     """
     found = [each for each in added if set(each.machines) <= set(part.machines)]
-    if not found and not {*machines}.isdisjoint(part.machines):
+    if not found and not {*part.machines} <= {*unserved}:
         names = ", ".join(each.wheel.path.name for each in added)
         raise MergeError(
             f"{part.wheel.path.name} is for {', '.join(part.machines)}, and none of {names} is: build for it, too"
@@ -121,14 +121,14 @@ def fitting(part: Part, added: Sequence[Part], *, machines: Collection[str]) -> 
 
 
 def layouts(
-    read: Sequence[Part], added: Sequence[Part], *, machines: Collection[str], generated: Collection[str] = ()
+    read: Sequence[Part], added: Sequence[Part], *, unserved: Collection[str] = (), generated: Collection[str] = ()
 ) -> tuple[Layout, ...]:
     """Return the layout of each wheel of ``read``, the wheels of one version, with what of ``added`` is for it.
 
     They require the same torch: what each required before, and the new releases. Raises ``MergeError`` as ``fitting``
-    (which ``machines`` is for) and ``layout`` do.
+    (which ``unserved`` is for) and ``layout`` do.
     """
-    found = [layout(part, fitting(part, added, machines=machines), generated=generated) for part in read]
+    found = [layout(part, fitting(part, added, unserved=unserved), generated=generated) for part in read]
     return merge.alike(found, besides=(pair for part in read for pair in _admitted(part)))
 
 
