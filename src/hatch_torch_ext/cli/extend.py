@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         extension.check_all(read, {entry.machine for entry in selected if entry.machine})
         _check(read, found, Path(scratch), trusted=options.trust_sources)
         known = {entry.torch for entry in entries}
-        writing.make(options.output)
+        writing.check_folder(options.output)
         added = coverage.add(options, found, [each for each in requested if each not in known])
         undo = stack.enter_context(contextlib.ExitStack())
         undo.callback(_take_back, added)

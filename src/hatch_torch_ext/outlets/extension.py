@@ -184,7 +184,8 @@ def write(
     wheels with the new variants. A wheel of that name is never replaced: raises ``MergeError`` if there is one with
     other contents.
     """
-    writing.make(out)
+    writing.check_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=UNAUDITED, dir=out))
     try:
         drafts = []

@@ -96,7 +96,8 @@ def write(
     info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
     build = build or part.wheel.build
     target = out / file_name(part, layout, version=version, label=label, build=build)
-    make(out)
+    check_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
     with (
@@ -120,11 +121,10 @@ def write(
     return target
 
 
-def make(out: Path) -> None:
-    """Make the folder ``out``. Raises ``MergeError`` if there is something else."""
+def check_folder(out: Path) -> None:
+    """Raise ``MergeError`` if there is something else than a folder at ``out``."""
     if out.exists() and not out.is_dir():
         raise MergeError(f"{out} is not a folder: name another with `-o`")
-    out.mkdir(parents=True, exist_ok=True)
 
 
 def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
