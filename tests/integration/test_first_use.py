@@ -434,7 +434,7 @@ def test_without_a_home_the_error_names_a_way_out(user: used.User) -> None:
     lines = last_lines(user.run("-c", program, TORCH_EXT_BUILD_CACHE=None, **nowhere))
     assert lines == [
         "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: there is no home folder for a "
-        "cache (HOME is not set, or is no absolute path). Name a folder of your own: "
+        "cache (HOME is not set, or is not an absolute path). Name a folder of your own: "
         "TORCH_EXT_BUILD_CACHE=/path/to/folder"
     ]
     assert user.run("-c", program, **nowhere).stdout == LOADED

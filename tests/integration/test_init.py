@@ -311,7 +311,7 @@ def test_what_a_setup_takes_for_missing_is_told(tmp_path: Path) -> None:
     cpu, cuda = recording.record(project(tmp_path, text))
     assert cpu.metadata["name"] == cuda.metadata["name"] == "[True, None, False, 'old']"
     asked = "torch.distributed, torch.npu, torch.utils.cpp_extension.NEW"
-    note = Note(line=0, text=f"asks torch for {asked}, which a recording does not know: told that there is none")
+    note = Note(line=0, text=f"asks torch for {asked}, which a recording does not know: refused as unknown")
     assert cpu.notes == cuda.notes == (note,)
 
 

@@ -722,7 +722,7 @@ def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) 
     done = torch.run("-c", "import my_pkg", check=False, PYTHONPATH=archive)
     line = done.stderr.splitlines()[-1]
     assert f"{archive}/my_pkg/_torch_ext/" in line
-    assert "lies inside an archive, where no library can be opened (sha256 " in line
+    assert "is inside an archive, where no library can be opened (sha256 " in line
     assert line.endswith("is expected). Repair it: install the package unpacked")
     assert line.startswith("ImportError: my_pkg: ")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
@@ -778,7 +778,7 @@ def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: 
     install(torch.site, "my_pkg", binaries / "_C.so")
     done = torch.run("-m", "my_pkg._variants", "--library-path", check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "my_pkg has Python modules alone, no library for programs without Python\n"
+    assert done.stderr == "my_pkg has only Python modules, no library for programs without Python\n"
 
 
 def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:

@@ -218,8 +218,8 @@ def _serves(variant: Variant, entry: Entry) -> bool:
     if entry.is_cpu or own.is_gpu:
         return own.serves(entry.backend)
     # for the CPU although its entry was for CUDA: nothing in the project needs it
-    asked = dict(variant.build.variables).get("cuda")
-    return asked not in {None, "cpu"}
+    cuda = dict(variant.build.variables).get("cuda")
+    return cuda not in {None, "cpu"}
 
 
 def _runs(built: str, python: str) -> bool:

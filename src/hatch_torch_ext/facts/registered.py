@@ -132,7 +132,7 @@ def read(path: Path) -> Registered:
 
 
 def by_function(symbols: Iterable[str]) -> bool:
-    """Return whether a file that needs ``symbols`` may define operators by function alone (``m.def("add", &add)``)."""
+    """Return whether a file that needs ``symbols`` may define operators only by function (``m.def("add", &add)``)."""
     return any(symbol.startswith(_INFERRED) for symbol in symbols)
 
 

@@ -71,7 +71,7 @@ class VariantFile:
     namespaces: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     fragments: tuple[str, ...] = ()
-    """Namespaces of TORCH_LIBRARY_FRAGMENT in which it may define operators by function alone: no text has them."""
+    """Namespaces of TORCH_LIBRARY_FRAGMENT in which it may define operators only by function: no text has them."""
     classes: bool = False
     """It registers classes with torch (``torch::class_``); their names in torch are in no table of the file."""
     origin: str | None = None

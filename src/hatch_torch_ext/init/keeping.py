@@ -90,20 +90,20 @@ def is_project(root: Path) -> bool:
     return str(backend).startswith("scikit_build_core")
 
 
-def of_setup(root: Path, package: str, names: Sequence[str], said: Mapping[str, Any] | None) -> Kept | None:
+def of_setup(root: Path, package: str, names: Sequence[str], fields: Mapping[str, Any] | None) -> Kept | None:
     """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project.
 
-    ``names`` are the extensions without sources; ``said`` is what setup.py gives to scikit-build or
+    ``names`` are the extensions without sources; ``fields`` is what setup.py gives to scikit-build or
     cmake-build-extension, None for a command of its own.
     """
-    source = str(said["source"]) if said else targets.own_cmake(root)
+    source = str(fields["source"]) if fields else targets.own_cmake(root)
     if source is None or not (root / source / CMAKE).is_file():
         return None
     notes, options = [], dict[str, Any]()
-    if said is None:
+    if fields is None:
         text = "what its command gives to CMake is not carried over: variables belong in the hook's `cmake.define`"
         notes.append(Note(line=0, text=text))
-    elif arguments := [str(each) for each in said["args"] if not _GIVEN.match(str(each))]:
+    elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
         options["args"] = arguments
     document = _document(root)
     return _kept(root, source, document, notes, package=package, extensions=names, cmake=options)
@@ -115,8 +115,8 @@ def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
     Raises ``ConfigurationError`` where it has no package or no CMakeLists.txt.
     """
     document = _document(root)
-    said = document.get("tool", {}).get("scikit-build", tomlkit.table()).unwrap()
-    cmake, wheel, sdist = (dict(said.pop(name, None) or {}) for name in ("cmake", "wheel", "sdist"))
+    settings = document.get("tool", {}).get("scikit-build", tomlkit.table()).unwrap()
+    cmake, wheel, sdist = (dict(settings.pop(name, None) or {}) for name in ("cmake", "wheel", "sdist"))
     source = str(cmake.pop("source-dir", ".")).strip("/") or "."
     if not (root / source / CMAKE).is_file():
         raise ConfigurationError([f"There is no {root / source / CMAKE}, which scikit-build-core would build."])
@@ -133,12 +133,12 @@ def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
             target.setdefault("sdist", tomlkit.table())[key] = value
     if licenses := wheel.pop("license-files", None):
         document["project"].setdefault("license-files", licenses)
-    if found := _version(said.pop("metadata", {}).get("version", {})):
+    if found := _version(settings.pop("metadata", {}).get("version", {})):
         hatch["version"] = found
     left = [
         f"{table}{key}" for table, keys in (("cmake.", cmake), ("wheel.", wheel), ("sdist.", sdist)) for key in keys
     ]
-    unknown = [key for key in (*left, *said) if key not in _PASSED_OVER]
+    unknown = [key for key in (*left, *settings) if key not in _PASSED_OVER]
     notes += [Note(line=0, text=f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
     document["tool"].pop("scikit-build", None)
     kept = _kept(root, source, document, notes, package=package, cmake=options, exclude=exclude)
@@ -150,11 +150,11 @@ def _document(root: Path) -> tomlkit.TOMLDocument:
     return tomlkit.parse(path.read_text(encoding="utf-8")) if path.is_file() else tomlkit.document()
 
 
-def _packages(root: Path, name: str, said: object) -> dict[str, str]:
+def _packages(root: Path, name: str, given: object) -> dict[str, str]:
     """Return the packages, import name -> folder, as scikit-build-core finds them. Raises ``ConfigurationError``."""
     named = re.sub(r"[-.]+", "_", name)
-    listed = [*said.items()] if isinstance(said, dict) else [(str(each).rstrip("/"),) * 2 for each in said or ()]  # type: ignore[attr-defined]
-    if said is None:
+    listed = [*given.items()] if isinstance(given, dict) else [(str(each).rstrip("/"),) * 2 for each in given or ()]  # type: ignore[attr-defined]
+    if given is None:
         places = (f"{base}{named}" for base in ("src/", "python/", ""))
         listed = [(each, each) for each in places if (root / each / "__init__.py").is_file()][:1]
     found = {
@@ -165,19 +165,19 @@ def _packages(root: Path, name: str, said: object) -> dict[str, str]:
     if not found:
         raise ConfigurationError(
             [
-                f"{root / 'pyproject.toml'} names no package: what is built needs one to lie in. "
+                f"{root / 'pyproject.toml'} names no package: what is built is part of one. "
                 f"Make a folder `{named}` with an `__init__.py`, and name it in `wheel.packages`."
             ]
         )
     return found
 
 
-def _version(said: Mapping[str, Any]) -> dict[str, str]:
+def _version(declared: Mapping[str, Any]) -> dict[str, str]:
     """Return hatch's table for a version that scikit-build-core finds by a pattern, else nothing."""
-    if not str(said.get("provider", "")).endswith(".regex"):
+    if not str(declared.get("provider", "")).endswith(".regex"):
         return {}
-    pattern = str(said.get("regex") or "").replace("(?P<value>", "(?P<version>")
-    return {"path": str(said.get("input", "")), **({"pattern": pattern} if pattern else {})}
+    pattern = str(declared.get("regex") or "").replace("(?P<value>", "(?P<version>")
+    return {"path": str(declared.get("input", "")), **({"pattern": pattern} if pattern else {})}
 
 
 def _kept(
@@ -211,8 +211,8 @@ def _kept(
         options.setdefault("cmake", {})["define"] = {**cmake.get("define", {}), **found}
     changed = []
     if not _INSTALLS.search(whole):
-        wanted = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
-        for place, added in _installing(files, made, wanted, package).items():
+        dotted_names = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
+        for place, added in _installing(files, made, dotted_names, package).items():
             before = (root / source / place).read_text(encoding="utf-8")
             changed.append((_name(source, place), f"{before.rstrip()}\n\n" + "".join(f"{line}\n" for line in added)))
         if not changed:
@@ -268,11 +268,11 @@ def _of_skbuild(text: str, document: Mapping[str, Any], defined: Mapping[str, An
 
 
 def _installing(
-    files: Mapping[str, str], made: Mapping[str, str], wanted: Mapping[str, str], package: str
+    files: Mapping[str, str], made: Mapping[str, str], dotted_names: Mapping[str, str], package: str
 ) -> dict[str, list[str]]:
-    """Return files of CMake -> the commands that install what they define; ``wanted``: name -> dotted name."""
+    """Return files of CMake -> the commands that install what they define; ``dotted_names``: name -> dotted name."""
     lines: dict[str, list[str]] = {}
-    for name, dotted in wanted.items():
+    for name, dotted in dotted_names.items():
         pattern = re.compile(rf"\badd_library\s*\(\s*{re.escape(name)}\s", re.IGNORECASE)
         place = made.get(name) or next((each for each, text in files.items() if pattern.search(text)), None)
         below = dotted.rpartition(".")[0].removeprefix(package).strip(".").replace(".", "/")
@@ -301,8 +301,8 @@ def _backends(text: str, code: Iterable[Path], notes: list[Note], where: str) ->
         return ("cuda",)
     if not any(path.suffix == ".cu" for path in code):
         return ()
-    said = "CUDA is on in entries of the matrix with `cuda`, where TORCH_EXT_CUDA is set and nvcc is found"
-    notes.append(Note(line=0, text=f"{where}: {said}: check what turns it on"))
+    when = "CUDA is on in entries of the matrix with `cuda`, where TORCH_EXT_CUDA is set and nvcc is found"
+    notes.append(Note(line=0, text=f"{where}: {when}: check what turns it on"))
     return ("cpu", "cuda")
 
 

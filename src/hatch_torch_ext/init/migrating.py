@@ -148,9 +148,9 @@ def assemble(
     if not any(each.sources for one in recordings for each in one.extensions):
         kept = keeping.of_setup(root, package, [] if of_cmake else names, of_cmake)
         if kept is not None:
-            said = [note for each in reversed(recordings) for note in each.notes]
+            kept_notes = [note for each in reversed(recordings) for note in each.notes]
             notes += [*_about_what_is_packed(root), *_about_variables(variables)]
-            notes += [each for each in said if "`build_ext` is replaced" not in each.text]
+            notes += [each for each in kept_notes if "`build_ext` is replaced" not in each.text]
             packed = recordings[0].packed
             return _keep(
                 root, kept, package, metadata, notes, torch=torch, pythons=pythons, cpu_alone=cpu_alone, packed=packed

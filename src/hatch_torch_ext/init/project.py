@@ -78,12 +78,12 @@ def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path
     return _as_setuptools_finds_it(declared, root) or _out_of_tags(document, metadata)
 
 
-def _as_setuptools_finds_it(said: Mapping[str, Any], root: Path) -> dict[str, str]:
+def _as_setuptools_finds_it(declared: Mapping[str, Any], root: Path) -> dict[str, str]:
     """Return hatch's table for ``file`` or ``attr`` of setuptools; empty where neither says it."""
-    if "file" in said:
-        listed = said["file"] if isinstance(said["file"], str) else said["file"][0]
+    if "file" in declared:
+        listed = declared["file"] if isinstance(declared["file"], str) else declared["file"][0]
         return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
-    module, _, variable = str(said.get("attr", "")).rpartition(".")
+    module, _, variable = str(declared.get("attr", "")).rpartition(".")
     parts = module.replace(".", "/")
     places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")] if parts else []
     found = next((each for each in places if (root / each).is_file()), None)
@@ -93,8 +93,8 @@ def _as_setuptools_finds_it(said: Mapping[str, Any], root: Path) -> dict[str, st
 def _out_of_tags(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return hatch's table where setuptools-scm makes the version, else an empty one."""
     required = " ".join(map(str, document.get("build-system", {}).get("requires", [])))
-    asked = metadata.get("use_scm_version") or "setuptools_scm" in document.get("tool", {})
-    return {"source": "vcs"} if asked or re.search(r"setuptools[-_]scm", required) else {}
+    has_scm = metadata.get("use_scm_version") or "setuptools_scm" in document.get("tool", {})
+    return {"source": "vcs"} if has_scm or re.search(r"setuptools[-_]scm", required) else {}
 
 
 FILES = ("__init__.py", "version.py", "_version.py", "__version__.py", "__about__.py", "VERSION", "version.txt")

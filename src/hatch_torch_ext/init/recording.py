@@ -209,15 +209,15 @@ def _record(  # noqa: PLR0917 -- each is another thing
     )
 
 
-def _cmake(said: Mapping[str, Any] | None, copy: Path) -> dict[str, Any] | None:
+def _cmake(fields: Mapping[str, Any] | None, copy: Path) -> dict[str, Any] | None:
     """Return what CMake is given, without paths of the recording."""
-    if not said:
+    if not fields:
         return None
-    source = Path(os.path.normpath(copy / str(said["source"])))
+    source = Path(os.path.normpath(copy / str(fields["source"])))
     if not source.is_relative_to(copy):
         return None
     places = (str(TORCH), str(copy.parent.parent))
-    arguments = [str(each) for each in said["args"] if not any(place in str(each) for place in places)]
+    arguments = [str(each) for each in fields["args"] if not any(place in str(each) for place in places)]
     return {"source": source.relative_to(copy).as_posix(), "args": arguments}
 
 

@@ -181,20 +181,20 @@ def _libc_rule(variant: Variant, here: Facts) -> Optional[Reason]:
     known = here["libc_version"] != ""
     if same_kind and not (known and _numbers(here["libc_version"]) < _numbers(variant["libc_floor"])):
         return None
-    wanted = f"{variant['libc']} {variant['libc_floor']} or newer"
-    return "libc", wanted, f"{here['libc']} {here['libc_version']}".strip()
+    needed = f"{variant['libc']} {variant['libc_floor']} or newer"
+    return "libc", needed, f"{here['libc']} {here['libc_version']}".strip()
 
 
 def _python_rule(variant: Variant, here: Facts) -> Optional[Reason]:
     """Require the Python that the modules are for or, on the limited API, that one or a newer one."""
-    wanted, mine = variant["python"], here["python"]
-    if wanted is None or wanted == mine:
+    needed, mine = variant["python"], here["python"]
+    if needed is None or needed == mine:
         return None
     # A free-threaded Python (cp313t) has no limited API, and other interpreters have none either.
     has_abi3 = mine.startswith("cp3") and _is_number(mine[3:])
-    if wanted.startswith("abi3-cp3") and has_abi3 and int(mine[3:]) >= int(wanted[len("abi3-cp3") :]):
+    if needed.startswith("abi3-cp3") and has_abi3 and int(mine[3:]) >= int(needed[len("abi3-cp3") :]):
         return None
-    return "python", wanted, mine
+    return "python", needed, mine
 
 
 def _torch_rule(variant: Variant, here: Facts, installed: _Release, *, prerelease: bool) -> Optional[Reason]:
@@ -302,7 +302,7 @@ class Choice:
 
     def against(self, label: str) -> str:
         """Return why the variant ``label`` does not fit, or ""."""
-        return "; ".join(f"built for {wanted}, found {have}" for _, wanted, have in self.reasons[label])
+        return "; ".join(f"built for {built_for}, found {have}" for _, built_for, have in self.reasons[label])
 
     def table(self) -> str:
         """Return the facts, and a line with the reasons against each variant."""
@@ -377,7 +377,7 @@ _NO = ("0", "false", "no", "off")
 def _setting(name: str) -> Tuple[str, str]:
     """Return the environment variable for ``name`` and its value; "" for a value that means no.
 
-    MY_PKG_TORCH_EXT_<name>, for this package alone, overrides TORCH_EXT_<name>, for all packages with such a loader.
+    MY_PKG_TORCH_EXT_<name>, only for this package, overrides TORCH_EXT_<name>, for all packages with such a loader.
     """
     variable = f"TORCH_EXT_{name}"
     own = f"{DATA['package'].replace('.', '_').upper()}_{variable}"
@@ -589,7 +589,7 @@ def _inspect(file: File) -> None:
         sound = sound or _helped("is_as_renewed", False, file)
         problem = "" if sound else "is damaged"
     except NotADirectoryError:
-        problem = "lies inside an archive, where no library can be opened"
+        problem = "is inside an archive, where no library can be opened"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
     if problem:

@@ -346,7 +346,7 @@ def finish(found):
     found["variables"] = sorted(name for name in variables if name not in ANSWERED and name not in GIVEN)
     unknown = getattr(sys.modules.get("torch._unknown"), "USED", [])
     if unknown:
-        answer = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "told that there is none"
+        answer = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "refused as unknown"
         what = "asks torch for {}, which a recording does not know: {}".format(", ".join(unknown), answer)
         notes.append({"line": 0, "text": what})
     found["notes"] = notes

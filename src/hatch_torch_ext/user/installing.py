@@ -1,6 +1,6 @@
 """The right torch: the release and build that suit this machine and the packages best, and how to install them.
 
-torch and its companions come from torch's own index alone, everything else from the default index alone, so neither
+torch and its companions come only from torch's own index, everything else only from the default index, so neither
 index can provide a package under a name of the other's.
 """
 

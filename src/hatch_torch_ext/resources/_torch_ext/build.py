@@ -222,7 +222,7 @@ def _build(choice: Choice) -> Variant:
     cache = _cache()
     if not cache:
         raise loader.LoadError(
-            f"{head} there is no home folder for a cache (HOME is not set, or is no absolute path). {_ELSEWHERE}"
+            f"{head} there is no home folder for a cache (HOME is not set, or is not an absolute path). {_ELSEWHERE}"
         )
     fault = _run_builder(choice.here, cache)
     if fault:

@@ -165,19 +165,19 @@ def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
     for label in (variant["label"] for variant in variants):
         line = f"  {label}: {choice.against(label)}"
         if len(line) > WIDTH:  # the facts are in a line above
-            line = f"  {label}: built for {', '.join(wanted for _, wanted, _ in choice.reasons[label])}"
+            line = f"  {label}: built for {', '.join(built_for for _, built_for, _ in choice.reasons[label])}"
         yield line
 
 
 def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
     groups: Dict[Tuple[str, str], List[str]] = {}
-    for rule, wanted, have in (choice.reasons[each["label"]][0] for each in variants):
-        groups.setdefault((rule, have), []).append(wanted)
-    for (_, have), wanted_by in groups.items():
-        kinds = list(dict.fromkeys(wanted_by))
+    for rule, built_for, have in (choice.reasons[each["label"]][0] for each in variants):
+        groups.setdefault((rule, have), []).append(built_for)
+    for (_, have), of_rule in groups.items():
+        kinds = list(dict.fromkeys(of_rule))
         if len(kinds) > 3:
             kinds[1:-1] = ["..."]
-        yield f"  {len(wanted_by)} built for {', '.join(kinds)}; found {have}"
+        yield f"  {len(of_rule)} built for {', '.join(kinds)}; found {have}"
 
 
 def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
@@ -195,15 +195,15 @@ def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
         return [f"Use a Python that it was built for: {', '.join(sorted(pythons))}"]
 
     best = max(reachable, key=lambda each: _nearness(each, here, rules[each["label"]]))
-    wanted = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
+    needed = f"torch>={best['torch']}" if best["stable_abi"] else f"torch=={best['torch']}.*"
     if not best["on_default_index"]:
         abi = loader._ABI_NAMES[best["cxx11_abi"]]
-        return [f"Use a build of {wanted} with {abi}, which torch's default index lacks,"]
+        return [f"Use a build of {needed} with {abi}, which torch's default index lacks,"]
 
     against = rules[best["label"]]
     same_release = loader._numbers(best["torch"]) == loader._Release(here["torch"]).minor
     again = " --force-reinstall" if same_release else ""  # pip would keep the installed build
-    return ["Install a torch that it was built for:", f'  pip install{again} "{wanted}"{_index(best, here, against)}']
+    return ["Install a torch that it was built for:", f'  pip install{again} "{needed}"{_index(best, here, against)}']
 
 
 def _has_wheels(variant: Variant, here: Facts) -> bool:
@@ -355,7 +355,7 @@ def taken(file: File, shared: Any) -> List[Tuple[str, str]]:
 
 
 def _operators_taken(file: File) -> Sequence[str]:
-    """Return operators that another library has defined, of which this one defines some by function alone.
+    """Return operators that another library has defined, of which this one defines some only by function.
 
     The file holds its name as a text, and so does one that only adds a kernel to it: a child process tells.
     """
@@ -920,7 +920,7 @@ def library_path() -> str:
     if registering:
         return "\n".join(map(loader._path, registering))
     if not libraries:
-        raise loader.LoadError(f"{loader.PACKAGE} has Python modules alone, no library for programs without Python")
+        raise loader.LoadError(f"{loader.PACKAGE} has only Python modules, no library for programs without Python")
     names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
     raise loader.LoadError(
         f"{loader.PACKAGE}: no library that load() opens registers operators, so say which one you mean: "
