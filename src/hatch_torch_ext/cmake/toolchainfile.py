@@ -130,10 +130,10 @@ def write_python(job: Job) -> None:
         "MULTIARCH": f"{machine}-linux-gnu",
     }
     text = (
-        "import sys\n\n"
+        "import importlib\nimport sys\n\n"
         'own = "_sysconfigdata_{}_{}_{}".format(\n'
         '    sys.abiflags, sys.platform, getattr(sys.implementation, "_multiarch", "")\n)\n'
-        f"build_time_vars = {{**__import__(own).build_time_vars, **{answers!r}}}\n"
+        f"build_time_vars = {{**importlib.import_module(own).build_time_vars, **{answers!r}}}\n"
     )
     path = job.environment.site_packages / f"{_sysconfigdata(machine)}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != text:

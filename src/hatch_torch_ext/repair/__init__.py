@@ -66,6 +66,10 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     folder = work / entry.folder
     root = folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
+
+    def tell(line: str) -> None:
+        report(f"{entry.name}: {line}")
+
     try:
         found = contents.read(
             entry.name,
@@ -85,12 +89,8 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         )
     except (ElfError, FatbinError) as error:
         raise RepairError(entry.name, str(error)) from error
-    besides = [folder for folder in (config.source, *tree.build_dirs) if folder != config.package_dir]
-    besides = [folder for folder in besides if not config.package_dir.is_relative_to(folder)]
-    kept = [binary for binary in links if binary.kind != "graft"]
-    beside = exported.of_sources(config.package_dir, kept, besides)
-    for line in (*_idle_globs(config, found), *_left_out(config, described), *_in_sources(config, beside)):
-        report(f"{entry.name}: {line}")
+    for line in (*_idle_globs(config, found), *_left_out(config, described), *_in_sources(config, tree, links)):
+        tell(line)
     around = runpaths.Surroundings(
         package=config.package,
         package_dir=config.package_dir,
@@ -102,10 +102,10 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
         around,
         left=[name for name, who in linker.external.items() if who == "author"],
         with_data=bool(found.variant_data),
-        report=lambda line: report(f"{entry.name}: {line}"),
+        report=tell,
     )
     for line in runpaths.misplaced(links, [place for place, _ in found.data], around):
-        report(f"{entry.name}: {line}")
+        tell(line)
     writer = Writer(
         entry=entry.name,
         config=config,
@@ -119,9 +119,9 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     written = writer.write(links)
     acting = _acting(links, ties, config)
     for binary in acting:
-        report(
-            f"{entry.name}: {binary.place} registers no operator, but has code that runs when it is opened, so "
-            f"`load()` opens it; `unopened` leaves that to the package"
+        tell(
+            f"{binary.place} registers no operator, but has code that runs when it is opened, so `load()` opens it; "
+            "`unopened` leaves that to the package"
         )
     files = [_describe(each, config, tree, sdk, acting=each.binary in acting) for each in written]
     own_data = (*found.variant_data, *described.variant)
@@ -130,20 +130,21 @@ def repair(  # noqa: PLR0917 - the stages' common order of arguments
     needed = {name for file in files for name in file.needed}
     external = tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed)
     variant = replace(variant, external=external)
-    report(f"{entry.name}: {variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
-    folders = sorted({site_packages / folder for kept in ties.kept.values() for folder in kept.outside})
-    excluded = {
-        folder / name: name
-        for name, who in external
-        for folder in folders
-        if who == "author" and name not in linker.excluded and (folder / name).is_file()
-    }
+    tell(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(
         variant=variant,
         root=root,
         package_files=_package_files(entry, found, described, linker),
-        excluded=tuple(sorted([*linker.excluded.items(), *((name, path) for path, name in excluded.items())])),
+        excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, site_packages)])),
     )
+
+
+def _excluded(variant: Variant, linker: Linker, ties: runpaths.Ties, site_packages: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (name, file) of libraries of `exclude` that are only where the author's own RPATHs lead."""
+    folders = {site_packages / folder for kept in ties.kept.values() for folder in kept.outside}
+    for name, who in variant.external:
+        if who == "author" and name not in linker.excluded:
+            yield from ((name, folder / name) for folder in folders if (folder / name).is_file())
 
 
 def _idle_globs(config: Config, found: Contents) -> Iterator[str]:
@@ -166,9 +167,11 @@ def _left_out(config: Config, described: Exported) -> Iterator[str]:
         )
 
 
-def _in_sources(config: Config, beside: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _in_sources(config: Config, tree: InstallTree, links: Iterable[VariantBinary]) -> Iterator[str]:
     """Report files of the package's sources that name a library of the variant: what they name is not beside them."""
-    for place, libraries in beside.items():
+    folders = [folder for folder in (config.source, *tree.build_dirs) if not config.package_dir.is_relative_to(folder)]
+    own = [binary for binary in links if binary.kind != "graft"]
+    for place, libraries in exported.of_sources(config.package_dir, own, folders).items():
         yield (
             f"`{place}` of {config.package} names {', '.join(libraries)}, of which the wheel has one for each variant, "
             f"and not beside it: C++ dependents do not find it that way. Let CMake install that file "
