@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETUP = """
-import os, sys
+import atexit, os, sys
 from glob import glob
 import torch
 import versioneer
@@ -27,8 +27,9 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension
 del sys.modules["versioneer"]  # as the real one does
 
 def configs():
-    if not os.path.lexists("trap/zoo/configs"):
+    if "build_ext" not in sys.argv and not os.path.lexists("trap/zoo/configs"):
         os.symlink("../../configs", "trap/zoo/configs")
+        atexit.register(os.unlink, "trap/zoo/configs")
     return [os.path.relpath(each, "trap/zoo") for each in glob("trap/zoo/configs/**/*.yaml", recursive=True)]
 
 headers = os.path.abspath("trap/csrc/inc")

@@ -233,12 +233,12 @@ def _tracked(root: Path, target: Path) -> None:
 
 def _packed(pairs: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[tuple[str, str]]:
     """Yield what is packed, each file at its place in the project itself, which has no link that ``setup.py`` made."""
-    for installed, place in pairs:
+    for installed, place, behind_links in pairs:
         source = Path(os.path.normpath(copy / place))
         if not source.is_relative_to(copy):
             continue
         inside = source.relative_to(copy)
-        real = source.resolve()
+        real = Path(behind_links)
         if not (root / inside).is_file() and real.is_relative_to(copy.resolve()):
             inside = real.relative_to(copy.resolve())
         yield installed, inside.as_posix()

@@ -226,7 +226,7 @@ PACKED = (
 
 
 def packed(keywords):
-    """Return [place in the wheel, place in the project] of the Python files and data that setuptools packs."""
+    """Return the Python files and data that setuptools packs: place in the wheel, in the project, and behind links."""
     from setuptools.command import egg_info
     from setuptools.dist import Distribution
 
@@ -254,7 +254,7 @@ def packed(keywords):
     except (Exception, SystemExit) as error:
         note("setuptools cannot tell which files it packs ({}): compare the wheels".format(error))
         return None
-    return sorted({tuple(each) for each in found})
+    return sorted({(*each, os.path.realpath(each[1])) for each in found})  # setup.py may take its links away again
 
 
 def classes():
@@ -430,7 +430,7 @@ def refused(*rest, **keywords):
 
 def main():
     """Run ``setup.py``, with stand-ins for ``setup()``, programs and the network."""
-    sys.argv[:] = [SETUP, "build_ext", *ARGUMENTS]
+    sys.argv[:] = [SETUP, "bdist_wheel", *ARGUMENTS]  # the command that makes what users get
     sys.path.insert(0, os.getcwd())
     import distutils.core
 
