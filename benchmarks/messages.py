@@ -44,7 +44,7 @@ TORCHES = ("2.8.0+cpu", "2.9.1+cpu", "2.13.0+cpu")
 NEWEST = "2.13.0+cpu"
 VENDORS = "2.9.0a0+145a3a7bda.nv25.10"
 CMAKE = f"{plain.CMAKE}target_compile_definitions(plain PRIVATE TORCH=${{TORCH_EXT_TORCH}})\n"
-PROGRAMS = r"pip|python|export|chmod|hatch-torch-ext|unset|LD_LIBRARY_PATH|TORCH_EXT_[A-Z_]+|/\S*/python|PYTHON"
+PROGRAMS = r"uv|pip|python|export|chmod|hatch-torch-ext|unset|LD_LIBRARY_PATH|TORCH_EXT_[A-Z_]+|/\S*/python|PYTHON"
 COMMAND = re.compile(
     rf"(?m)(?:^  |^type +|[^:]: |, or keep one of them: |start the process with |it with |`)"
     rf"((?:{PROGRAMS})(?: |=)(?!is not).*?)(?=`|\. Repair it: |\. The way back|$)"
@@ -190,6 +190,7 @@ class Setting:
 
     def shown(self, text: str) -> str:
         """Return a text without the folders of this run."""
+        text = text.replace(uv.find_uv_bin(), "uv")
         for path, name in ((self.site, "SITE"), (self.python, "PYTHON"), (self.root, "HERE"), (self.place.root, "..")):
             text = text.replace(str(path), name)
         return text
@@ -484,7 +485,8 @@ def row(place: Place, words: str, *, verbose: bool) -> tuple[str, str]:
         return "", "nothing is wrong"
     if not first:
         return here.shown(text.strip().splitlines()[-1]), "no command"
-    real = first.replace("SITE", str(here.site)).replace("PYTHON ", f"{here.python} ").replace("HERE", str(here.root))
+    real = re.sub(r"PYTHON\b", str(here.python), first.replace("SITE", str(here.site)))
+    real = real.replace("HERE", str(here.root))
     real = real.replace("/path/to/folder", str(here.root / "folder"))
     real = f"export {real}" if re.match("[A-Z_]+=", real) else real
     other = real.startswith((PRUNE, INSTALL))

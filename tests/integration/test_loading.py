@@ -765,7 +765,9 @@ def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> N
     assert paths == f"{place}/it/libops.so\n{place}/it/libother.so\n"
     assert torch.run("-m", "my_pkg._variants", "--check").stdout == "it works; its operators: loading_ops::twice\n"
     (place / "it" / "libops.so").write_bytes(b"")
-    here, *lines = torch.run("-m", "my_pkg._variants").stdout.splitlines()
+    explained = torch.run("-m", "my_pkg._variants", check=False)
+    here, *lines, fault = explained.stdout.splitlines()
+    assert (explained.returncode, "libops.so is damaged (" in fault) == (1, True)
     assert here.startswith("Here: torch 2.13.")
     assert [line.partition(", found")[0] for line in lines] == ["  old: rejected: built for torch 2.12", "  it: chosen"]
     checked = torch.run("-m", "my_pkg._variants", "--check", check=False)

@@ -261,7 +261,7 @@ def test_a_vendors_torch(
     ]
     assert said["commands"] == [
         "export TORCH_EXT_PRERELEASE=1",
-        f"{environment} -m pip install --no-deps another-pkg",
+        f"{uv.find_uv_bin()} pip install --python {environment} --no-deps another-pkg",
     ]
     monkeypatch.setenv("TORCH_EXT_PRERELEASE", "1")
     status, said = doctor(environment, capsys)

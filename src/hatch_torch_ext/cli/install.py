@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     if options.target is None and doctor.is_vendors(there := target.version_of(into, "torch")):
         others = [each for each in options.packages if each != "torch"]
         others += _projects(options)
-        keep = shlex.join([str(into.python), "-m", "pip", "install", "--no-deps", *(others or ["PACKAGE"])])
+        keep = shlex.join([*target.pip_install(into), "--no-deps", *(others or ["PACKAGE"])])
         terminal.say(f"# this replaces torch {there}, which no index has: to keep it, type instead: {keep}")
     installer = _Installer.find(into, options.target)
     steps: tuple[tuple[list[str], dict[str, str | None]], ...] = (
@@ -164,12 +164,10 @@ class _Installer:
     @classmethod
     def find(cls, into: TargetPython, folder: Path | None) -> _Installer:
         from hatch_torch_ext.base import uv
+        from hatch_torch_ext.user import target
 
-        program = uv.installed()
-        target = ("--target", str(folder)) if folder else ()
-        if program is not None:
-            return cls(command=(program, "pip", "install", "--python", str(into.python), *target), is_uv=True)
-        return cls(command=(str(into.python), "-m", "pip", "install", *target), is_uv=False)
+        folders = ("--target", str(folder)) if folder else ()
+        return cls(command=(*target.pip_install(into), *folders), is_uv=uv.installed() is not None)
 
     def from_torch(self, plan: Plan) -> list[str]:
         """Return the command that takes torch and its dependencies only from torch's index."""

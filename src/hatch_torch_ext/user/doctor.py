@@ -17,6 +17,7 @@ from hatch_torch_ext.base import escape, process, redact, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.user import drivers, pruning
+from hatch_torch_ext.user import target as targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -407,7 +408,7 @@ def _commands(
         builds = [line for each in rest if not each.opt_in for line in each.build]
         rest = [each for each in rest if not each.opt_in and not each.build]
         if missing and is_vendors(str(torch.get("version"))):
-            yield f"{_quoted(target)} -m pip install --no-deps {' '.join(map(shlex.quote, missing))}"
+            yield shlex.join([*targets.pip_install(target), "--no-deps", *missing])
             missing = ()
     else:
         builds = []

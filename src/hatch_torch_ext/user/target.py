@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
@@ -71,6 +71,14 @@ def version_of(target: TargetPython, distribution: str) -> str:
     except ProcessError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def pip_install(target: TargetPython) -> tuple[str, ...]:
+    """Return the command that installs into the target, up to the packages: by uv if it is here, else by its pip."""
+    program = uv.installed()
+    if program is not None:  # an environment that uv made has no pip
+        return program, "pip", "install", "--python", str(target.python)
+    return str(target.python), "-m", "pip", "install"
 
 
 _READ = "import runpy, sys; sys.argv[:] = ['-', '--json']; runpy.run_path({loader!r}, run_name='__main__')"

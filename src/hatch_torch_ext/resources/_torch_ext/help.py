@@ -545,8 +545,6 @@ def _advice(words: str) -> str:
             f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
             f"or memory be limited (ulimit -v). {where}"
         )
-    if "codec can't decode" in words:
-        return ". torch opens no path that is not UTF-8. Install into another folder: pip install --target FOLDER"
     if "static TLS" in words:
         return (
             f". Libraries that were loaded before took the room for such variables. Import {loader.PACKAGE} first, or "
