@@ -17,6 +17,7 @@ import uv
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
+from hatch_torch_ext.base import uv as own_uv
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.facts.manifest import Fallback, fallback_to_json
 from hatch_torch_ext.user import machine
@@ -261,7 +262,7 @@ def test_a_vendors_torch(
     ]
     assert said["commands"] == [
         "export TORCH_EXT_PRERELEASE=1",
-        f"{uv.find_uv_bin()} pip install --python {environment} --no-deps another-pkg",
+        f"{own_uv.installed()} pip install --python {environment} --no-deps another-pkg",
     ]
     monkeypatch.setenv("TORCH_EXT_PRERELEASE", "1")
     status, said = doctor(environment, capsys)

@@ -15,6 +15,7 @@ import uv
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
+from hatch_torch_ext.base import uv as own_uv
 from hatch_torch_ext.user import machine
 from loopback import served
 from merged import merge_wheels
@@ -323,7 +324,7 @@ def test_a_vendors_torch_is_not_replaced_without_a_word(
         (site / "torch-1.dist-info").mkdir(exist_ok=True)
         (site / "torch-1.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
         assert install(environment, indexes, "my-pkg", "--dry-run") == 0
-        keep = f"{uv.find_uv_bin()} pip install --python {environment} --no-deps my-pkg"
+        keep = f"{own_uv.installed()} pip install --python {environment} --no-deps my-pkg"
         line = f"# this replaces torch {version}, which no index has: to keep it, type instead: {keep}\n"
         assert (line in capsys.readouterr().out) is told
 
