@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent.parent
 DOCS = PROJECT / "docs"
 PAGES = sorted(path.relative_to(PROJECT).as_posix() for path in DOCS.rglob("*.md"))
-MAP = (PROJECT / "CONTRIBUTING.md", DOCS / "contributing" / "recipes.md")
+MAP = (PROJECT / "CONTRIBUTING.md", DOCS / "contributing" / "recipes.md", *sorted((DOCS / "decisions").glob("*.md")))
 OTHERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "example_project/README.md"]
 
 
@@ -109,7 +109,7 @@ def test_the_page_of_modules_is_of_these_modules() -> None:
 
 @pytest.mark.parametrize("page", MAP, ids=lambda path: path.name)
 def test_the_map_names_what_is_there(page: Path) -> None:
-    """Each file that CONTRIBUTING.md and the recipes name exists, and a function that is named "in" a file is in it."""
+    """Each file that these pages name exists, and a function that is named "in" a file is in it."""
     places = [PROJECT, PROJECT / "src" / "hatch_torch_ext", PROJECT / "tests"]
     text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
     names = {path.name: path for place in places[1:] for path in place.rglob("*") if "__pycache__" not in path.parts}
