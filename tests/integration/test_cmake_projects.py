@@ -252,7 +252,7 @@ def test_a_module_by_nanobind_of_the_environment(bench: Workbench, bindings: Pat
 def test_libpython_linked_by_name(shared_python: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001  a parameter
     """Python3::Python links where the Python has a shared library, and where it has none."""
     if not shared_python:
-        monkeypatch.setattr("hatch_torch_ext.cmake.definitions.LIBRARY_OF_PYTHON", "print('/nowhere/libpython.so')")
+        monkeypatch.setattr("hatch_torch_ext.cmake.surroundings.LIBRARY_OF_PYTHON", "print('/nowhere/libpython.so')")
     tree = bench.build("embedded")
     assert tree.files == ("libembedded.so",)
     if not shared_python:

@@ -11,7 +11,7 @@ import pytest
 import values
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import CompileError
-from hatch_torch_ext.cmake import definitions, failures, package, replies, surroundings, written
+from hatch_torch_ext.cmake import failures, package, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
@@ -70,7 +70,7 @@ def job() -> Job:
 
 def test_matrix_variables_become_cache_entries(job: Job) -> None:
     """Names are upper-cased, and what CMake or a shell would stumble over becomes an underscore."""
-    assert definitions.matrix_variables(job.entry) == {"TORCH_EXT_TORCH": "2.11", "TORCH_EXT_WITH_FOO": "a b"}
+    assert surroundings.matrix_variables(job.entry) == {"TORCH_EXT_TORCH": "2.11", "TORCH_EXT_WITH_FOO": "a b"}
 
 
 @pytest.mark.parametrize(

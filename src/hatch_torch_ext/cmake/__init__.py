@@ -20,9 +20,7 @@ from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import (
     buildfolder,
-    definitions,
     failures,
-    installplan,
     launchers,
     ninja,
     package,
@@ -56,7 +54,7 @@ def build(
     work: Path,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, installplan.InstallPlan], None] = lambda _entry, _plan: None,
+    planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
     """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` limits concurrent compilers.
 
@@ -73,7 +71,7 @@ def build(
     toolchainfile.write(job)
     toolchainfile.write_python(job)
     launchers.write(job)
-    cache = definitions.cache_entries(job)
+    cache = surroundings.cache_entries(job)
     buildfolder.prepare(job, cache)
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
@@ -109,7 +107,7 @@ def _compiled(
     *,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, installplan.InstallPlan], None],
+    planned: Callable[[str, replies.InstallPlan], None],
 ) -> replies.Reply:
     """Configure, compile and install the project, and return CMake's description of it.
 
@@ -151,7 +149,7 @@ def _steps(
     *,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, installplan.InstallPlan], None],
+    planned: Callable[[str, replies.InstallPlan], None],
 ) -> replies.Reply:
     job, entry = run.job, run.job.entry
     # The order matters: an entry that ends its configure step has reported before whether it wrote.
@@ -174,7 +172,7 @@ def _steps(
     if not reply.rules:
         # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=job.config.source, log=job.log))
-    planned(entry.name, installplan.of(job, reply))
+    planned(entry.name, replies.install_plan(job, reply))
     if outside := ninja.outside(job, run.env):
         turn.by_itself()
         ninja.forget(job.build, outside)  # another entry's would pass for this entry's own

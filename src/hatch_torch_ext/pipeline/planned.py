@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.installplan import InstallPlan
+    from hatch_torch_ext.cmake.replies import InstallPlan
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
 
