@@ -14,7 +14,7 @@ from oracle.forks import environ
 from oracle.workshop import PACKAGE, WATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from oracle.forks import Forks
     from oracle.projects import Project
@@ -56,13 +56,16 @@ def watch(
     beside: Sequence[str] = (),
     with_needed: bool = True,
     forks: Forks | None = None,
+    command: Sequence[str | Path] = (),
+    more: Mapping[str, str] | None = None,
 ) -> Seen:
     """Open what was built in a process of its own, and return what is there then.
 
     ``flags`` are Python's; ``beside`` are further entries of ``sys.path``; with ``forks``, a project that is opened
-    after torch is opened in a child of it.
+    after torch is opened in a child of it. ``command`` is started in place of Python and the
+    script, with ``more`` variables.
     """
-    opened = [str(built.site / name) for name in project.opened]
+    opened = [str(built.site / name) if (built.site / name).exists() else name for name in project.opened]
     spec = {
         "way": built.way,
         "path": [str(built.site), *beside],
@@ -77,8 +80,10 @@ def watch(
     if forks is not None and spec["before"]:
         status, output, errors = forks.run(json.dumps(spec))
     else:
-        command: list[str | Path] = [python, *(flags or ["-P"]), WATCH, json.dumps(spec)]
-        done = subprocess.run(command, env=environ(), capture_output=True, text=True, check=False, timeout=300)
+        words: list[str | Path] = [*(command or (python, *(flags or ["-P"]), WATCH)), json.dumps(spec)]
+        done = subprocess.run(
+            words, env={**environ(), **(more or {})}, capture_output=True, text=True, check=False, timeout=300
+        )
         status, output, errors = done.returncode, done.stdout, done.stderr
     try:
         seen = json.loads(output.splitlines()[-1])
@@ -122,7 +127,7 @@ def compare(plain: Built, ours: Built, seen: Seen | None, of_ours: Seen | None) 
 def _last(built: Built) -> str:
     """Return that it was built, or the line that says why not."""
     lines = [line.strip() for line in built.error.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"\berror\b|Error|^[a-z-]+:", line)]
+    errors = [line for line in lines if re.search(r"\berror: |Error|^[a-z-]+: ", line)]
     return (errors or lines or ["built"])[0][:300]
 
 

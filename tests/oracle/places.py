@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,13 @@ TESTS = Path(__file__).resolve().parent.parent
 if str(TESTS) not in sys.path:
     sys.path[:0] = [str(TESTS)]
 
+import uv  # noqa: E402
+
 from oracle import comparing, projects  # noqa: E402
-from oracle.workshop import Built, Workshop  # noqa: E402
+from oracle.workshop import PACKAGE, WATCH, Built, Workshop  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 RESULTS = TESTS.parent / "benchmarks" / "results" / "places.md"
@@ -36,6 +39,13 @@ class Place:
     flags: tuple[str, ...] = ()
     beside: bool = False
     """Whether torch is only on another entry of ``sys.path``, of a Python that has none."""
+    command: tuple[str | Path, ...] = ()
+    """What is started in place of Python and the script."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class UnavailableError(Exception):
+    """A place cannot be made on this machine; the text is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +150,111 @@ def _cut(site: Path, scratch: Path) -> Place:
     return Place(site=place)
 
 
+def _moved(site: Path, scratch: Path) -> Place:
+    """Move the folder after Python has compiled its files there."""
+    first = _copied(site, scratch / "first")
+    subprocess.run([sys.executable, "-m", "compileall", "-q", first], check=True)
+    return Place(site=first.rename(scratch / "second"))
+
+
+def _with_another_prefix(site: Path, scratch: Path) -> Place:
+    """Replace the folder of the build in texts and files by another one, as conda does."""
+    long = _copied(site, scratch / ("placehold_" * 8) / "site")
+    place = _copied(long, scratch / "env")
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            data, old, new = path.read_bytes(), os.fsencode(long), os.fsencode(place)
+            if old in data:
+                path.write_bytes(data.replace(old, new.ljust(len(old), b"\0") if b"\0" in data else new))
+    return Place(site=place)
+
+
+def _mounted(site: Path, scratch: Path, options: str) -> Place:
+    """Copy the files to a file system of their own, which only the process sees that is tried."""
+    place = scratch / "site"
+    place.mkdir()
+    script = f'mount -t tmpfs none "{place}" && cp -a "{site}/." "{place}" && mount -o remount,{options} "{place}"'
+    command = ("unshare", "--map-root-user", "--mount", "sh", "-c", f'{script} && exec "$@"', "sh")
+    done = subprocess.run([*command, "true"], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise UnavailableError(f"no mount can be made: {done.stderr.strip()}")
+    return Place(site=place, command=(*command, PYTHON, "-P", WATCH))
+
+
+def _read_only(site: Path, scratch: Path) -> Place:
+    """Nothing can be written, by root neither."""
+    return _mounted(site, scratch, "ro")
+
+
+def _without_exec(site: Path, scratch: Path) -> Place:
+    """No file can be mapped to be run (`noexec`)."""
+    return _mounted(site, scratch, "noexec")
+
+
+EMBEDDING = """#include <Python.h>
+int main(int n, char** words) {
+  PyConfig config; PyConfig_InitPythonConfig(&config);
+  config.parse_argv = 0; config.site_import = 0; config.isolated = 1;
+  PyStatus status = PyConfig_SetBytesArgv(&config, n - 1, words + 1);
+  if (!PyStatus_Exception(status)) status = Py_InitializeFromConfig(&config);
+  PyConfig_Clear(&config);
+  if (PyStatus_Exception(status)) Py_ExitStatusException(status);
+  FILE* file = fopen(words[1], "rb");
+  int failed = PyRun_SimpleFileEx(file, words[1], 1);
+  return Py_FinalizeEx() < 0 || failed;
+}
+"""
+
+
+def _embedded(site: Path, scratch: Path) -> Place:
+    """Run Python inside a C program that links libpython."""
+    folder, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDVERSION")
+    include = sysconfig.get_path("include")
+    program = scratch / "program"
+    links = [f"-L{folder}", f"-lpython{name}", f"-Wl,-rpath,{folder}"]
+    command = ["gcc", "-xc", "-", f"-I{include}", *links, "-o", str(program)]
+    done = subprocess.run(command, input=EMBEDDING, text=True, check=False, capture_output=True)
+    if done.returncode:
+        raise UnavailableError(f"no libpython: {done.stderr.strip().splitlines()[-1]}")
+    return Place(site=_copied(site, scratch / "site"), command=(program, WATCH), beside=True)
+
+
+def _with_tool(name: str, site: Path, scratch: Path, *arguments: str | Path, **environ: str) -> None:
+    """Run a module of the package index beside what is installed in ``site``."""
+    folder = scratch.parent.parent / "tools" / name
+    if not folder.exists():
+        python = ["--python", sys.executable]
+        subprocess.run([uv.find_uv_bin(), "pip", "install", "-q", "--target", str(folder), *python, name], check=True)
+    variables = {**os.environ, **environ, "PYTHONPATH": f"{folder}{os.pathsep}{site}"}
+    subprocess.run([sys.executable, "-m", name, *arguments], check=True, env=variables, capture_output=True)
+
+
+IN_PARTS = (
+    *("asyncio", "collections", "concurrent", "ctypes", "email", "html", "http", "importlib", "json", "logging"),
+    *("multiprocessing", "unittest", "urllib", "xml"),
+)
+"""Packages of the standard library: torch, which is outside of the program, needs them whole."""
+
+
+def _pyinstaller(site: Path, scratch: Path) -> Place:
+    """Make a program by PyInstaller, as the loader's remedy says; torch is outside of it."""
+    taken = ["--collect-all", PACKAGE] if (site / PACKAGE).exists() else ["--add-binary", f"{site}/*.so:."]
+    for name in IN_PARTS:
+        taken += ["--collect-submodules", name]
+    options: list[str | Path] = ["--log-level=ERROR", "--exclude-module=torch", "--name=frozen", *taken]
+    options += ["--paths", site, "--distpath", scratch, "--workpath", scratch / "work", "--specpath", scratch]
+    _with_tool("PyInstaller", site, scratch, *options, WATCH)
+    return Place(site=scratch / "frozen" / "_internal", command=(scratch / "frozen" / "frozen",), beside=True)
+
+
+def _pex(site: Path, scratch: Path) -> Place:
+    """Pack the files into a PEX, which unpacks itself when it is run."""
+    environ, archive = {"PEX_ROOT": str(scratch / "root"), "PEX_INTERPRETER": "1"}, scratch / "it.pex"
+    _with_tool("pex", site, scratch, "-D", site, "--inherit-path=fallback", "-o", archive, **environ)
+    return Place(site=scratch / "root", command=(PYTHON, archive, WATCH), environ=environ)
+
+
+PYTHON = "the Python with torch"
 PLACES: dict[str, Callable[[Path, Path], Place]] = {
     "as it is": _as_it_is,
     "stripped": _stripped,
@@ -152,11 +267,21 @@ PLACES: dict[str, Callable[[Path, Path], Place]] = {
     "zipped": _zipped,
     "without data": _without_the_data,
     "cut off": _cut,
+    "moved": _moved,
+    "another prefix (conda)": _with_another_prefix,
+    "read-only": _read_only,
+    "without exec": _without_exec,
+    "embedded": _embedded,
+    "PyInstaller": _pyinstaller,
+    "pex": _pex,
 }
 
 
-BY_COMMAND = ("as it is", "links to files", "a linked folder", "without data")
-"""Places that other tests of the loader have too; the command tries them all."""
+BY_COMMAND = (
+    *("as it is", "links to files", "a linked folder", "without data", "without exec", "read-only"),
+    *("moved", "another prefix (conda)", "PyInstaller", "pex"),
+)
+"""Places that other tests of the loader have too, or that take long; the command tries them all."""
 
 
 def outcome(
@@ -171,10 +296,24 @@ def outcome(
         moved = replace(built[way], site=place.site)
         python = workshop.thin_environment.python if place.beside else workshop.torch
         beside = [str(workshop.environment.site_packages)] if place.beside else []
-        seen[way] = comparing.watch(project, moved, python, flags=place.flags, beside=beside, with_needed=False)
+        if name == "PyInstaller":  # a program has only what its script imports of the standard library
+            beside += [sysconfig.get_path("stdlib"), sysconfig.get_path("stdlib") + "/lib-dynload"]
+        command = [workshop.torch if word == PYTHON else word for word in place.command]
+        seen[way] = comparing.watch(
+            project,
+            moved,
+            python,
+            flags=place.flags,
+            beside=beside,
+            with_needed=False,
+            command=command,
+            more=place.environ,
+        )
     said = {way: each.opened or str(each.answers) for way, each in seen.items()}
     parts = ("status", "registered", "answers", "constructed")
     alike = all(getattr(seen["plain"], part) == getattr(seen["environment"], part) for part in parts)
+    if any(each.opened.startswith("died") for each in seen.values()):
+        alike = False
     told = seen["environment"].opened
     return Outcome(name=name, plain=said["plain"], ours=said["environment"], alike=alike, told=told)
 
@@ -186,13 +325,14 @@ def is_right(each: Outcome) -> bool:
     return each.alike or (own is not None and remedy is not None)
 
 
-def report(outcomes: list[Outcome]) -> str:
-    """Return the page of results."""
+def report(outcomes: list[Outcome], lacking: list[str]) -> str:
+    """Return the page of results; ``lacking`` are places that cannot be made here."""
     lines = [
         "# After an install: the plain library, and a package of ours",
         "",
         "`python tests/oracle/places.py --write`: files of an install are changed, and both are opened, in a process "
         "each.",
+        *([f"Not here: {', '.join(lacking)}."] if lacking else []),
         "",
         "| place | as the plain library | what the package says |",
         "|---|---|---|",
@@ -207,6 +347,7 @@ def main() -> int:
     torch = os.environ.get("HTE_TORCH_CPU_PYTHON", sys.executable)
     parser.add_argument("--torch", type=Path, default=torch, help="a Python with torch 2.13 and its headers")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; kept")
+    parser.add_argument("--only", default="", help="only places whose name has this text")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="places-"))
@@ -215,14 +356,20 @@ def main() -> int:
     workshop = Workshop(folder, Path(options.torch), wheels=folder, ccache=ccache)
     project, built = prepared(workshop)
     outcomes: list[Outcome] = []
-    for name in PLACES:
-        each = outcome(name, project, built, workshop, Path(tempfile.mkdtemp(dir=folder)))
+    lacking: list[str] = []
+    for name in [name for name in PLACES if options.only in name]:
+        try:
+            each = outcome(name, project, built, workshop, Path(tempfile.mkdtemp(dir=folder)))
+        except UnavailableError as error:
+            print(f"not here: {name}: {error}", flush=True)
+            lacking.append(f"{name} ({error})")
+            continue
         outcomes.append(each)
         print(f"{'ok' if is_right(each) else 'FAULT'}: {name}\n  plain: {each.plain}\n  ours:  {each.ours}", flush=True)
     if options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
     if options.write:
-        RESULTS.write_text(report(outcomes), encoding="utf-8")
+        RESULTS.write_text(report(outcomes, lacking), encoding="utf-8")
     return int(not all(map(is_right, outcomes)))
 
 

@@ -307,6 +307,8 @@ def project(choice: Choice) -> Project:
     files = {"ops.cpp": _source(kind)}
     if choice["language"] != "unnamed":
         lines += [f"set(CMAKE_CXX_STANDARD {choice['language'].removeprefix('C++').replace('modules', '20')})"]
+    if choice["language"] == "modules":  # of gnu++20, clang 16 knows none
+        lines += ["set(CMAKE_CXX_EXTENSIONS OFF)"]
     if choice["linked"] == "lto":
         lines += ["set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)"]
     if choice["linked"] == "hidden":

@@ -61,11 +61,17 @@ def mapped(own: str, torch: Path) -> list[str]:
     return sorted(found)
 
 
+def placed(name: str) -> str:
+    """Return the path of a library, which may be somewhere on ``sys.path``."""
+    found = [os.path.join(folder, name) for folder in sys.path if os.path.exists(os.path.join(folder, name))]  # noqa: PTH110, PTH118
+    return found[0] if found else name
+
+
 def opened(spec: dict[str, Any], names: dict[str, Any]) -> str:
     """Open what was built, by hand or by the package; return the error, or nothing."""
     try:
         if spec["way"] == "plain":
-            for path in spec["opened"]:
+            for path in map(placed, spec["opened"]):
                 if "torch" in sys.modules:
                     sys.modules["torch"].ops.load_library(path)
                 else:
