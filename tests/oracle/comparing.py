@@ -118,7 +118,7 @@ def compare(plain: Built, ours: Built, seen: Seen | None, of_ours: Seen | None) 
         for each in sorted({*before["mapped"], *after["mapped"]}):
             found.append((f"mapped {each}", str(each in before["mapped"]), str(each in after["mapped"])))
     return [
-        Difference(way=ours.way, what=what, plain=one, ours=other, by=explained(seen, what, one, other, ours.said))
+        Difference(way=ours.way, what=what, plain=one, ours=other, by=explained(of_ours, what, one, other, ours.said))
         for what, one, other in found
         if one != other
     ]
@@ -140,8 +140,8 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("needed", "needed .*", "", ""),
     # A helper of another wheel, or of the machine, comes along.
     ("copied-in", "mapped own liboracle_wheel.so", "False", "True"),
-    # What registers nothing and does nothing when it is opened.
-    ("opened", "mapped own .*", "True", "False"),
+    # What registers nothing and calls nothing of torch.
+    ("opened", "mapped own .*|constructed", "True", "False"),
 )
 SAID: tuple[tuple[str, str], ...] = (
     ("built", "While CMake configures, it tries a program that links torch"),
@@ -152,19 +152,25 @@ SAID: tuple[tuple[str, str], ...] = (
 """Pattern of what differs, and words of the build's output that say so."""
 
 
-def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
+def explained(of_ours: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
     """Return the entry of the page that explains a difference, or the words of the build's output, or nothing."""
     for entry, pattern, of_plain, of_ours in RULES:
         if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
             if entry == "needed" and not _of_the_linker(plain, ours):
                 continue
-            if entry == "opened" and seen is not None and (seen.registered or seen.constructed):
+            if entry == "opened" and of_ours is not None and _calls_torch(of_ours):
                 continue
             return entry
     for pattern, words in SAID:
         if re.fullmatch(pattern, what) and (match := re.search(words, said)):
             return f"said: {match[0]}"
     return ""
+
+
+def _calls_torch(seen: Seen) -> bool:
+    """Say whether a library of ours, whose NEEDED has what its symbols are of, calls torch or registers something."""
+    needed = {name for names in seen.needed.values() for name in names}
+    return bool(seen.registered) or any(name.startswith(("libtorch", "libc10")) for name in needed)
 
 
 def _of_the_linker(plain: str, ours: str) -> bool:
