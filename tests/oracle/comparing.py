@@ -152,13 +152,16 @@ SAID: tuple[tuple[str, str], ...] = (
 """Pattern of what differs, and words of the build's output that say so."""
 
 
-def explained(of_ours: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
-    """Return the entry of the page that explains a difference, or the words of the build's output, or nothing."""
+def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
+    """Return the entry of the page that explains a difference, or the words of the build's output, or nothing.
+
+    ``seen`` is what a process has of ours.
+    """
     for entry, pattern, of_plain, of_ours in RULES:
         if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
             if entry == "needed" and not _of_the_linker(plain, ours):
                 continue
-            if entry == "opened" and of_ours is not None and _calls_torch(of_ours):
+            if entry == "opened" and seen is not None and _calls_torch(seen):
                 continue
             return entry
     for pattern, words in SAID:
