@@ -228,7 +228,8 @@ def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, c
 def record(found: Compared) -> None:
     """Write the row of a project in place of its older one."""
     text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else HEAD
-    rows = [line for line in text.removeprefix(HEAD).splitlines() if line.startswith("| ")]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [line for line in lines if not line.startswith("| project |")]
     rows = [*(row for row in rows if not row.startswith(found.key)), found.row]
     RESULTS.write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows, key=str.lower)), encoding="utf-8")
 
