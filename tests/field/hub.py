@@ -61,7 +61,7 @@ KERNELS = (
     Kernel(name="activation"),
     Kernel(name="rotary"),
     Kernel(name="flash-attn2"),
-    Kernel(name="quantization-bitsandbytes"),
+    Kernel(name="quantization-bitsandbytes", tests=("-k", "1024-2048")),  # likewise: 20 of 180
 )
 
 
