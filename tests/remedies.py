@@ -53,7 +53,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "see hatch-vcs",
         "write the rest as `if(Torch_VERSION",
         "leave it out of the matrix, or correct setup.py",
-        "and what came before editions: upgrade hatch-torch-ext",
+        "the newest that this hatch-torch-ext reads: upgrade hatch-torch-ext",
         "tell the authors of {}",
         "Tell its authors",
     ),

@@ -226,8 +226,12 @@ def test_the_stable_abi(tmp_path: Path) -> None:
         assert made.entries == 1
 
 
+@pytest.mark.performs("Delete the line `edition`, then run `init` again")
 def test_formats_before_editions(tmp_path: Path) -> None:
     """Without an edition, the format is that of before: the same sections."""
+    root = project(tmp_path / "old", SMALL.replace("edition = 5", "edition = 4"))
+    with pytest.raises(ConfigurationError, match="Delete the line `edition`"):
+        kernel_builder.migrate(root)
     root = project(tmp_path, SMALL.replace("edition = 5\n", ""))
     assert kernel_builder.migrate(root).entries == 2
 
@@ -286,7 +290,9 @@ def test_files_that_are_there(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("x =", "build.toml is not TOML: "),
-        (SMALL.replace("edition = 5", "edition = 6"), "edition 6 of the format is not known, only 5"),
+        (SMALL.replace("edition = 5", "edition = 6"), "edition 6 of the format is newer than 5, the newest that"),
+        (SMALL.replace("edition = 5", "edition = 4"), "there is no edition 4 of the format: editions are numbers from 5 on"),
+        (SMALL.replace("edition = 5", "edition = '5'"), "there is no edition '5' of the format"),
         ("[general]\nname = 'a'\n[extension]\n", "this is an older format: `kernel-builder update-build` writes it"),
         (SMALL.replace('backends = ["cpu"]', ""), "this is an older format"),
         (SMALL + "\n[kernel.x]\nlanguage = 'cuda'\n", "this is an older format"),
@@ -317,6 +323,15 @@ def test_what_is_refused(tmp_path: Path, text: str, why: str) -> None:
     found = refused(project(tmp_path, text))
     assert why in found
     assert found.count("\n") == 0
+
+
+@pytest.mark.performs("the kernel has no part for the CPU: run `init` without `--cpu`")
+def test_a_kernel_without_a_part_for_the_cpu(tmp_path: Path) -> None:
+    """`--cpu` leaves nothing of it; `init` without the option carries it over."""
+    root = project(tmp_path, SMALL.replace('["cpu"]', '["cuda", "metal"]'))
+    with pytest.raises(ConfigurationError, match="the kernel has no part for the CPU: run `init` without `--cpu`"):
+        kernel_builder.migrate(root, cpu_alone=True)
+    assert kernel_builder.migrate(root).entries == 2
 
 
 def test_every_fault_at_once(tmp_path: Path) -> None:

@@ -107,10 +107,15 @@ def _format(data: Mapping[str, Any]) -> str:
     """Return why a build.toml is of a format that is not read, or of a kernel without code to compile; "" if it is."""
     general, kernels = _table(data, "general"), _table(data, "kernel")
     edition = general.get("edition")
-    if edition is not None and edition != EDITION:
+    if edition is not None and (not isinstance(edition, int) or edition < EDITION):
         return (
-            f"edition {edition} of the format is not known, only {EDITION} and what came before editions: upgrade "
-            "hatch-torch-ext"
+            f"there is no edition {edition!r} of the format: editions are numbers from {EDITION} on, and older formats "
+            "have none. Delete the line `edition`, then run `init` again"
+        )
+    if edition is not None and edition > EDITION:
+        return (
+            f"edition {edition} of the format is newer than {EDITION}, the newest that this hatch-torch-ext reads: "
+            "upgrade hatch-torch-ext"
         )
     old = "extension" in data or "universal" in general or "universal" in _table(data, "torch")
     old |= any("language" in each for each in kernels.values() if isinstance(each, dict))
@@ -176,11 +181,13 @@ def _backends(general: Mapping[str, Any], problems: list[str], notes: list[str],
     if not declared:
         return ()
     if not kept:
-        without = " without CUDA" if cpu_alone and "cuda" in declared else ""
-        problems.append(
-            f"the kernel is for {', '.join(sorted(declared))}, and variants are built for CPU and CUDA: nothing is left"
-            f"{without} to carry over"
-        )
+        if "cuda" in declared:
+            problems.append("the kernel has no part for the CPU: run `init` without `--cpu`")
+        else:
+            problems.append(
+                f"the kernel is for {', '.join(sorted(declared))}, and variants are built for CPU and CUDA: nothing is "
+                "left to carry over"
+            )
         return ()
     if left_out := sorted({*declared} - {*CARRIED_OVER}):
         notes.append(f"{', '.join(left_out)}: no variant is built for such backends: they are left out")

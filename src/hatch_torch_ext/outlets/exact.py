@@ -29,7 +29,6 @@ from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
-from hatch_torch_ext.outlets.variantwheels import refuse_cut
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
     for path in paths:
         with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
             part = parts.read(path, folder=Path(folder))
-            refuse_cut(part)
+            parts.refuse_cut(part)
             wheels_of = _wheels(part)
             for name, (layout, version) in wheels_of.items():
                 others = sorted(other for other in wheels_of if other != name)

@@ -42,14 +42,7 @@ UNAUDITED = ".torch-ext-unaudited-"
 def check_whole(part: Part, *, distribution: str, version: str) -> None:
     """Raise ``MergeError`` unless the wheel is a whole one, of the project ``distribution`` at ``version``."""
     name = part.wheel.path.name
-    if part.partial is not None:
-        raise MergeError(
-            f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
-            "first, by `hatch-torch-ext merge`"
-        )
-    parts.refuse_pruned(part)
-    if part.wheel.label is not None or part.wheel.version != part.public_version:
-        raise MergeError(f"{name} was cut from a wheel with all variants: name that one")
+    parts.refuse_cut(part)
     if canonicalize_name(part.distribution) != canonicalize_name(distribution):
         raise MergeError(f"{name} is a wheel of {part.distribution}, and the project in this folder is {distribution}")
     if part.origin is not None and manifest.is_newer(part.origin, __version__):

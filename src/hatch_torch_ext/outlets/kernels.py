@@ -37,7 +37,6 @@ from hatch_torch_ext.outlets import kernelrules, parts, writing
 from hatch_torch_ext.outlets.kernelrules import NAMESPACE, OPS
 from hatch_torch_ext.outlets.merging import relaid
 from hatch_torch_ext.outlets.parts import MANIFEST, VARIANTS, MemberInfo
-from hatch_torch_ext.outlets.variantwheels import refuse_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,7 +120,7 @@ def write(
     _check_folder(out)
     with tempfile.TemporaryDirectory(prefix="torch-ext-kernels-") as scratch:
         part = parts.read(path, folder=_empty(Path(scratch) / "wheel"))
-        refuse_cut(part)
+        parts.refuse_cut(part)
         kernel = name or part.package.rpartition(".")[2].lower().replace("_", "-")
         spaces = _namespaces(part)
         problems = [

@@ -205,13 +205,26 @@ def _head(path: Path, found: Wheel, place: str, head: Mapping[str, object]) -> d
     return {name: str(value) for name, value in fields.items()}
 
 
-def refuse_pruned(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that was made of an installation without some of its variants."""
+def refuse_cut(part: Part) -> None:
+    """Raise ``MergeError`` for a wheel that lacks variants of the fat wheel: a part, a pruned one, one cut from it."""
+    name = part.wheel.path.name
+    if part.partial is not None:
+        raise MergeError(
+            f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
+            "first, by `hatch-torch-ext merge`"
+        )
     if part.pruned:
         raise MergeError(
-            f"{part.wheel.path.name} was made of an installation from which `prune` removed {', '.join(part.pruned)}: "
-            "name the wheel that was published"
+            f"{name} was made of an installation from which `prune` removed {', '.join(part.pruned)}: name the wheel "
+            "that was published"
         )
+    if part.wheel.version != part.public_version:
+        raise MergeError(
+            f"{name} is not a whole wheel: its version has the local part "
+            f"{part.wheel.version.partition('+')[2]}. Name the fat wheel, or merge the parts first"
+        )
+    if any(member.path == f"{part.wheel.dist_info}/variant.json" for member in part.members):
+        raise MergeError(f"{name} was cut already: it holds variant.json. Name the fat wheel that it was cut from")
 
 
 def _pruned(head: Mapping[str, object]) -> tuple[str, ...]:

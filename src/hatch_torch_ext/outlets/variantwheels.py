@@ -58,7 +58,7 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
     """
     with tempfile.TemporaryDirectory(prefix="torch-ext-variants-") as folder:
         part = parts.read(path, folder=Path(folder))
-        refuse_cut(part)
+        parts.refuse_cut(part)
         groups = _groups(part)
         if len(groups) <= 1:
             only = next(iter(groups), "none")
@@ -92,24 +92,6 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
         text = json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n"
         atomic.write(description, text.encode())
     return VariantWheels(wheels=tuple(written), fat=fat, description=description)
-
-
-def refuse_cut(part: Part) -> None:
-    """Raise ``MergeError`` for a wheel that is not a fat wheel: cut from one, pruned, or a part."""
-    name = part.wheel.path.name
-    parts.refuse_pruned(part)
-    if part.partial is not None:
-        raise MergeError(
-            f"{name} is a partial wheel: it lacks {', '.join(part.partial.lacking)}. Join it with the other parts "
-            "first, by `hatch-torch-ext merge`"
-        )
-    if part.wheel.version != part.public_version:
-        raise MergeError(
-            f"{name} is not a whole wheel: its version has the local part "
-            f"{part.wheel.version.partition('+')[2]}. Name the fat wheel, or merge the parts first"
-        )
-    if any(member.path == f"{part.wheel.dist_info}/variant.json" for member in part.members):
-        raise MergeError(f"{name} was cut already: it holds variant.json. Name the fat wheel that it was cut from")
 
 
 def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
