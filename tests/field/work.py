@@ -229,7 +229,12 @@ def check(project: Project, wheel: Path, torch: Path, folder: Path, work: Path) 
     """
     wheels = [wheel, *(each for key in project.beside for each in _wheels(key, work))]
     python = installed(wheels, torch, folder, needs=(*project.dependencies, *project.needs))
-    script = CHECKS / f"{project.check}.py"
+    return right(project.check, python, folder)
+
+
+def right(name: str, python: Path, folder: Path) -> str:
+    """Run the check ``name`` in ``folder``; return the release of torch under which all was as it should be."""
+    script = CHECKS / f"{name}.py"
     done = process.run([python, "-P", script], cwd=folder, env_changes={"PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": ""})
     release = re.search(r"^right under torch (\S+)$", done.stdout, re.MULTILINE)
     if release is None:
