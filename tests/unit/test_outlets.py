@@ -331,13 +331,15 @@ def test_what_was_cut_is_not_cut_again(fat: Path, tmp_path: Path) -> None:
     assert variantwheels.cut(fat, out=tmp_path / "again").wheels
 
 
+@pytest.mark.performs("Name a wheel that was built with the build hook `torch-ext`")
 @pytest.mark.parametrize("command", ["merge", "variants", "index"])
-def test_a_wheel_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """The error says so and does not call it damaged; nothing is written."""
+def test_a_wheel_that_is_not_ours(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """The error says so and does not call it damaged; nothing is written. One that a build left is taken."""
     foreign = wheels.write(tmp_path, {"a/__init__.py": b""})
     assert cli.main([command, str(foreign), "-o", str(tmp_path / "out")]) == 1
     assert "was not made by hatch-torch-ext" in capsys.readouterr().err
     assert not list((tmp_path / "out").rglob("*.whl"))
+    assert cli.main([command, str(fat), "-o", str(tmp_path / "out")]) == 0
 
 
 def test_a_wheel_with_a_single_variant(tmp_path: Path) -> None:

@@ -149,7 +149,10 @@ def read(path: Path, *, folder: Path) -> Part:
         raise WheelError(f"{path}: {wrong}. Give the file its published name back, or build the wheel again")
     places = listing.places(found)
     if not places:
-        raise WheelError(f"{path}: was not made by hatch-torch-ext: it holds no _torch_ext/manifest.json")
+        raise WheelError(
+            f"{path}: was not made by hatch-torch-ext: it holds no _torch_ext/manifest.json. Name a wheel that was "
+            "built with the build hook `torch-ext`"
+        )
     if len(places) > 1:
         raise WheelError(
             f"{path}: holds {len(places)} packages with variants ({', '.join(places)}), and one is expected"
